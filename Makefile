@@ -1,0 +1,34 @@
+# The two commands of the README, and the rest. Each creates .venv and installs what it needs first.
+
+APP ?= examples.hello:app
+ARGS ?=
+
+.PHONY: help serve test check format settings clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
+
+serve:  ## serve $APP (default: examples.hello:app) on 127.0.0.1:8000; ARGS="--reload" adds options
+	@scripts/install standard
+	@echo "Serving $(APP) on http://127.0.0.1:8000"
+	@exec .venv/bin/python -m uvicorn $(APP) --host 127.0.0.1 --port 8000 $(ARGS)
+
+test:  ## run every test, with coverage; ARGS="tests/test_cli.py -k version" runs some
+	@scripts/install test
+	@scripts/test $(ARGS)
+
+check:  ## lint, formatting, types, layers, generated files
+	@scripts/install dev
+	@scripts/check
+
+format:  ## format the code and apply the fixes ruff is sure of
+	@scripts/install dev
+	@.venv/bin/python -m ruff format .
+	@.venv/bin/python -m ruff check --fix .
+
+settings:  ## write what is derived from the table of settings
+	@scripts/install standard
+	@.venv/bin/python scripts/sync-settings
+
+clean:  ## remove the environment and everything that was made
+	@rm -rf .venv build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
