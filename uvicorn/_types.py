@@ -1,0 +1,486 @@
+"""Types shared by every layer: ASGI messages and scopes, WSGI, and the structural types between our own layers.
+
+The typed dicts follow the ASGI specification (https://asgi.readthedocs.io), main part and extensions. A key is
+``NotRequired`` where a sender may leave it out. The structural types at the end name what one layer may ask of another,
+so that a lower layer never imports a higher one.
+"""
+
+# No ``from __future__ import annotations`` here: it would turn ``NotRequired[...]`` into text, and the
+# ``__required_keys__`` that validators read from a typed dict would then name keys that are not required.
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from ssl import SSLContext
+from types import TracebackType
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+if sys.version_info >= (3, 11):
+    from typing import NotRequired, TypedDict
+else:
+    from typing_extensions import NotRequired, TypedDict
+
+__all__ = [
+    "ASGI2Application",
+    "ASGI2Protocol",
+    "ASGI3Application",
+    "ASGIApplication",
+    "ASGIReceiveCallable",
+    "ASGIReceiveEvent",
+    "ASGISendCallable",
+    "ASGISendEvent",
+    "ASGIVersions",
+    "Connection",
+    "Environ",
+    "ExcInfo",
+    "Exchange",
+    "HTTPDisconnectEvent",
+    "HTTPRequestEvent",
+    "HTTPResponseBodyEvent",
+    "HTTPResponseDebugEvent",
+    "HTTPResponseEarlyHintEvent",
+    "HTTPResponseStartEvent",
+    "HTTPResponseTrailersEvent",
+    "HTTPScope",
+    "HTTPServerPushEvent",
+    "LifespanScope",
+    "LifespanShutdownCompleteEvent",
+    "LifespanShutdownEvent",
+    "LifespanShutdownFailedEvent",
+    "LifespanStartupCompleteEvent",
+    "LifespanStartupEvent",
+    "LifespanStartupFailedEvent",
+    "ProtocolConfig",
+    "ProtocolFactory",
+    "Scope",
+    "StartResponse",
+    "WSGIApp",
+    "WWWScope",
+    "WebSocketAcceptEvent",
+    "WebSocketCloseEvent",
+    "WebSocketConnectEvent",
+    "WebSocketDisconnectEvent",
+    "WebSocketEvent",
+    "WebSocketProtocolFactory",
+    "WebSocketReceiveEvent",
+    "WebSocketResponseBodyEvent",
+    "WebSocketResponseStartEvent",
+    "WebSocketScope",
+    "WebSocketSendEvent",
+]
+
+
+# WSGI (PEP 3333)
+
+Environ: TypeAlias = MutableMapping[str, Any]
+ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
+StartResponse: TypeAlias = Callable[..., Callable[[bytes], object]]  # status, headers, exc_info=None; gives write()
+WSGIApp: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+
+# Scopes
+
+
+class ASGIVersions(TypedDict):
+    """Versions of ASGI: of the interface the application speaks, and of the protocol part of the specification."""
+
+    spec_version: str
+    version: Literal["2.0", "3.0"]
+
+
+class HTTPScope(TypedDict):
+    """One HTTP request. ``path`` is decoded text, ``raw_path`` and ``query_string`` are bytes as sent."""
+
+    type: Literal["http"]
+    asgi: ASGIVersions
+    http_version: str
+    method: str
+    scheme: str
+    path: str
+    raw_path: bytes
+    query_string: bytes
+    root_path: str
+    headers: Iterable[tuple[bytes, bytes]]
+    client: tuple[str, int] | None
+    server: tuple[str, int | None] | None
+    state: NotRequired[dict[str, Any]]
+    extensions: NotRequired[dict[str, dict[object, object]]]
+
+
+class WebSocketScope(TypedDict):
+    """One WebSocket connection, from its handshake on."""
+
+    type: Literal["websocket"]
+    asgi: ASGIVersions
+    http_version: str
+    scheme: str
+    path: str
+    raw_path: bytes
+    query_string: bytes
+    root_path: str
+    headers: Iterable[tuple[bytes, bytes]]
+    client: tuple[str, int] | None
+    server: tuple[str, int | None] | None
+    subprotocols: Iterable[str]
+    state: NotRequired[dict[str, Any]]
+    extensions: NotRequired[dict[str, dict[object, object]]]
+
+
+class LifespanScope(TypedDict):
+    """The life of one event loop of the server; what the application puts in ``state`` reaches each of its requests."""
+
+    type: Literal["lifespan"]
+    asgi: ASGIVersions
+    state: NotRequired[dict[str, Any]]
+
+
+WWWScope: TypeAlias = HTTPScope | WebSocketScope
+Scope: TypeAlias = HTTPScope | WebSocketScope | LifespanScope
+
+
+# HTTP messages
+
+
+class HTTPRequestEvent(TypedDict):
+    """A piece of the request body; the last one has ``more_body`` false."""
+
+    type: Literal["http.request"]
+    body: bytes
+    more_body: bool
+
+
+class HTTPDisconnectEvent(TypedDict):
+    """The client is gone, or the response is complete."""
+
+    type: Literal["http.disconnect"]
+
+
+class HTTPResponseStartEvent(TypedDict):
+    """Status and header fields of the response."""
+
+    type: Literal["http.response.start"]
+    status: int
+    headers: NotRequired[Iterable[tuple[bytes, bytes]]]
+    trailers: NotRequired[bool]
+
+
+class HTTPResponseBodyEvent(TypedDict):
+    """A piece of the response body; absent ``more_body`` means it was the last."""
+
+    type: Literal["http.response.body"]
+    body: bytes
+    more_body: NotRequired[bool]
+
+
+class HTTPResponseDebugEvent(TypedDict):
+    """Extension ``http.response.debug``: facts for test clients, never sent to the peer."""
+
+    type: Literal["http.response.debug"]
+    info: dict[str, object]
+
+
+class HTTPResponseTrailersEvent(TypedDict):
+    """Extension ``http.response.trailers``: fields after the body."""
+
+    type: Literal["http.response.trailers"]
+    headers: Iterable[tuple[bytes, bytes]]
+    more_trailers: bool
+
+
+class HTTPServerPushEvent(TypedDict):
+    """Extension ``http.response.push``: a request the server answers unasked."""
+
+    type: Literal["http.response.push"]
+    path: str
+    headers: Iterable[tuple[bytes, bytes]]
+
+
+class HTTPResponseEarlyHintEvent(TypedDict):
+    """Extension ``http.response.early_hint``: values of ``Link`` for a 103 response (RFC 8297)."""
+
+    type: Literal["http.response.early_hint"]
+    links: Iterable[bytes]
+
+
+# WebSocket messages
+
+
+class WebSocketConnectEvent(TypedDict):
+    """The client asks to open; accept, close, or answer with a response."""
+
+    type: Literal["websocket.connect"]
+
+
+class WebSocketAcceptEvent(TypedDict):
+    """Open the connection."""
+
+    type: Literal["websocket.accept"]
+    subprotocol: NotRequired[str | None]
+    headers: NotRequired[Iterable[tuple[bytes, bytes]]]
+
+
+class _WebSocketReceiveBytesEvent(TypedDict):
+    type: Literal["websocket.receive"]
+    bytes: bytes
+    text: NotRequired[None]
+
+
+class _WebSocketReceiveTextEvent(TypedDict):
+    type: Literal["websocket.receive"]
+    bytes: NotRequired[None]
+    text: str
+
+
+WebSocketReceiveEvent: TypeAlias = _WebSocketReceiveBytesEvent | _WebSocketReceiveTextEvent
+
+
+class _WebSocketSendBytesEvent(TypedDict):
+    type: Literal["websocket.send"]
+    bytes: bytes
+    text: NotRequired[None]
+
+
+class _WebSocketSendTextEvent(TypedDict):
+    type: Literal["websocket.send"]
+    bytes: NotRequired[None]
+    text: str
+
+
+WebSocketSendEvent: TypeAlias = _WebSocketSendBytesEvent | _WebSocketSendTextEvent
+
+
+class WebSocketResponseStartEvent(TypedDict):
+    """Extension ``websocket.http.response``: refuse the handshake with this status and these fields."""
+
+    type: Literal["websocket.http.response.start"]
+    status: int
+    headers: Iterable[tuple[bytes, bytes]]
+
+
+class WebSocketResponseBodyEvent(TypedDict):
+    """Extension ``websocket.http.response``: a piece of the refusal's body."""
+
+    type: Literal["websocket.http.response.body"]
+    body: bytes
+    more_body: NotRequired[bool]
+
+
+class WebSocketDisconnectEvent(TypedDict):
+    """The connection is closed; ``code`` is the close code of RFC 6455 section 7.4."""
+
+    type: Literal["websocket.disconnect"]
+    code: int
+    reason: NotRequired[str | None]
+
+
+class WebSocketCloseEvent(TypedDict):
+    """Close the connection, or refuse it with 403 when it is not open yet. Absent ``code`` means 1000."""
+
+    type: Literal["websocket.close"]
+    code: NotRequired[int]
+    reason: NotRequired[str | None]
+
+
+# Lifespan messages
+
+
+class LifespanStartupEvent(TypedDict):
+    """The event loop runs; requests wait until the application has answered."""
+
+    type: Literal["lifespan.startup"]
+
+
+class LifespanStartupCompleteEvent(TypedDict):
+    """The application is ready."""
+
+    type: Literal["lifespan.startup.complete"]
+
+
+class LifespanStartupFailedEvent(TypedDict):
+    """The application cannot start; ``message`` is logged and the server ends."""
+
+    type: Literal["lifespan.startup.failed"]
+    message: str
+
+
+class LifespanShutdownEvent(TypedDict):
+    """The last request is done; the application may close what it opened."""
+
+    type: Literal["lifespan.shutdown"]
+
+
+class LifespanShutdownCompleteEvent(TypedDict):
+    """The application has closed what it opened."""
+
+    type: Literal["lifespan.shutdown.complete"]
+
+
+class LifespanShutdownFailedEvent(TypedDict):
+    """Closing failed; ``message`` is logged."""
+
+    type: Literal["lifespan.shutdown.failed"]
+    message: str
+
+
+WebSocketEvent: TypeAlias = WebSocketReceiveEvent | WebSocketDisconnectEvent | WebSocketConnectEvent
+
+ASGIReceiveEvent: TypeAlias = (
+    HTTPRequestEvent
+    | HTTPDisconnectEvent
+    | WebSocketConnectEvent
+    | WebSocketReceiveEvent
+    | WebSocketDisconnectEvent
+    | LifespanStartupEvent
+    | LifespanShutdownEvent
+)
+
+ASGISendEvent: TypeAlias = (
+    HTTPResponseStartEvent
+    | HTTPResponseBodyEvent
+    | HTTPResponseTrailersEvent
+    | HTTPServerPushEvent
+    | HTTPResponseEarlyHintEvent
+    | HTTPDisconnectEvent
+    | WebSocketAcceptEvent
+    | WebSocketSendEvent
+    | WebSocketResponseStartEvent
+    | WebSocketResponseBodyEvent
+    | WebSocketCloseEvent
+    | LifespanStartupCompleteEvent
+    | LifespanStartupFailedEvent
+    | LifespanShutdownCompleteEvent
+    | LifespanShutdownFailedEvent
+)
+
+ASGIReceiveCallable: TypeAlias = Callable[[], Awaitable[ASGIReceiveEvent]]
+ASGISendCallable: TypeAlias = Callable[[ASGISendEvent], Awaitable[None]]
+
+
+class ASGI2Protocol(Protocol):
+    """What calling an ASGI 2 application with a scope gives: it is then awaited with ``receive`` and ``send``."""
+
+    def __init__(self, scope: Scope) -> None: ...
+
+    async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None: ...
+
+
+ASGI2Application: TypeAlias = type[ASGI2Protocol]
+ASGI3Application: TypeAlias = Callable[[Scope, ASGIReceiveCallable, ASGISendCallable], Awaitable[None]]
+ASGIApplication: TypeAlias = ASGI2Application | ASGI3Application
+
+
+# Between our layers
+
+
+class Connection(Protocol):
+    """A live connection as the server knows it: something that can be asked to end."""
+
+    def shutdown(self) -> None:
+        """End gracefully: at once when idle, after the response in progress when not. Never raises, never waits."""
+
+
+CycleT_contra = TypeVar("CycleT_contra", contravariant=True)
+
+
+class Exchange(Protocol[CycleT_contra]):
+    """What one request/response cycle may call on its connection (``CycleT_contra`` is the cycle's class).
+
+    The order is ``start_response``, ``send_body`` until ``more_body`` is false, ``finish``.
+    """
+
+    def start_response(self, cycle: CycleT_contra, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Prepare the head; it is written with the first piece of the body. Raise if it cannot be put on the wire."""
+
+    def send_body(self, cycle: CycleT_contra, body: bytes, more_body: bool) -> None:
+        """Write a piece of the body, behind the head if that is still waiting."""
+
+    def send_continue(self) -> None:
+        """Write ``100 Continue``: the application asked for a body the client is holding back (RFC 9110, 10.1.1)."""
+
+    def finish(self, cycle: CycleT_contra) -> None:
+        """The cycle is over: serve the next request on this connection, wait for one, or close."""
+
+
+class ProtocolConfig(Protocol):
+    """What protocols read from the configuration. The meaning of each setting stands in ``uvicorn.settings``."""
+
+    root_path: str
+    http2: bool
+    access_log: bool
+    reset_contextvars: bool
+    h11_max_incomplete_event_size: int | None
+    limit_concurrency: int | None
+    limit_request_head: int
+    limit_request_fields: int
+    limit_request_target: int
+    limit_request_body: int | None
+    timeout_keep_alive: int
+    timeout_request_head: float
+    timeout_request_body: float
+    timeout_handshake: float
+    ws_max_size: int
+    ws_max_queue: int
+    ws_ping_interval: float | None
+    ws_ping_timeout: float | None
+    ws_per_message_deflate: bool
+    loaded: bool
+    encoded_headers: list[tuple[bytes, bytes]]
+
+    def load(self) -> None:
+        """Import the application and resolve the classes below; once."""
+
+    # Read-only, so that a configuration may know more precisely what it holds.
+
+    @property
+    def loaded_app(self) -> ASGI3Application:
+        """The application behind its adapters and middleware."""
+
+    @property
+    def asgi_version(self) -> Literal["2.0", "3.0"]:
+        """Version of the interface of the application that was loaded."""
+
+    @property
+    def graceful_timeout(self) -> float | None:
+        """Seconds a graceful shutdown may take; None is for ever."""
+
+    @property
+    def is_ssl(self) -> bool:
+        """Whether the server speaks TLS."""
+
+    @property
+    def ssl(self) -> SSLContext | None:
+        """The TLS context, if any."""
+
+    @property
+    def http_protocol_class(self) -> "ProtocolFactory":
+        """Makes the protocol of a new connection."""
+
+    @property
+    def ws_protocol_class(self) -> "WebSocketProtocolFactory | None":
+        """Makes the protocol that takes over at a WebSocket upgrade; None leaves upgrades alone."""
+
+    @property
+    def lifespan_class(self) -> type[Any]:
+        """Runs the lifespan of the application."""
+
+
+class ProtocolFactory(Protocol):
+    """Makes the protocol of one HTTP connection; the built-in ones and those given by class or import string.
+
+    ``config`` is a ``uvicorn.config.Config`` and ``server_state`` a ``uvicorn.server.ServerState``, which third-party
+    classes name in their signatures; both live above this module, hence ``Any``.
+    """
+
+    def __call__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> asyncio.Protocol: ...
+
+
+class WebSocketProtocolFactory(Protocol):
+    """Makes the protocol that takes over a connection at a WebSocket upgrade; arguments as for `ProtocolFactory`."""
+
+    def __call__(self, *, config: Any, server_state: Any, app_state: dict[str, Any]) -> asyncio.Protocol: ...

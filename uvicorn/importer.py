@@ -1,0 +1,73 @@
+"""From ``"module:attribute"`` to the object it names."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+class ImportFromStringError(Exception):
+    """The text does not name an object that exists. ``hint``, when there is one, is a sentence about what to do."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def import_from_string(import_str: Any) -> Any:
+    """Import the module and follow the attributes, which may be dotted; anything but text is returned as it is.
+
+    Raises:
+        ImportFromStringError: the text is malformed, or the module or the attribute does not exist.
+        ModuleNotFoundError: the module, or a package around it, needs another module that does not exist.
+    """
+    if not isinstance(import_str, str):
+        return import_str
+    module_name, _, attribute = import_str.partition(":")
+    # Relative names have no package to be relative to.
+    if not module_name or not attribute or module_name.startswith("."):
+        message = f'Import string "{import_str}" must be in format "<module>:<attribute>".'
+        raise ImportFromStringError(message, _format_hint(import_str))
+    instance = module = _import_module(module_name)
+    try:
+        for name in attribute.split("."):
+            instance = getattr(instance, name)
+    except AttributeError:
+        message = f'Attribute "{attribute}" not found in module "{module_name}".'
+        raise ImportFromStringError(message, _attribute_hint(module, attribute)) from None
+    return instance
+
+
+def _import_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if exc.name != name:
+            raise
+    raise ImportFromStringError(f'Could not import module "{name}".', _module_hint(name))
+
+
+def _format_hint(import_str: str) -> str | None:
+    """Show a path to a file, the usual mistake, the way it should be written."""
+    path, _, attribute = import_str.partition(":")
+    if not path.endswith(".py") and "/" not in path:
+        return None
+    return f'Write a module instead of a path: "{_module_of(path)}:{attribute or "app"}".'
+
+
+def _module_hint(name: str) -> str:
+    if name.endswith(".py") or "/" in name:
+        return f'Write a module instead of a path: "{_module_of(name)}".'
+    return "Start from the directory that contains it, or name that directory with --app-dir."
+
+
+def _module_of(path: str) -> str:
+    return path.removesuffix(".py").strip("./").replace("/", ".")
+
+
+def _attribute_hint(module: Any, attribute: str) -> str | None:
+    import difflib  # only after a mistake
+
+    public = [name for name in vars(module) if not name.startswith("_")]
+    close = difflib.get_close_matches(attribute, public, cutoff=0.4)
+    return f"Did you mean {' or '.join(close)}?" if close else None

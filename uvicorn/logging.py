@@ -1,0 +1,162 @@
+"""The formatters, the TRACE level and the built-in logging configuration."""
+
+from __future__ import annotations
+
+import http
+import logging
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Literal, TextIO
+
+from uvicorn._ansi import style as ansi_style
+
+TRACE_LOG_LEVEL = 5
+"""Below DEBUG: each ASGI message, each connection made and lost."""
+
+LOG_LEVELS = {
+    "critical": logging.CRITICAL,
+    "error": logging.ERROR,
+    "warning": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+    "trace": TRACE_LOG_LEVEL,
+}
+"""Names accepted by the setting ``log_level``."""
+
+LOGGING_CONFIG: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "default": {
+            "()": "uvicorn.logging.DefaultFormatter",
+            "fmt": "%(levelprefix)s %(message)s",
+            "use_colors": None,
+        },
+        "access": {
+            "()": "uvicorn.logging.AccessFormatter",
+            "fmt": '%(levelprefix)s %(client_addr)s - "%(request_line)s" %(status_code)s',
+        },
+    },
+    "handlers": {
+        "default": {"class": "logging.StreamHandler", "formatter": "default", "stream": "ext://sys.stderr"},
+        "access": {"class": "logging.StreamHandler", "formatter": "access", "stream": "ext://sys.stdout"},
+    },
+    "loggers": {
+        "uvicorn": {"handlers": ["default"], "level": "INFO", "propagate": False},
+        "uvicorn.error": {"level": "INFO"},
+        "uvicorn.access": {"handlers": ["access"], "level": "INFO", "propagate": False},
+    },
+}
+"""Default of the setting ``log_config``, for ``logging.config.dictConfig``."""
+
+_PREFIX_WIDTH = 9
+"""Columns of a level name, its colon and the blanks behind it: room for CRITICAL."""
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether colours would be seen; a process without console has no stream at all."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+class ColourizedFormatter(logging.Formatter):
+    """A formatter whose format may use ``%(levelprefix)s``, in colour when ``use_colors`` is true.
+
+    ``use_colors=None`` means: when the stream is a terminal. With colours on, a record that carries ``color_message``
+    (``extra={"color_message": ...}``) is rendered from that instead of its own message, with the same arguments.
+    """
+
+    level_name_colors: ClassVar[dict[int, Callable[[Any], str]]] = {
+        TRACE_LOG_LEVEL: partial(ansi_style, fg="blue"),
+        logging.DEBUG: partial(ansi_style, fg="cyan"),
+        logging.INFO: partial(ansi_style, fg="green"),
+        logging.WARNING: partial(ansi_style, fg="yellow"),
+        logging.ERROR: partial(ansi_style, fg="red"),
+        logging.CRITICAL: partial(ansi_style, fg="bright_red"),
+    }
+
+    def __init__(
+        self,
+        fmt: str | None = None,
+        datefmt: str | None = None,
+        style: Literal["%", "{", "$"] = "%",
+        use_colors: bool | None = None,
+    ) -> None:
+        self.use_colors = self.should_use_colors() if use_colors is None else use_colors
+        super().__init__(fmt=fmt, datefmt=datefmt, style=style)
+
+    def should_use_colors(self) -> bool:
+        """Whether to colour when nobody has said: for lines on standard output, when it is a terminal."""
+        return _is_terminal(sys.stdout)
+
+    def color_level_name(self, level_name: str, level_no: int) -> str:
+        """Return the level name in the colour of the level, or as it is for a level without one."""
+        color = self.level_name_colors.get(level_no)
+        return level_name if color is None else color(level_name)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Add ``levelprefix`` to a copy of the record, so that other handlers see the record as it was."""
+        return super().formatMessage(self._decorated(record))
+
+    def _decorated(self, record: logging.LogRecord) -> logging.LogRecord:
+        # Not copy.copy(): that goes by way of pickle's protocol and costs as much as the rest of the line.
+        decorated = record.__class__.__new__(record.__class__)
+        fields = decorated.__dict__
+        fields.update(record.__dict__)
+        name = record.levelname
+        blanks = " " * (_PREFIX_WIDTH - 1 - len(name))
+        if self.use_colors:
+            name = self.color_level_name(name, record.levelno)
+            if "color_message" in fields:
+                fields["msg"] = fields["color_message"]
+                fields["message"] = decorated.getMessage()
+        fields["levelprefix"] = f"{name}:{blanks}"
+        return decorated
+
+
+class DefaultFormatter(ColourizedFormatter):
+    """Formats what the server says about itself."""
+
+    def should_use_colors(self) -> bool:
+        """Whether to colour when nobody has said: these lines go to standard error."""
+        return _is_terminal(sys.stderr)
+
+
+class AccessFormatter(ColourizedFormatter):
+    """Formats access records: adds ``client_addr``, ``request_line``, ``status_code`` to what the format may use.
+
+    The record's arguments are client address, method, path with query, HTTP version and status. A record with others
+    (something else logged through ``uvicorn.access``) shows its message in place of the request line.
+    """
+
+    status_code_colours: ClassVar[dict[int, Callable[[Any], str]]] = {
+        1: partial(ansi_style, fg="bright_white"),
+        2: partial(ansi_style, fg="green"),
+        3: partial(ansi_style, fg="yellow"),
+        4: partial(ansi_style, fg="red"),
+        5: partial(ansi_style, fg="bright_red"),
+    }
+
+    def get_status_code(self, status_code: int) -> str:
+        """Return the number and its phrase (none for an unknown number), in the colour of its class."""
+        try:
+            phrase = http.HTTPStatus(status_code).phrase
+        except ValueError:
+            phrase = ""
+        text = f"{status_code} {phrase}"
+        color = self.status_code_colours.get(status_code // 100) if self.use_colors else None
+        return text if color is None else color(text)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Add the parts of the request to a copy of the record."""
+        decorated = self._decorated(record)
+        match record.args:
+            case (client_addr, method, path, http_version, int(status)):
+                request_line = f"{method} {path} HTTP/{http_version}"
+                status_code = self.get_status_code(status)
+            case _:
+                client_addr, request_line, status_code = "", decorated.message, ""
+        if self.use_colors:
+            request_line = ansi_style(request_line, bold=True)
+        decorated.__dict__.update(client_addr=client_addr, request_line=request_line, status_code=status_code)
+        return logging.Formatter.formatMessage(self, decorated)

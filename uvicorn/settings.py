@@ -1,0 +1,362 @@
+"""The table: every setting once, with its type, its default and what it does.
+
+Derived from it are the parameters of ``Config``, the command line and its ``UVICORN_*`` variables, the signature of
+``run`` and ``docs/settings.md`` (the last two are written by ``scripts/sync-settings``). A new setting is one row here,
+keyword-only, and one run of that script.
+
+Rows are in the order in which ``Config`` takes its positional arguments, which is older than this table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from uvicorn._declare import declarative, rows_of, setting
+from uvicorn._types import ASGIApplication
+from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG
+
+if TYPE_CHECKING:
+    from configparser import RawConfigParser
+
+    # One setting is a function of the configuration: the only name from above this layer.
+    from uvicorn.config import Config
+
+HTTPProtocolType = Literal["auto", "h11", "httptools", "zttp", "native"]
+WSProtocolType = Literal["auto", "none", "websockets", "websockets-sansio", "wsproto"]
+LifespanType = Literal["auto", "on", "off"]
+LoopFactoryType = Literal["none", "auto", "asyncio", "uvloop", "zuvloop"]
+InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
+
+SSL_PROTOCOL_VERSION = ssl.PROTOCOL_TLS_SERVER
+
+DEFAULT_GRACEFUL_SHUTDOWN = 30
+"""Seconds a graceful shutdown may take when ``timeout_graceful_shutdown`` is None."""
+
+
+@declarative
+class Settings:
+    """One attribute per setting; ``Config`` adds what follows from them."""
+
+    app: ASGIApplication | Callable[..., Any] | str = setting(
+        section="Application",
+        help="The application: an object, or an import string `module:attribute`. "
+        "Reloading and several workers need the import string.",
+    )
+    host: str = setting(
+        default="127.0.0.1",
+        section="Socket",
+        help="Bind a TCP socket to this host. A name may stand for several addresses; `::` is every address, IPv6 and "
+        "IPv4 where the system allows it; `0.0.0.0` every IPv4 address.",
+    )
+    port: int = setting(
+        default=8000, section="Socket", help="Bind a TCP socket to this port; 0 picks a free one and logs which."
+    )
+    uds: str | None = setting(
+        default=None,
+        section="Socket",
+        help="Bind a Unix domain socket at this path instead. Everybody may connect: restrict the directory around it.",
+    )
+    fd: int | None = setting(
+        default=None, section="Socket", help="Take over the socket with this file descriptor instead of binding one."
+    )
+    loop: LoopFactoryType | str = setting(
+        default="auto",
+        section="Implementations",
+        help="Event loop: a name or the import string of a function that returns a new loop. "
+        "`auto` is uvloop where it is installed, else asyncio; `none` leaves the choice to asyncio's policy.",
+    )
+    http: type[asyncio.Protocol] | HTTPProtocolType | str = setting(
+        default="auto",
+        section="Implementations",
+        help="HTTP implementation: a name, or the import string of an asyncio protocol class. "
+        "`auto` is the fastest that is installed: native, httptools, h11. `zttp` is another name for `native`.",
+    )
+    http2: bool = setting(
+        default=False,
+        section="Implementations",
+        help="Speak HTTP/2 as well; refused, because no implementation here does.",
+    )
+    ws: type[asyncio.Protocol] | WSProtocolType | str = setting(
+        default="auto",
+        section="Implementations",
+        help="WebSocket implementation: a name, or the import string of an asyncio protocol class. "
+        "`auto` is websockets-sansio, else wsproto, else none; `none` leaves upgrade requests to the application; "
+        "`websockets` is a deprecated name for websockets-sansio.",
+    )
+    ws_max_size: int = setting(
+        default=16777216, section="WebSocket", help="Largest message in bytes, after inflation; beyond it close 1009."
+    )
+    ws_max_queue: int = setting(
+        default=32,
+        section="WebSocket",
+        help="Most messages kept for the application. Only third-party implementations read it: the ones here stop "
+        "reading from the connection while a message waits.",
+    )
+    ws_ping_interval: float | None = setting(
+        default=20.0,
+        section="WebSocket",
+        help="Seconds between pings; 0 sends none. None, through the Python interface, is the same as 0.",
+    )
+    ws_ping_timeout: float | None = setting(
+        default=20.0,
+        section="WebSocket",
+        help="Seconds to wait for the answer to a ping; without one close 1011. None, through the Python interface, "
+        "waits for ever.",
+    )
+    ws_per_message_deflate: bool = setting(
+        default=True,
+        section="WebSocket",
+        valued=True,
+        help="Whether to compress messages when the client offers it (RFC 7692).",
+    )
+    lifespan: LifespanType = setting(
+        default="auto",
+        section="Implementations",
+        help="Whether the application is told of start and end. `auto` goes on when it does not know the protocol, "
+        "`on` stops, `off` never asks.",
+    )
+    env_file: str | os.PathLike[str] | None = setting(
+        default=None,
+        section="Application",
+        exists=True,
+        help="File with environment variables, loaded before anything else reads them. It does not replace variables "
+        "that are set, cannot hold `UVICORN_*` variables, and needs python-dotenv.",
+    )
+    log_config: dict[str, Any] | str | os.PathLike[str] | RawConfigParser | IO[Any] | None = setting(
+        default=LOGGING_CONFIG,
+        section="Logging",
+        exists=True,
+        help="Logging configuration file: .json and .yaml for dictConfig, anything else for fileConfig. YAML needs "
+        "PyYAML. The Python interface also takes a dict, a file object, a RawConfigParser, and None, which configures "
+        "nothing.",
+    )
+    log_level: str | int | None = setting(
+        default=None,
+        section="Logging",
+        choices=tuple(LOG_LEVELS),
+        help="Level of the server's loggers, instead of the one in the logging configuration (info). "
+        "`trace` shows each ASGI message. The Python interface also takes a number.",
+    )
+    access_log: bool = setting(default=True, section="Logging", help="Whether to log each request.")
+    use_colors: bool | None = setting(
+        default=None,
+        section="Logging",
+        help="Whether log lines are in colour. By default they are where they go to a terminal. Has an effect on the "
+        "formatters `default` and `access` of a logging configuration that is a dict.",
+    )
+    interface: InterfaceType = setting(
+        default="auto",
+        section="Application",
+        help="Interface the application speaks. `auto` tells ASGI 3 from ASGI 2 by looking at it; WSGI must be said.",
+    )
+    reload: bool = setting(
+        default=False,
+        section="Development",
+        help="Start again when a file changes. The application must be an import string.",
+    )
+    reload_dirs: Sequence[str | os.PathLike[str]] | str | None = setting(
+        default=None,
+        section="Development",
+        flag="--reload-dir",
+        multiple=True,
+        exists=True,
+        help="Directory to watch, instead of the current one; may be repeated.",
+    )
+    reload_delay: float = setting(default=0.25, section="Development", help="Seconds between two looks at the files.")
+    reload_includes: Sequence[str | os.PathLike[str]] | str | None = setting(
+        default=None,
+        section="Development",
+        flag="--reload-include",
+        multiple=True,
+        help="Glob pattern of files to watch, besides `*.py`; may be repeated. A directory is watched as a whole. "
+        "Needs watchfiles.",
+    )
+    reload_excludes: Sequence[str | os.PathLike[str]] | str | None = setting(
+        default=None,
+        section="Development",
+        flag="--reload-exclude",
+        multiple=True,
+        help="Glob pattern of files not to watch, besides `.*`, `.py[cod]`, `.sw.*` and `~*`; may be repeated. "
+        "A pattern given here is taken out of the included ones, the default `*.py` too. Needs watchfiles.",
+    )
+    workers: int | None = setting(
+        default=None,
+        section="Workers",
+        help="Number of worker processes; by default what the variable WEB_CONCURRENCY says, else 1. "
+        "Ignored with reload.",
+    )
+    proxy_headers: bool = setting(
+        default=True,
+        section="HTTP",
+        help="Whether to take client and scheme from X-Forwarded-For and X-Forwarded-Proto of trusted peers.",
+    )
+    server_header: bool = setting(
+        default=True, section="HTTP", help="Whether responses say `server: uvicorn` by themselves."
+    )
+    date_header: bool = setting(default=True, section="HTTP", help="Whether responses carry a Date by themselves.")
+    forwarded_allow_ips: list[str] | str | None = setting(
+        default=None,
+        section="HTTP",
+        help="Peers whose proxy headers are trusted: addresses, networks and literals separated by commas, or `*` for "
+        "everybody; by default what the variable FORWARDED_ALLOW_IPS says, else `127.0.0.1,::1`.",
+    )
+    root_path: str = setting(
+        default="",
+        section="HTTP",
+        help="Path below which the application is mounted: `root_path` of the ASGI scope, in front of each path.",
+    )
+    limit_concurrency: int | None = setting(
+        default=None,
+        section="Limits",
+        help="Connections or tasks from which on a request is answered 503. Idle connections count, and so does the "
+        "asking one.",
+    )
+    limit_max_requests: int | None = setting(
+        default=None,
+        section="Limits",
+        help="Requests after which the process ends gracefully. With several workers it is replaced.",
+    )
+    limit_max_requests_jitter: int = setting(
+        default=0,
+        section="Limits",
+        help="Most requests added at random to limit_max_requests, so that workers do not all end at once.",
+    )
+    backlog: int = setting(
+        default=2048, section="Socket", help="Most connections the system keeps waiting until they are accepted."
+    )
+    timeout_keep_alive: int = setting(
+        default=5, section="Timeouts", help="Seconds an idle connection is kept open for the next request."
+    )
+    timeout_notify: int = setting(
+        default=30, section="Timeouts", cli=False, run=False, help="Seconds between two calls of callback_notify."
+    )
+    timeout_graceful_shutdown: int | None = setting(
+        default=None,
+        section="Timeouts",
+        help="Seconds until what still runs at shutdown is cancelled; by default 30. 0 cancels at once, a negative "
+        "number waits for ever.",
+    )
+    timeout_worker_healthcheck: int = setting(
+        default=5, section="Workers", help="Seconds a worker may take to answer before it is replaced."
+    )
+    callback_notify: Callable[..., Awaitable[None]] | None = setting(
+        default=None,
+        section="Application",
+        cli=False,
+        run=False,
+        help="Function without arguments, awaited every timeout_notify seconds while the server runs.",
+    )
+    ssl_keyfile: str | os.PathLike[str] | None = setting(
+        default=None, section="TLS", help="File with the private key, unless it is in the certificate's file."
+    )
+    ssl_certfile: str | os.PathLike[str] | None = setting(
+        default=None,
+        section="TLS",
+        help="File with the certificate and those that lead to its authority; turns TLS on.",
+    )
+    ssl_keyfile_password: str | None = setting(
+        default=None, section="TLS", secret=True, help="Password of an encrypted private key."
+    )
+    ssl_version: int = setting(
+        default=SSL_PROTOCOL_VERSION,
+        section="TLS",
+        help="Protocol constant of the ssl module. 17, PROTOCOL_TLS_SERVER, negotiates the best version both sides "
+        "speak.",
+    )
+    ssl_cert_reqs: int = setting(
+        default=ssl.CERT_NONE,
+        section="TLS",
+        help="Whether clients must show a certificate: 0 no, 1 optional, 2 required (constants of the ssl module).",
+    )
+    ssl_ca_certs: str | os.PathLike[str] | None = setting(
+        default=None, section="TLS", help="File with the authorities that client certificates are checked against."
+    )
+    ssl_ciphers: str | None = setting(
+        default=None, section="TLS", help="Cipher suites in OpenSSL's notation, instead of OpenSSL's defaults."
+    )
+    ssl_context_factory: Callable[[Config, Callable[[], ssl.SSLContext]], ssl.SSLContext] | None = setting(
+        default=None,
+        section="TLS",
+        cli=False,
+        help="Function that returns the SSLContext; turns TLS on. It gets the configuration and a function without "
+        "arguments that builds the context from the other settings.",
+    )
+    headers: list[tuple[str, str]] | None = setting(
+        default=None,
+        section="HTTP",
+        flag="--header",
+        multiple=True,
+        help="Header field `Name:Value` added to every response; may be repeated. One named Server replaces the "
+        "default.",
+    )
+    factory: bool = setting(
+        default=False,
+        section="Application",
+        help="Whether the application is what calling the given object without arguments returns.",
+    )
+    h11_max_incomplete_event_size: int | None = setting(
+        default=None,
+        section="Limits",
+        help="Bytes of an incomplete event that h11 keeps, instead of its own default. limit_request_head bounds all "
+        "implementations.",
+    )
+    reset_contextvars: bool = setting(
+        default=False,
+        section="Application",
+        help="Whether requests start in an empty context instead of a copy of the one the server was started in.",
+    )
+    timeout_request_head: float = setting(
+        default=30.0,
+        section="Timeouts",
+        kw_only=True,
+        help="Seconds a request's head may take, from its first byte, or from the connection for the first request; "
+        "then 408. A connection that sent nothing closes without an answer. 0 waits for ever.",
+    )
+    timeout_request_body: float = setting(
+        default=60.0,
+        section="Timeouts",
+        kw_only=True,
+        help="Seconds to wait for a request's body, then 408. Each 16 KiB received give one second more, and time "
+        "stands still while the application does not read. 0 waits for ever.",
+    )
+    timeout_handshake: float = setting(
+        default=10.0, section="Timeouts", kw_only=True, help="Seconds a TLS handshake may take; 0 stands for 60."
+    )
+    limit_request_head: int = setting(
+        default=131072,
+        section="Limits",
+        kw_only=True,
+        help="Bytes of a request line and header section together; beyond it 431.",
+    )
+    limit_request_fields: int = setting(
+        default=256,
+        section="Limits",
+        kw_only=True,
+        help="Header fields of a request, or trailer fields; beyond it 431.",
+    )
+    limit_request_target: int = setting(
+        default=65536, section="Limits", kw_only=True, help="Bytes of a request target; beyond it 414."
+    )
+    limit_request_body: int | None = setting(
+        default=None, section="Limits", kw_only=True, help="Bytes of a request body; beyond it 413. By default any."
+    )
+
+    def __post_init__(self) -> None:
+        """Derive what follows from the arguments; here nothing does."""
+
+    def __repr__(self) -> str:
+        """Show the settings that differ from their defaults; secrets only by name."""
+        given = [
+            f"{name}={'...' if row.secret else repr(value)}"
+            for name, row in ROWS.items()
+            if (value := getattr(self, name)) is not row.default and value != row.default and value != []
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+ROWS = rows_of(Settings)
+"""The table, by name of the setting."""

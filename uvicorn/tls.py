@@ -1,0 +1,99 @@
+"""The server's SSLContext, built from the settings or by the function the user gave."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+
+class TLSSettings(Protocol):
+    """The settings this module reads; ``uvicorn.settings`` says what they mean."""
+
+    ssl_keyfile: str | os.PathLike[str] | None
+    ssl_certfile: str | os.PathLike[str] | None
+    ssl_keyfile_password: str | None
+    ssl_version: int
+    ssl_cert_reqs: int
+    ssl_ca_certs: str | os.PathLike[str] | None
+    ssl_ciphers: str | None
+    ssl_context_factory: Callable[[Any, Callable[[], ssl.SSLContext]], ssl.SSLContext] | None
+
+
+def create_ssl_context(
+    certfile: str | os.PathLike[str],
+    keyfile: str | os.PathLike[str] | None,
+    password: str | None,
+    ssl_version: int,
+    cert_reqs: int,
+    ca_certs: str | os.PathLike[str] | None,
+    ciphers: str | None,
+    alpn_protocols: Sequence[str] | None = None,
+) -> ssl.SSLContext:
+    """Build a context that shows ``certfile`` and asks clients for certificates as ``cert_reqs`` says.
+
+    Raises:
+        OSError: a file cannot be read; the error carries its name.
+        ssl.SSLError: certificate, key and password do not fit, or OpenSSL refuses the ciphers or authorities.
+    """
+    for path in (certfile, keyfile, ca_certs):
+        if path is not None:
+            _require_readable(path)
+    context = ssl.SSLContext(ssl_version)
+    context.load_cert_chain(certfile, keyfile, password)
+    context.verify_mode = ssl.VerifyMode(cert_reqs)
+    if ca_certs is not None:
+        context.load_verify_locations(ca_certs)
+    if ciphers is not None:
+        context.set_ciphers(ciphers)
+    if alpn_protocols:
+        context.set_alpn_protocols(list(alpn_protocols))
+    return context
+
+
+def _require_readable(path: str | os.PathLike[str]) -> None:
+    """Fail as OpenSSL would, but with the name of the file."""
+    with open(path, "rb"):
+        pass
+
+
+def load_ssl_context(settings: TLSSettings, alpn_protocols: Sequence[str] | None = None) -> ssl.SSLContext:
+    """Return the context the settings ask for.
+
+    Raises:
+        AssertionError: there is a key file but no certificate file.
+        TypeError: the user's function returned something else than a context.
+        OSError, ssl.SSLError: as for `create_ssl_context`.
+    """
+
+    def default_ssl_context_factory() -> ssl.SSLContext:
+        if not settings.ssl_certfile:
+            raise RuntimeError(
+                "the default function needs `ssl_certfile`; set it, or build the SSLContext in `ssl_context_factory` "
+                "without calling the default one."
+            )
+        return _default_context(settings, settings.ssl_certfile, alpn_protocols)
+
+    if settings.ssl_context_factory is None:
+        assert settings.ssl_certfile, "`ssl_keyfile` needs a certificate too: set `ssl_certfile`."
+        return default_ssl_context_factory()
+    context: object = settings.ssl_context_factory(settings, default_ssl_context_factory)
+    if not isinstance(context, ssl.SSLContext):
+        raise TypeError(f"`ssl_context_factory` must return an `ssl.SSLContext`, got {type(context).__name__}")
+    return context
+
+
+def _default_context(
+    settings: TLSSettings, certfile: str | os.PathLike[str], alpn_protocols: Sequence[str] | None
+) -> ssl.SSLContext:
+    return create_ssl_context(
+        certfile=certfile,
+        keyfile=settings.ssl_keyfile,
+        password=settings.ssl_keyfile_password,
+        ssl_version=settings.ssl_version,
+        cert_reqs=settings.ssl_cert_reqs,
+        ca_certs=settings.ssl_ca_certs,
+        ciphers=settings.ssl_ciphers,
+        alpn_protocols=alpn_protocols,
+    )
