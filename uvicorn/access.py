@@ -1,0 +1,127 @@
+"""The access log: what one record is, and the hook that protocols call.
+
+A record goes to the logger `uvicorn.access` as upstream sends it: format `%s - "%s %s HTTP/%s" %d` and five arguments.
+While that logger is exactly as uvicorn set it up, the line is formatted here instead and all lines of one turn of the
+event loop are written at once: the same bytes for a fraction of the cost. The check is made for each record, so any
+handler, filter, formatter or level changed at any time is honoured from the next request on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, TextIO
+
+from uvicorn.logging import AccessFormatter
+from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
+
+if TYPE_CHECKING:
+    from uvicorn._types import ProtocolConfig, WWWScope
+
+logger = logging.getLogger("uvicorn.access")
+
+FORMAT = '%s - "%s %s HTTP/%s" %d'
+DEFAULT_FORMAT = '%(levelprefix)s %(client_addr)s - "%(request_line)s" %(status_code)s'
+
+
+class AccessLog:
+    """Writes the access records of one event loop.
+
+    Args:
+        loop: buffered lines are written at the end of its current turn. A loop that cannot `call_soon` (a double in a
+            test) switches buffering off.
+    """
+
+    __slots__ = ("_loop", "_lines", "_handler", "_formatter", "_prefix", "_statuses", "_bold", "_plain")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lines: list[str] = []
+        self._handler: logging.StreamHandler[TextIO] | None = None
+        self._formatter: AccessFormatter | None = None
+        self._prefix = ""
+        self._statuses: dict[int, str] = {}
+        self._bold = ""
+        self._plain = ""
+        if isinstance(loop, asyncio.AbstractEventLoop):
+            self._learn()
+
+    @classmethod
+    def from_config(cls, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> AccessLog | None:
+        """Return the access log that `config` asks for, `None` if it is switched off."""
+        return cls(loop) if config.access_log else None
+
+    def _learn(self) -> None:
+        """Remember the handler and the formatter if they are uvicorn's own, and what they print around a record."""
+        handlers = logger.handlers
+        if len(handlers) != 1 or type(handlers[0]) is not logging.StreamHandler:
+            return
+        formatter = handlers[0].formatter
+        if type(formatter) is not AccessFormatter or formatter._fmt != DEFAULT_FORMAT or formatter.datefmt is not None:
+            return
+        self._handler = handlers[0]
+        self._formatter = formatter
+        record = logging.LogRecord(logger.name, logging.INFO, "", 0, FORMAT, ("", "", "", "", 200), None)
+        # The formatter prints one record for us: what stands before the client, and how a request line is dressed up.
+        text = formatter.format(record)
+        self._prefix = text[: text.index(' - "')]
+        dressed = text[text.index('"') + 1 : text.rindex('"')]
+        self._bold, _, self._plain = dressed.partition("  HTTP/")
+
+    def _is_untouched(self) -> bool:
+        """Tell whether logging is still exactly as it was when `_learn` looked."""
+        handler = self._handler
+        return (
+            handler is not None
+            and logger.handlers == [handler]
+            and not logger.filters
+            and not logger.propagate
+            and not handler.filters
+            and handler.formatter is self._formatter
+            and handler.level <= logging.INFO
+            and type(handler) is logging.StreamHandler
+            and logging.getLogRecordFactory() is logging.LogRecord
+        )
+
+    def record(self, scope: WWWScope, status: int) -> None:
+        """Log one response: client, method, path with query and HTTP version from `scope`, and its status."""
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        client = get_client_addr(scope)
+        path = get_path_with_query_string(scope)
+        method: Any = scope["method"]  # type: ignore[typeddict-item]
+        version = scope["http_version"]
+        if not self._is_untouched():
+            self.flush()
+            if logger.hasHandlers():
+                logger.info(FORMAT, client, method, path, version, status)
+            return
+        text = self._statuses.get(status)
+        if text is None:
+            assert self._formatter is not None
+            text = self._statuses[status] = self._formatter.get_status_code(status)
+        if not self._lines:
+            self._loop.call_soon(self.flush)
+        self._lines.append(
+            f'{self._prefix}{client} - "{self._bold}{method} {path} HTTP/{version}{self._plain}" {text}\n'
+        )
+
+    def flush(self) -> None:
+        """Write the lines collected so far."""
+        if not self._lines:
+            return
+        text = "".join(self._lines)
+        self._lines.clear()
+        handler = self._handler
+        assert handler is not None
+        handler.acquire()
+        try:
+            handler.stream.write(text)
+            handler.flush()
+        except Exception:
+            # As logging does: a broken log must not break a response.
+            handler.handleError(
+                logging.LogRecord(logger.name, logging.INFO, __file__, 0, text.rstrip("\n"), None, None)
+            )
+        finally:
+            handler.release()

@@ -1,0 +1,75 @@
+"""HTTP/1.1 with llhttp, through httptools, reading the header section.
+
+The request line, the framing and the body are read by `protocol.py` for every implementation alike: llhttp knows a
+closed list of methods, drops a body behind an ignored upgrade, and is lax or strict in places of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+import httptools
+
+from uvicorn.protocols.http.cycle import RequestResponseCycle as RequestResponseCycle
+from uvicorn.protocols.http.head import RequestRefused
+from uvicorn.protocols.http.protocol import HTTPProtocol
+from uvicorn.protocols.http.response import HEADER_RE as HEADER_RE
+from uvicorn.protocols.http.response import HEADER_VALUE_RE as HEADER_VALUE_RE
+from uvicorn.protocols.http.response import STATUS_LINE as STATUS_LINE
+
+_NEUTRAL_LINE = b"GET / HTTP/1.1\r\n"
+
+
+class _Parser:
+    """One llhttp parser for the heads of all connections of a thread: each head is fed whole, so none is left over.
+
+    llhttp is dead after a message behind which it expects nothing (`Connection: close`) and out of step after one with
+    a body, which it is not fed: then the next head gets a new parser. `on_message_complete` is the only place to ask.
+    """
+
+    __slots__ = ("_fields", "_parser", "_reusable")
+
+    def __init__(self) -> None:
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._reusable = True
+        self._parser = httptools.HttpRequestParser(self)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields.append((name.lower(), value.strip(b" \t")))
+
+    def on_message_complete(self) -> None:
+        self._reusable = self._parser.should_keep_alive()
+
+    def parse(self, head: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the fields of `head`, or raise `httptools.HttpParserError`."""
+        if not self._reusable:
+            self._parser = httptools.HttpRequestParser(self)
+        self._reusable = False
+        fields: list[tuple[bytes, bytes]] = []
+        self._fields = fields
+        try:
+            self._parser.feed_data(head)
+        except httptools.HttpParserUpgrade:
+            self._reusable = False
+        return fields
+
+
+_local = threading.local()
+
+
+class HttpToolsProtocol(HTTPProtocol):
+    """One HTTP/1.1 connection whose header sections are read by llhttp."""
+
+    __slots__ = ()
+
+    def parse_fields(self, head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:
+        """Return the header fields; see `HTTPProtocol.parse_fields`."""
+        try:
+            parser = _local.parser
+        except AttributeError:
+            parser = _local.parser = _Parser()
+        try:
+            return cast("list[tuple[bytes, bytes]]", parser.parse(_NEUTRAL_LINE + head[line_end:]))
+        except httptools.HttpParserError as exc:
+            raise RequestRefused(400, f"refused by llhttp: {exc}") from exc

@@ -1,0 +1,820 @@
+"""One HTTP/1.1 connection: everything that is the same whichever library tokenises the request head.
+
+::
+
+             ┌──────────── response complete, keep-alive ─────────────┐
+             ▼                                                        │
+    HEAD ──head──▶ BODY ──end of the request──▶ WAIT ──response complete──▶ (close) CLOSED
+      │              │                                                        ▲
+      └── refused ───┴──▶ LINGER: answered, reading only so that the peer ────┘
+                          can read the answer before the connection is reset
+
+At most one request is being answered. What arrives behind it waits in `_pending`, reading pauses when that grows, and
+it is looked at only when its turn comes: a bad request never overtakes a good one. Bytes written while input is being
+consumed leave in one write at the end. Subclasses implement `parse_fields` and nothing else.
+
+One timer per connection, re-armed when it fires rather than for each request, serves all deadlines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from time import monotonic
+from typing import Any, cast
+
+from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
+from uvicorn.access import AccessLog
+from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
+from uvicorn.protocols.http.cycle import COMPLETE, IDLE, STARTED, RequestResponseCycle
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
+from uvicorn.protocols.http.head import (
+    CHUNKED,
+    MAX_EMPTY_LINES,
+    MAX_METHOD_LENGTH,
+    Framing,
+    RequestRefused,
+    check_partial,
+    examine,
+    match_head,
+    refusal,
+    split_fields,
+    split_target,
+)
+from uvicorn.protocols.http.response import (
+    STATUS_PHRASES,
+    BodyFraming,
+    encode_chunk,
+    encode_head,
+    error_response,
+)
+from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.utils import (
+    EAGER_START,
+    get_local_addr,
+    get_remote_addr,
+    is_ssl,
+    start_task,
+)
+from uvicorn.state import ServerState
+
+BODY_BYTES_PER_SECOND = 16384
+"""Every this many bytes of a request body move its deadline on by a second."""
+
+MAX_DISCARDED = 1024 * 1024
+"""Body bytes an application left unread that are read and dropped to keep the connection; beyond it, it closes."""
+
+LINGER_SECONDS = 10.0
+"""How long a connection that was refused goes on reading, so that its peer reads the answer before a reset. Peers that
+do read it close at once; the others are those that send the whole of a large body first."""
+
+MAX_EAGER_REQUESTS = 32
+"""Pipelined requests served before other connections get their turn."""
+
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class Reading(IntEnum):
+    """What the next byte from the client belongs to; the module's diagram shows the moves."""
+
+    HEAD = 0
+    BODY = 1
+    WAIT = 2
+    LINGER = 3
+    CLOSED = 4
+
+
+# A member looked up on its class costs several times a global, and these are read for each request.
+FRAMED_BY_LENGTH = BodyFraming.LENGTH
+HEAD, BODY, WAIT, LINGER, CLOSED = Reading.HEAD, Reading.BODY, Reading.WAIT, Reading.LINGER, Reading.CLOSED
+
+
+def reset_on_close(transport: asyncio.Transport) -> None:
+    """See to it that closing `transport` resets the connection, so that the peer does not take it for a regular end."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+
+
+class ProtocolSettings:
+    """What the connections of one server read from its configuration, resolved once and shared by all of them."""
+
+    __slots__ = (
+        "config",
+        "app",
+        "asgi_version",
+        "root_path",
+        "reset_contextvars",
+        "limit_concurrency",
+        "limit_head",
+        "limit_fields",
+        "limit_target",
+        "limit_body",
+        "timeout_keep_alive",
+        "timeout_head",
+        "timeout_body",
+        "access",
+        "ws_protocol_class",
+        "clock",
+        "real_loop",
+        "eager",
+    )
+
+    def __init__(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop, limit_head: int) -> None:
+        self.config = config
+        self.app: ASGI3Application = config.loaded_app
+        self.asgi_version = config.asgi_version
+        self.root_path = config.root_path
+        self.reset_contextvars = config.reset_contextvars
+        self.limit_concurrency = config.limit_concurrency
+        self.limit_head = limit_head
+        self.limit_fields = config.limit_request_fields
+        self.limit_target = config.limit_request_target
+        self.limit_body = config.limit_request_body
+        self.timeout_keep_alive = config.timeout_keep_alive
+        self.timeout_head = config.timeout_request_head
+        self.timeout_body = config.timeout_request_body
+        self.access = AccessLog.from_config(config, loop)
+        self.ws_protocol_class: Any = config.ws_protocol_class
+        # Tests hand in a loop that can only create_task and call_later.
+        self.real_loop = isinstance(loop, asyncio.AbstractEventLoop)
+        self.eager = EAGER_START and self.real_loop
+        self.clock: Callable[[], float] = loop.time if self.real_loop else monotonic
+
+
+class HTTPProtocol(asyncio.Protocol):
+    """An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
+
+    Args:
+        config: loaded if it is not yet.
+        server_state: shared by the connections of one event loop.
+        app_state: what the lifespan left, copied into each scope.
+        _loop: the running event loop unless given.
+    """
+
+    __slots__ = (
+        "settings",
+        "server_state",
+        "app_state",
+        "loop",
+        "logger",
+        "transport",
+        "flow",
+        "cycle",
+        "_base",
+        "_reading",
+        "_pending",
+        "_searched",
+        "_empty_lines",
+        "_first",
+        "_decoder",
+        "_body_bytes",
+        "_request",
+        "_keep_alive",
+        "_closing",
+        "_eof",
+        "_head",
+        "_framing",
+        "_expected",
+        "_close_after",
+        "_consuming",
+        "_out",
+        "_out_bytes",
+        "_timer",
+        "_timer_at",
+        "_timer_armed_by",
+        "_deadline",
+        "_deadlines",
+        "__weakref__",
+    )
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.loop = _loop or asyncio.get_event_loop()
+        settings = server_state.protocol_settings
+        if settings is None or settings.config is not config:
+            if not config.loaded:
+                config.load()
+            settings = ProtocolSettings(config, self.loop, self.head_limit(config))
+            server_state.protocol_settings = settings
+        self.settings: ProtocolSettings = settings
+        self.server_state = server_state
+        self.app_state = app_state
+        self.logger = logging.getLogger("uvicorn.error")
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)  # until connection_made
+        self.flow: FlowControl = cast(FlowControl, None)
+        self.cycle: RequestResponseCycle | None = None
+        self._base: ScopeBase = cast(ScopeBase, None)
+        self._reading = HEAD
+        self._pending = bytearray()
+        self._searched = 0  # bytes of _pending already searched for the end of a head
+        self._empty_lines = 0
+        self._first = True  # no request yet
+        self._decoder: LengthDecoder | ChunkedDecoder | None = None
+        self._body_bytes = 0
+        self._request: tuple[bool, bool] = (False, False)  # HEAD, HTTP/1.0
+        self._keep_alive = True
+        self._closing = False
+        self._eof = False
+        self._head = b""  # of the current response, until it is written
+        self._framing = BodyFraming.NONE
+        self._expected = 0
+        self._close_after = False
+        self._consuming = False
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._timer_armed_by = 0
+        self._deadline = 0.0
+        self._deadlines = 0  # counts settings of _deadline, so that a timer knows whether it is still meant
+
+    @staticmethod
+    def head_limit(config: ProtocolConfig) -> int:
+        """Bytes a request head may have."""
+        return config.limit_request_head
+
+    # Names that tools and upstream's users read.
+
+    @property
+    def config(self) -> ProtocolConfig:
+        """The configuration the connection was made with."""
+        return self.settings.config
+
+    @property
+    def app(self) -> ASGI3Application:
+        """The application behind its middleware."""
+        return self.settings.app
+
+    @property
+    def ws_protocol_class(self) -> Any:
+        """The class that takes over on an upgrade to WebSocket, `None` if there is none."""
+        return self.settings.ws_protocol_class
+
+    @property
+    def scope(self) -> HTTPScope | None:
+        """The scope of the request being answered."""
+        return self.cycle.scope if self.cycle is not None else None
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """The peer's address."""
+        return self._base.client
+
+    @property
+    def timeout_keep_alive_task(self) -> asyncio.TimerHandle | None:
+        """The timer that ends an idle connection, `None` while it is not idle."""
+        idle = self.cycle is None and self._reading is HEAD and not self._pending
+        return self._timer if idle else None
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        transport = cast(asyncio.Transport, transport)
+        settings = self.settings
+        self.transport = transport
+        self.flow = FlowControl(transport)
+        self._base = ScopeBase(
+            settings.asgi_version,
+            "https" if is_ssl(transport) else "http",
+            get_remote_addr(transport),
+            get_local_addr(transport),
+            settings.root_path,
+            self.app_state,
+        )
+        self.server_state.connections.add(self)
+        self._trace("%sHTTP connection made")
+        self._expire_in(settings.timeout_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        self._reading = CLOSED
+        self.server_state.connections.discard(self)
+        self._cancel_timer()
+        self._trace("%sHTTP connection lost")
+        if self.cycle is not None:
+            self.cycle.disconnect()
+            self.cycle = None
+        self.flow.resume_writing()
+        self._pending.clear()
+
+    def eof_received(self) -> bool:
+        """The client has nothing more to send; it may still read. Returns whether the connection stays open."""
+        self._eof = True
+        if self._base.scheme == "https":
+            return False
+        cycle = self.cycle
+        if cycle is None:
+            return self._reading is WAIT  # requests that have not had their turn
+        if cycle.state is COMPLETE:
+            return False
+        self._deadline = 0.0  # what is missing of the body will not come
+        cycle.disconnect(reachable=True)
+        return True
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is above its high-water mark."""
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer is low again."""
+        self.flow.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if self._pending or self._reading >= WAIT:
+            self._receive_more(data)
+        else:
+            self._consume(data)
+
+    def _receive_more(self, data: bytes) -> None:
+        """Bytes that join others: a head in pieces, or requests behind the one being answered."""
+        if self._reading >= LINGER:
+            return
+        self._pending += data
+        if self._reading is WAIT:
+            if len(self._pending) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            return
+        # The end of the head can begin in the last three bytes searched before.
+        end = self._pending.find(b"\r\n\r\n", max(0, self._searched - 3))
+        if end >= 0 or self._pending.startswith(b"\r\n"):
+            self._consume(self._take_pending())
+            return
+        try:
+            self._await_head()
+        except RequestRefused as refused:
+            self._refuse(refused)
+
+    def _take_pending(self) -> bytes:
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._searched = 0
+        return data
+
+    def _consume(self, data: bytes, eager: bool = True) -> None:
+        """Work through `data`; what cannot be looked at yet is kept."""
+        position = 0
+        size = len(data)
+        budget = MAX_EAGER_REQUESTS
+        self._consuming = True
+        try:
+            while position < size:
+                if self._reading is HEAD:
+                    if not budget and self.settings.real_loop:
+                        self._reading = WAIT
+                        self._pending += data[position:]
+                        self.loop.call_soon(self._next_request)
+                        break
+                    budget -= 1
+                    position = self._read_head(data, position, eager)
+                elif self._reading is BODY:
+                    position = self._read_body(data, position)
+                else:
+                    if self._reading is WAIT:
+                        self._pending += data[position:]
+                        if len(self._pending) > HIGH_WATER_LIMIT:
+                            self.flow.pause_reading()
+                    break
+        except RequestRefused as refused:
+            self._refuse(refused)
+        finally:
+            self._consuming = False
+            if self._out:
+                self._flush()
+        if self._reading is HEAD and (self._eof or not self._pending):
+            self._idle()
+
+    def _idle(self) -> None:
+        """Nothing is being asked: wait for the next request, not for ever, nor for what can no longer come."""
+        if self._eof:
+            self._close()
+        elif not self._deadline:
+            # Zero seconds means the next turn of the loop.
+            self._expire_in(max(self.settings.timeout_keep_alive, 1e-6))
+
+    # Reading requests.
+
+    def parse_fields(self, head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:
+        """Return the header fields of `head`: names in lower case, values without outer white space, in order.
+
+        `head` is well-formed as far as `match_head` can tell; its request line ends before `line_end`.
+
+        Raises:
+            RequestRefused: the library does not take it; the reason is found by the caller where there is one.
+        """
+        raise NotImplementedError
+
+    def _await_head(self) -> None:
+        """A head has begun and is not complete: hold it to the limits, and to its deadline."""
+        pending = self._pending
+        settings = self.settings
+        check_partial(pending, self._searched)
+        if len(pending) > settings.limit_target + MAX_METHOD_LENGTH and pending.find(b"\r\n", 0, -1) < 0:
+            raise RequestRefused(414, f"request target longer than limit_request_target ({settings.limit_target})")
+        if len(pending) > settings.limit_head:
+            raise self._head_too_large()
+        if not self._searched and not self._first:
+            self._expire_in(settings.timeout_head)
+        self._searched = len(pending)
+
+    def _head_too_large(self) -> RequestRefused:
+        return RequestRefused(431, f"request head larger than limit_request_head ({self.settings.limit_head} bytes)")
+
+    def _read_head(self, data: bytes, position: int, eager: bool) -> int:
+        """Read the request head that begins at `position`; return where what follows it begins."""
+        while data.startswith(b"\r\n", position):
+            # RFC 9112 section 2.2: an empty line in front of a request is ignored.
+            position += 2
+            self._empty_lines += 1
+            if self._empty_lines > MAX_EMPTY_LINES:
+                raise RequestRefused(400, "empty lines instead of a request")
+        end = data.find(b"\r\n\r\n", position) + 4
+        if end == 3:
+            if position < len(data):
+                self._pending += data[position:]
+                self._await_head()
+            return len(data)
+        head = data[position:end] if position or end < len(data) else data
+        settings = self.settings
+        match = match_head(head)
+        if match is None:
+            raise refusal(head)
+        method, target, minor = match.groups()
+        if len(target) > settings.limit_target:
+            raise RequestRefused(414, f"request target longer than limit_request_target ({settings.limit_target})")
+        if len(head) > settings.limit_head:
+            raise self._head_too_large()
+        if len(method) > MAX_METHOD_LENGTH:
+            raise RequestRefused(501, "method too long")
+        host = None
+        if target[0] != 47 or b"#" in target or method == b"CONNECT":
+            target, host = split_target(method, target)
+        line_end = match.end(3) + 2
+        try:
+            headers = self.parse_fields(head, line_end)
+        except RequestRefused:
+            # The libraries say less about why; ask our own rules first.
+            examine(minor, split_fields(head, line_end))
+            raise
+        if len(headers) > settings.limit_fields:
+            raise RequestRefused(431, f"more header fields than limit_request_fields ({settings.limit_fields})")
+        framing = examine(minor, headers)
+        if host is not None:
+            # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
+            headers = [(b"host", host), *(field for field in headers if field[0] != b"host")]
+        if framing.upgrade and self._upgrades(framing):
+            self._hand_over(head + data[end:])
+            return len(data)
+        scope = self._base.build(method, target, minor, headers)
+        return self._begin(scope, framing, data, end, eager)
+
+    def _begin(self, scope: HTTPScope, framing: Framing, data: bytes, position: int, eager: bool) -> int:
+        """Start the application on a request whose head ends at `position`; return where its part of `data` ends."""
+        settings = self.settings
+        limit = settings.limit_concurrency
+        app = settings.app
+        if limit is not None:
+            state = self.server_state
+            if len(state.connections) >= limit or len(state.tasks) >= limit:
+                self.logger.warning("Exceeded concurrency limit.")
+                app = service_unavailable
+        length = framing.length
+        self._keep_alive = framing.keep_alive
+        self._request = (scope["method"] == "HEAD", scope["http_version"] == "1.0")
+        self._empty_lines = 0
+        self._first = False
+        self._deadline = 0.0
+        cycle = RequestResponseCycle(self, app, scope, length != 0, framing.expect_continue)
+        if length == 0:
+            self._reading = WAIT
+            self.cycle = cycle
+        else:
+            if settings.limit_body is not None and length > settings.limit_body:
+                raise self._body_too_large()
+            self.cycle = cycle
+            self._reading = BODY
+            self._body_bytes = 0
+            self._decoder = ChunkedDecoder(settings.limit_fields) if length == CHUNKED else LengthDecoder(length)
+            if not framing.expect_continue:
+                self._expire_in(settings.timeout_body)
+            if position < len(data):
+                # Before the application starts, which then need not wait for it.
+                position = self._read_body(data, position)
+        if self._eof:
+            cycle.disconnect(reachable=True)
+        state = self.server_state
+        context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
+        eager = eager and settings.eager
+        task = start_task(self.loop, cycle.run(), context, eager)
+        if not (eager and task.done()):
+            state.tasks.add(task)
+            task.add_done_callback(state.tasks.discard)
+        return position
+
+    def _body_too_large(self) -> RequestRefused:
+        return RequestRefused(413, f"request body larger than limit_request_body ({self.settings.limit_body} bytes)")
+
+    def _read_body(self, data: bytes, position: int) -> int:
+        """Take the body bytes of the current request from `data`; return where they end."""
+        decoder, cycle, settings = self._decoder, self.cycle, self.settings
+        assert decoder is not None and cycle is not None
+        body, position = decoder.decode(data, position)
+        if body:
+            self._body_bytes += len(body)
+            if cycle.state is COMPLETE:
+                if self._body_bytes > MAX_DISCARDED:
+                    self._close(linger=True)
+                    return len(data)
+            else:
+                if settings.limit_body is not None and self._body_bytes > settings.limit_body:
+                    raise self._body_too_large()
+                cycle.feed(body)
+                if len(cycle.body) > HIGH_WATER_LIMIT:
+                    self.flow.pause_reading()
+                    self._deadline = 0.0
+        if decoder.done:
+            self._decoder = None
+            self._deadline = 0.0
+            if cycle.state is COMPLETE:
+                self._next_request()
+            else:
+                self._reading = WAIT
+                cycle.feed_end()
+        elif self._deadline:
+            self._deadline += len(data) / BODY_BYTES_PER_SECOND
+            self._deadlines += 1
+        return position
+
+    def want_body(self) -> None:
+        """The application waits for more of the request body."""
+        flow = self.flow
+        if flow.read_paused and self._reading is BODY:
+            flow.resume_reading()
+            self._expire_in(self.settings.timeout_body)
+
+    # Refusing, upgrading.
+
+    def _refuse(self, refused: RequestRefused) -> None:
+        """Answer in the application's place, and end the connection."""
+        status = refused.status
+        if status == 400:
+            text = "Invalid HTTP request received."
+            self.logger.warning(text)
+        else:
+            text = STATUS_PHRASES[status]
+            self.logger.warning("Request refused with %d %s: %s.", status, text, refused.reason)
+        cycle = self.cycle
+        if cycle is not None and cycle.state is STARTED:
+            self.abort_response(cycle)
+            return
+        if cycle is None or cycle.state is IDLE:
+            self._write(error_response(status, text.encode("ascii"), self.server_state.default_head))
+        self._close(linger=True)
+
+    def _upgrades(self, framing: Framing) -> bool:
+        """Tell whether the connection is to become a WebSocket; log why not."""
+        wanted = [name.strip(b" \t") for name in framing.upgrade.split(b",")]
+        websocket = b"websocket" in wanted and framing.length == 0
+        if websocket and self.settings.ws_protocol_class is not None:
+            return True
+        self.logger.warning("Unsupported upgrade request.")
+        if websocket:
+            self.logger.warning(
+                "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install "
+                "'websockets' or 'wsproto' manually."
+            )
+        return False
+
+    def _hand_over(self, data: bytes) -> None:
+        """Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it."""
+        self._trace("%sUpgrading to WebSocket")
+        self._flush()
+        self._cancel_timer()
+        self._reading = CLOSED
+        protocol = self.settings.ws_protocol_class(
+            config=self.settings.config, server_state=self.server_state, app_state=self.app_state
+        )
+        protocol.connection_made(self.transport)
+        self.server_state.connections.discard(self)
+        self.transport.set_protocol(protocol)
+        protocol.data_received(data)
+
+    # What a cycle asks for.
+
+    def start_response(self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Encode the head, which waits for the first piece of the body; and log the response."""
+        unsent_body = cycle.expect_continue and self._reading is BODY
+        head_request, http_10 = self._request
+        close = not self._keep_alive or self._closing or unsent_body or (self._eof and not self._pending)
+        self._head, self._framing, self._expected, self._close_after = encode_head(
+            status, headers, self.server_state.default_head, head_request, http_10, close
+        )
+        access = self.settings.access
+        if access is not None:
+            access.record(cycle.scope, status)
+
+    def send_body(self, cycle: RequestResponseCycle, body: bytes, more_body: bool) -> None:
+        """Write a piece of the body, behind the head if that still waits.
+
+        Raises:
+            RuntimeError: more or, at the end, fewer bytes than the application's Content-Length.
+            TypeError: the body is not bytes.
+        """
+        if type(body) is not bytes:
+            body = bytes(memoryview(body))  # what is not bytes-like is refused here, what can change is copied
+        framing = self._framing
+        if framing is FRAMED_BY_LENGTH:
+            self._expected -= len(body)
+            if self._expected < 0:
+                raise RuntimeError("Response content longer than Content-Length")
+            if self._expected and not more_body:
+                raise RuntimeError("Response content shorter than Content-Length")
+        elif framing is BodyFraming.CHUNKED:
+            body = encode_chunk(body, not more_body)
+        elif framing is BodyFraming.NONE:
+            body = b""
+        data, self._head = self._head, b""
+        if len(body) > HIGH_WATER_LIMIT:
+            # Not worth a copy.
+            if data:
+                self._write(data)
+            self._write(body)
+        elif data or body:
+            self._write(data + body if data else body)
+
+    def send_continue(self) -> None:
+        """Write `100 Continue` (RFC 9110 section 10.1.1); the client has been waiting for us until now."""
+        self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self._reading is BODY:
+            self._expire_in(self.settings.timeout_body)
+
+    def finish(self, cycle: RequestResponseCycle) -> None:
+        """The response is complete: go on with the next request, or close."""
+        self.server_state.request_complete()
+        if self._close_after or self._closing:
+            self._close(linger=self._reading is BODY or bool(self._pending))
+        elif self._reading is BODY:
+            self._discard_body()
+        else:
+            self._next_request()
+
+    def _discard_body(self) -> None:
+        """The application has answered without reading the whole body: keep the connection if the rest is short."""
+        decoder = self._decoder
+        if self._eof or (isinstance(decoder, LengthDecoder) and decoder.remaining > MAX_DISCARDED):
+            self._close(linger=True)
+            return
+        self._body_bytes = 0
+        self.flow.resume_reading()
+        if not self._deadline:
+            self._expire_in(self.settings.timeout_body)
+
+    def _next_request(self) -> None:
+        if self._reading >= LINGER:
+            return
+        self.cycle = None
+        self._reading = HEAD
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        if self._consuming:
+            return
+        if self._pending:
+            # Not eagerly: this may run inside the application that has just completed its response.
+            self._consume(self._take_pending(), eager=False)
+        else:
+            self._idle()
+
+    def abort_response(self, cycle: RequestResponseCycle) -> None:
+        """End a response that cannot be completed, so that the client notices."""
+        if cycle is not self.cycle:
+            return
+        if cycle.state is STARTED and self._framing is BodyFraming.CLOSE and not self._head:
+            # Closing would look like the regular end of the body (RFC 9112 section 8).
+            reset_on_close(self.transport)
+        self._close()
+
+    # Writing and closing.
+
+    def _write(self, data: bytes) -> None:
+        if self._consuming:
+            self._out.append(data)
+            self._out_bytes += len(data)
+            if self._out_bytes > HIGH_WATER_LIMIT:
+                self._flush()
+        else:
+            self.transport.write(data)
+
+    def _flush(self) -> None:
+        out = self._out
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            self._out = []
+            self._out_bytes = 0
+            self.transport.write(data)
+
+    def _close(self, linger: bool = False) -> None:
+        """Close once everything is written; with `linger` only after the peer had a chance to read it."""
+        self._flush()
+        cycle, self.cycle = self.cycle, None
+        transport = self.transport
+        self._pending.clear()
+        if cycle is not None:
+            cycle.disconnect()
+            self.flow.resume_writing()  # whoever waits to send has nothing to wait for
+        can_linger = linger and self.settings.real_loop and not self._eof and self._base.scheme == "http"
+        if can_linger and not transport.is_closing() and transport.can_write_eof():
+            # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
+            self._reading = LINGER
+            transport.write_eof()
+            self.flow.resume_reading()
+            self._expire_in(LINGER_SECONDS)
+        else:
+            self._reading = CLOSED
+            self._cancel_timer()
+            transport.close()
+
+    def shutdown(self) -> None:
+        """The server stops: close now if idle, otherwise when the response is complete."""
+        cycle = self.cycle
+        if cycle is None or cycle.state is COMPLETE:
+            self._close()
+        else:
+            self._closing = True
+
+    def disconnect(self) -> None:
+        """Tell the application that its client is gone, while its response can still be sent."""
+        if self.cycle is not None:
+            self.cycle.disconnect(reachable=True)
+
+    # Deadlines.
+
+    def _expire_in(self, seconds: float) -> None:
+        """Set the deadline of what the connection waits for now; zero seconds: there is none."""
+        self._deadlines += 1
+        if seconds <= 0:
+            self._deadline = 0.0
+            return
+        now = self.settings.clock()
+        self._deadline = now + seconds
+        timer = self._timer
+        if timer is not None:
+            if self._timer_at <= self._deadline:
+                return
+            timer.cancel()
+        self._arm(now, seconds)
+
+    def _arm(self, now: float, seconds: float) -> None:
+        self._timer_at = now + seconds
+        self._timer_armed_by = self._deadlines
+        self._timer = self.loop.call_later(seconds, self._on_timer)
+
+    def _cancel_timer(self) -> None:
+        self._deadline = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._deadline:
+            return
+        if self._deadlines != self._timer_armed_by:
+            now = self.settings.clock()
+            if self._deadline > now:
+                self._arm(now, self._deadline - now)
+                return
+        self._deadline = 0.0
+        self._expired()
+
+    def _expired(self) -> None:
+        settings = self.settings
+        if self._reading is LINGER:
+            self.transport.abort()
+        elif self._reading is HEAD and not self._pending:
+            self._close()
+        elif self._reading is HEAD:
+            self._refuse(
+                RequestRefused(408, f"head not complete within timeout_request_head ({settings.timeout_head} s)")
+            )
+        elif self._reading is BODY:
+            self._refuse(
+                RequestRefused(408, f"body not complete within timeout_request_body ({settings.timeout_body} s)")
+            )
+
+    def _trace(self, text: str) -> None:
+        if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
+            client = self._base.client
+            self.logger.log(TRACE_LOG_LEVEL, text, "%s:%d - " % client if client else "")

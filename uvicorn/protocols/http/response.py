@@ -1,0 +1,240 @@
+"""Encoding of response heads and bodies: validation, framing choice, status lines. Once, for every implementation.
+
+Pure functions over bytes. What an application sends is checked before a byte of it can reach the wire, so a header
+value with a line break raises in the application and never splits a response (CVE-2020-7695).
+"""
+
+from __future__ import annotations
+
+import http
+import re
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from uvicorn.protocols.http.head import TOKEN
+
+
+def _phrase(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+STATUS_PHRASES = {status: _phrase(status) for status in range(100, 600)}
+STATUS_LINE = {status: f"HTTP/1.1 {status} {phrase}\r\n".encode() for status, phrase in STATUS_PHRASES.items()}
+
+# Named by tracing tools; both search for the first byte that is not allowed (RFC 9110 sections 5.1 and 5.5).
+HEADER_RE = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")
+HEADER_VALUE_RE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+_is_token = re.compile(TOKEN).fullmatch
+
+
+class BodyFraming(IntEnum):
+    """How the client learns where the body ends (RFC 9112 section 6.3)."""
+
+    NONE = 0
+    """There is no body: HEAD, 204, 304. What the application sends is dropped."""
+    LENGTH = 1
+    CHUNKED = 2
+    CLOSE = 3
+    """The body ends with the connection: HTTP/1.0 clients."""
+
+
+class _Kind(IntEnum):
+    PLAIN = 0
+    LENGTH = 1
+    CODING = 2
+    CONNECTION = 3
+
+
+# A member looked up on its class costs several times a global, and these are read for each response.
+_LENGTH = _Kind.LENGTH
+_FRAMING_NONE, _FRAMING_LENGTH = BodyFraming.NONE, BodyFraming.LENGTH
+
+
+_KINDS = {b"content-length": _Kind.LENGTH, b"transfer-encoding": _Kind.CODING, b"connection": _Kind.CONNECTION}
+
+# Applications send the same few header lines over and over: checked and encoded once. Cleared when full, and values
+# long enough to be of one request only are not kept, so it stays below a quarter of a megabyte.
+_lines: dict[tuple[bytes, bytes], tuple[bytes, _Kind, int]] = {}
+_LINES = 1024
+_LINE_BYTES = 128
+
+
+def _encode_line(name: object, value: object) -> tuple[bytes, _Kind, int]:
+    if not isinstance(name, bytes) or not isinstance(value, bytes):
+        raise TypeError(f"Header names and values must be bytes, got {name!r}: {value!r}.")
+    if not _is_token(name):
+        raise RuntimeError("Invalid HTTP header name.")
+    if HEADER_VALUE_RE.search(value):
+        raise RuntimeError("Invalid HTTP header value.")
+    name = name.lower()
+    value = value.strip(b" \t")
+    kind = _KINDS.get(name, _Kind.PLAIN)
+    length = 0
+    if kind is _LENGTH:
+        if not value.isdigit():
+            raise RuntimeError("Invalid Content-Length header.")
+        length = int(value)
+    return b"%b: %b\r\n" % (name, value), kind, length
+
+
+def encode_line(header: tuple[bytes, bytes]) -> tuple[bytes, _Kind, int]:
+    """Return the header line for a name and a value, what kind of field it is, and the number of a Content-Length.
+
+    Raises:
+        RuntimeError: the name is not a token, the value holds a control character other than tab, or is no length.
+        TypeError: one of them is not bytes.
+    """
+    name, value = header
+    encoded = _encode_line(name, value)
+    if len(encoded[0]) <= _LINE_BYTES:
+        if len(_lines) >= _LINES:
+            _lines.clear()
+        _lines[name, value] = encoded
+    return encoded
+
+
+def check_status(status: int) -> bytes:
+    """Return the status line of a final response.
+
+    Raises:
+        TypeError: `status` is not an int.
+        RuntimeError: it is not in 200..599: 1xx cannot end a request (RFC 9110 section 15.2).
+    """
+    if not isinstance(status, int):
+        raise TypeError(f"The status of a response must be an int, got {status!r}.")
+    if not 200 <= status <= 599:
+        raise RuntimeError(f"Invalid HTTP status code '{int(status)}' in response.")
+    return STATUS_LINE[status]
+
+
+class ResponseHead(NamedTuple):
+    """A response head and how its body is to be framed.
+
+    `length` is the number of body bytes that `BodyFraming.LENGTH` promises; `close` says that the connection ends with
+    this response.
+    """
+
+    data: bytes
+    framing: BodyFraming
+    length: int
+    close: bool
+
+
+def encode_head(
+    status: int,
+    headers: Iterable[tuple[bytes, bytes]],
+    default_head: bytes,
+    head_request: bool = False,
+    http_10: bool = False,
+    close: bool = False,
+) -> ResponseHead:
+    """Encode status line and header section.
+
+    Args:
+        headers: the application's, any iterable of (name, value).
+        default_head: the server's own lines, in front of those.
+        head_request: the request's method is HEAD.
+        http_10: the client speaks HTTP/1.0: no chunked coding.
+        close: the connection ends after this response.
+
+    Raises:
+        RuntimeError: status, header name or header value that may not be sent, or lengths that contradict each other.
+        TypeError: a status that is not an int, a header that is not bytes.
+    """
+    lines = [check_status(status), default_head]
+    length = -1
+    usual = status != 204
+    for header in headers:
+        try:
+            line, kind, number = _lines[header]
+        except (KeyError, TypeError):
+            # Not met before, or a list, which upstream takes as well.
+            line, kind, number = encode_line(header)
+        lines.append(line)
+        if kind:
+            usual = usual and kind is _LENGTH and length < 0
+            length = number
+
+    # The usual response names its length, once, and nothing else that matters here.
+    if usual and length >= 0:
+        framing = _FRAMING_NONE if head_request or status == 304 else _FRAMING_LENGTH
+        close = close or http_10
+        if close:
+            lines.append(b"connection: close\r\n")
+    else:
+        length, framing, close = _settle(status, lines, head_request, http_10, close)
+    lines.append(b"\r\n")
+    return ResponseHead(b"".join(lines), framing, length, close)
+
+
+def _settle(
+    status: int, lines: list[bytes], head_request: bool, http_10: bool, close: bool
+) -> tuple[int, BodyFraming, bool]:
+    """Choose the framing and make the lines say exactly that; return length, framing, and whether to close.
+
+    Lines stay where the application put them; those that may not be sent become empty.
+    """
+    special = []
+    for index, line in enumerate(lines[2:], 2):
+        name, _, value = line[:-2].partition(b": ")
+        if name in _KINDS:
+            special.append((index, _KINDS[name], value))
+    lengths = [value for _, kind, value in special if kind is _LENGTH]
+    codings = [value for _, kind, value in special if kind is _Kind.CODING]
+    options = [value for _, kind, value in special if kind is _Kind.CONNECTION]
+    if len(set(lengths)) > 1:
+        raise RuntimeError("Conflicting Content-Length headers.")
+    says_close = b"close" in [option.strip(b" \t").lower() for option in b",".join(options).split(b",")]
+
+    if head_request or status == 204 or status == 304:
+        framing = _FRAMING_NONE
+    elif lengths and not codings:
+        framing = _FRAMING_LENGTH
+    else:
+        framing = BodyFraming.CLOSE if http_10 else BodyFraming.CHUNKED
+    close = close or says_close or http_10
+    # RFC 9110 section 8.6, RFC 9112 section 6.1: neither field with 204, no coding for HTTP/1.0, never both.
+    keep_coding = bool(codings) and status != 204 and not http_10
+    keep_length = bool(lengths) and status != 204 and not codings
+    for index, kind, value in special:
+        if kind is _Kind.CODING:
+            lines[index] = _coding_line(codings) if keep_coding else b""
+            keep_coding = False
+        elif kind is _LENGTH:
+            lines[index] = lines[index] if keep_length else b""
+            keep_length = False
+        elif close and value.lower() == b"keep-alive":
+            # It would contradict the close beside it (RFC 9112 section 9.6).
+            lines[index] = b""
+    if framing is BodyFraming.CHUNKED and not codings:
+        lines.append(b"transfer-encoding: chunked\r\n")
+    if close and not says_close:
+        lines.append(b"connection: close\r\n")
+    return (int(lengths[0]) if lengths else 0), framing, close
+
+
+def _coding_line(codings: list[bytes]) -> bytes:
+    if not codings or (len(codings) == 1 and codings[0].lower() == b"chunked"):
+        return b"transfer-encoding: chunked\r\n"
+    names = [name.strip(b" \t").lower() for name in b",".join(codings).split(b",")]
+    # RFC 9112 section 6.1: chunked is the final coding, and applied once.
+    names = [name for name in names if name and name != b"chunked"]
+    return b"transfer-encoding: %b\r\n" % b", ".join([*names, b"chunked"])
+
+
+def encode_chunk(body: bytes, last: bool) -> bytes:
+    """Return `body` as one chunk, followed by the last chunk if `last` (RFC 9112 section 7.1)."""
+    if not body:
+        return b"0\r\n\r\n" if last else b""
+    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if last else b"%x\r\n%b\r\n" % (len(body), body)
+
+
+def error_response(status: int, body: bytes, default_head: bytes) -> bytes:
+    """Return a whole response of the server's own, after which the connection ends."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
+    return encode_head(status, headers, default_head, close=True).data + body

@@ -1,0 +1,99 @@
+"""Questions every protocol asks of a transport or a scope, and how an application task is started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import re
+import sys
+import urllib.parse
+from collections.abc import Coroutine
+from typing import Any
+
+from uvicorn._types import WWWScope
+
+EAGER_START = sys.version_info >= (3, 12)
+
+# What `urllib.parse.quote` leaves alone, itself included, so that the common path needs no quoting.
+_is_quoted = re.compile(r"[A-Za-z0-9_.\-~/]*", re.ASCII).fullmatch
+
+
+class ClientDisconnected(OSError):
+    """The peer is gone: raised from `send()` of a WebSocket application."""
+
+
+def _address(value: Any) -> tuple[str, int] | None:
+    # TCP names are (host, port) or, for IPv6, (host, port, flow info, scope id).
+    if isinstance(value, (list, tuple)) and len(value) >= 2:
+        return str(value[0]), int(value[1])
+    return None
+
+
+def get_remote_addr(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
+    """Return (host, port) of the peer, or `None` where it has none (Unix sockets)."""
+    socket_info = transport.get_extra_info("socket")
+    if socket_info is not None:
+        try:
+            return _address(socket_info.getpeername())
+        except OSError:
+            # The peer is gone already; the transport may remember its name.
+            pass
+    return _address(transport.get_extra_info("peername"))
+
+
+def get_local_addr(transport: asyncio.BaseTransport) -> tuple[str, int | None] | None:
+    """Return (host, port) of this end of the connection, (path, None) for a Unix socket, or `None` if unknown."""
+    socket_info = transport.get_extra_info("socket")
+    name = transport.get_extra_info("sockname") if socket_info is None else socket_info.getsockname()
+    if isinstance(name, (str, bytes)) and name:
+        return (name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")), None
+    return _address(name)
+
+
+def is_ssl(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether the connection is encrypted."""
+    return bool(transport.get_extra_info("sslcontext"))
+
+
+def get_client_addr(scope: WWWScope) -> str:
+    """Return the client as `host:port` for a log line; empty if the scope has none."""
+    client = scope.get("client")
+    if not client:
+        return ""
+    return f"{client[0]}:{client[1]}"
+
+
+def get_path_with_query_string(scope: WWWScope) -> str:
+    """Return the percent-encoded path, with the query if there is one, as one token for a log line.
+
+    Control characters cannot appear: the path is quoted and a request target holds visible ASCII only. A quotation mark
+    of the query is quoted too, because the line puts the request between quotation marks.
+    """
+    path = scope["path"]
+    if not _is_quoted(path):
+        path = urllib.parse.quote(path)
+    query = scope["query_string"]
+    if query:
+        return path + "?" + query.decode("latin-1").replace('"', "%22")
+    return path
+
+
+def start_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, None],
+    context: contextvars.Context,
+    eager: bool = False,
+) -> asyncio.Task[None]:
+    """Run `coroutine` in a task whose context is `context` (not a copy of it).
+
+    With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
+    factory. Ask for it on real loops only: tests hand the protocols one that can only `create_task` and `call_later`.
+    """
+    if sys.version_info >= (3, 12):
+        if eager and loop.get_task_factory() is None:
+            return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
+    if not isinstance(loop, asyncio.AbstractEventLoop):
+        return context.run(loop.create_task, coroutine)
+    if sys.version_info >= (3, 11):
+        return loop.create_task(coroutine, context=context)
+    return context.run(loop.create_task, coroutine)
