@@ -1,0 +1,1 @@
+"""WebSocket (RFC 6455): one session, whichever library parses the frames."""

@@ -1,0 +1,184 @@
+"""The opening handshake (RFC 6455 section 4.2): what a client must have sent, and what it is answered.
+
+The HTTP protocol has found the head well-formed before it hands a connection over; classes that are given one from
+elsewhere need not rely on that, so everything is checked here, by the same rules. Pure functions over bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Protocol
+
+from uvicorn.protocols.http.head import (
+    TOKEN,
+    RequestRefused,
+    examine,
+    match_head,
+    refusal,
+    split_fields,
+    split_target,
+)
+from uvicorn.protocols.http.response import encode_head, encode_line
+
+Header = tuple[bytes, bytes]
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_is_key = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch
+_is_token = re.compile(TOKEN).fullmatch
+
+# What the answer says itself, and what may not stand on an answer without body (RFC 9112 section 6.1).
+_RESERVED = frozenset(
+    (
+        b"upgrade",
+        b"connection",
+        b"sec-websocket-accept",
+        b"sec-websocket-extensions",
+        b"content-length",
+        b"transfer-encoding",
+    )
+)
+
+# What a client is told with a status (RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section 4.4).
+_HINTS: dict[int, list[Header]] = {
+    405: [(b"allow", b"GET")],
+    426: [(b"upgrade", b"websocket"), (b"connection", b"upgrade, close"), (b"sec-websocket-version", b"13")],
+}
+
+
+class HandshakeLimits(Protocol):
+    """The settings that bound a handshake."""
+
+    limit_request_fields: int
+    limit_request_target: int
+
+
+class Handshake:
+    """A valid request to open a WebSocket.
+
+    Attributes:
+        target: path and query as sent.
+        headers: names in lower case, values without outer white space, in order.
+        key: what the answer proves to have read.
+        subprotocols: those the client offers, in its order.
+        extensions: values of the Sec-WebSocket-Extensions fields.
+    """
+
+    __slots__ = ("target", "headers", "key", "subprotocols", "extensions")
+
+    def __init__(self, target: bytes, headers: list[Header], key: bytes, subprotocols: list[str]) -> None:
+        self.target = target
+        self.headers = headers
+        self.key = key
+        self.subprotocols = subprotocols
+        self.extensions = _values(headers, b"sec-websocket-extensions")
+
+
+def parse_handshake(head: bytes, limits: HandshakeLimits) -> Handshake:
+    """Return the handshake that a request head asks for; `head` ends with its empty line.
+
+    Raises:
+        RequestRefused: 400, 405, 414, 426, 431, 501 or 505, as the head deserves.
+    """
+    match = match_head(head)
+    if match is None:
+        raise refusal(head)
+    method, target, minor = match.groups()
+    if len(target) > limits.limit_request_target:
+        raise RequestRefused(414, "request target too long")
+    headers = split_fields(head, match.end(3) + 2)
+    if len(headers) > limits.limit_request_fields:
+        raise RequestRefused(431, "too many header fields")
+    if minor == b"0":
+        raise RequestRefused(505, "a WebSocket needs HTTP/1.1")
+    if method != b"GET":
+        raise RequestRefused(405, f"unsupported HTTP method: {method.decode('ascii')}")
+    if target[:1] != b"/" or b"#" in target:
+        target, host = split_target(method, target)
+        if host is not None:
+            # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
+            headers = [(b"host", host), *(field for field in headers if field[0] != b"host")]
+    framing = examine(minor, headers)
+    if b"websocket" not in [name.strip(b" \t") for name in framing.upgrade.split(b",")]:
+        raise RequestRefused(426, "this needs a WebSocket client")
+    if framing.length:
+        # Its bytes would be taken for frames.
+        raise RequestRefused(400, "a WebSocket handshake has no body")
+    return Handshake(target, headers, _key(headers), _subprotocols(headers))
+
+
+def _values(headers: list[Header], name: bytes) -> list[bytes]:
+    return [value for other, value in headers if other == name]
+
+
+def _key(headers: list[Header]) -> bytes:
+    """Return the key, after the version, which says what the key means."""
+    versions = _values(headers, b"sec-websocket-version")
+    if not versions:
+        raise RequestRefused(400, "missing Sec-WebSocket-Version header")
+    if versions != [b"13"]:
+        raise RequestRefused(426, "unsupported Sec-WebSocket-Version")
+    keys = _values(headers, b"sec-websocket-key")
+    if not keys:
+        raise RequestRefused(400, "missing Sec-WebSocket-Key header")
+    if len(keys) > 1 or not _is_key(keys[0]):
+        raise RequestRefused(400, "invalid Sec-WebSocket-Key header")
+    return keys[0]
+
+
+def _subprotocols(headers: list[Header]) -> list[str]:
+    """Return the offered subprotocols: all fields, split at commas, trimmed (RFC 6455 section 11.3.4)."""
+    names = [name.strip(b" \t") for value in _values(headers, b"sec-websocket-protocol") for name in value.split(b",")]
+    if not all(_is_token(name) for name in names if name):
+        raise RequestRefused(400, "invalid Sec-WebSocket-Protocol header")
+    return [name.decode("ascii") for name in names if name]
+
+
+def accept_response(
+    handshake: Handshake,
+    default_head: bytes,
+    headers: Iterable[Header],
+    subprotocol: str | None,
+    extension: bytes,
+) -> bytes:
+    """Return the 101 response.
+
+    Args:
+        default_head: the server's own lines; `headers` of the application stand behind them. What of those the answer
+            itself has to say is left out, so that no field comes twice.
+        subprotocol: none if empty.
+        extension: value of Sec-WebSocket-Extensions, none if empty.
+
+    Raises:
+        RuntimeError: a header or the subprotocol that may not be sent.
+        TypeError: a header that is not bytes.
+    """
+    accept = base64.b64encode(hashlib.sha1(handshake.key + _GUID).digest())
+    lines = [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"]
+    lines.append(b"Sec-WebSocket-Accept: %b\r\n" % accept)
+    if extension:
+        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % extension)
+    lines.append(default_head)
+    for name, value in headers:
+        line = encode_line((name, value))[0]
+        if name.lower() not in _RESERVED and not (subprotocol and name.lower() == b"sec-websocket-protocol"):
+            lines.append(line)
+    if subprotocol:
+        token = subprotocol.encode()
+        if not _is_token(token):
+            raise RuntimeError("Invalid WebSocket subprotocol.")
+        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % token)
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def refuse_response(status: int, body: bytes, default_head: bytes) -> bytes:
+    """Return a whole response of the server's own that opens nothing, after which the connection ends."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        *_HINTS.get(status, ()),
+    ]
+    return encode_head(status, headers, default_head, close=True).data + body

@@ -1,0 +1,689 @@
+"""The ASGI side of one WebSocket connection, whichever library parses its frames.
+
+::
+
+                 accept                    close frame sent or received, or the
+    CONNECTING ─────────▶ ACCEPTED ──────▶ response complete ───────────────────▶ CLOSING ──▶ CLOSED
+        │                                            ▲                                ▲
+        ├── websocket.http.response.start ──▶ DENYING                                 │
+        └── websocket.close: 403 ─────────────────────────────────────────────────────┘
+
+The session owns the handshake, both queues, the deadlines and the application's task. It reads messages of one frame
+and writes all messages itself (`frames.py`); what a library is for, it does in the hooks of a subclass: `open`,
+`receive_frame`, `encode_close`, `encode_ping`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import deque
+from enum import IntEnum
+from typing import Any, ClassVar, cast
+
+from uvicorn._types import (
+    ASGIReceiveEvent,
+    ASGISendEvent,
+    ProtocolConfig,
+    WebSocketDisconnectEvent,
+    WebSocketScope,
+)
+from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.head import RequestRefused, check_partial
+from uvicorn.protocols.http.response import STATUS_PHRASES
+from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.utils import (
+    ClientDisconnected,
+    get_client_addr,
+    get_local_addr,
+    get_path_with_query_string,
+    get_remote_addr,
+    is_ssl,
+    start_task,
+)
+from uvicorn.protocols.websockets.closing import CLOSE_TIMEOUT, Closer
+from uvicorn.protocols.websockets.deflate import Deflate, negotiate
+from uvicorn.protocols.websockets.denial import DenialResponse
+from uvicorn.protocols.websockets.frame_log import FrameLog
+from uvicorn.protocols.websockets.frames import (
+    FIN,
+    RSV1,
+    Frame,
+    FrameError,
+    FrameReader,
+    Opcode,
+    encode_message,
+    is_close_code,
+    parse_close,
+    truncate_reason,
+)
+from uvicorn.protocols.websockets.handshake import Handshake, accept_response, parse_handshake, refuse_response
+from uvicorn.protocols.websockets.keepalive import KeepAlive
+from uvicorn.state import ServerState
+
+
+class SessionState(IntEnum):
+    """How far the connection has come; the module's diagram shows the moves."""
+
+    CONNECTING = 0
+    ACCEPTED = 1
+    DENYING = 2
+    CLOSING = 3
+    CLOSED = 4
+
+
+# Read for every message.
+_ACCEPTED = SessionState.ACCEPTED
+
+
+class WebSocketSession(KeepAlive, asyncio.Protocol):
+    """An asyncio protocol that opens a WebSocket, or refuses to, as an ASGI application says.
+
+    It is handed the transport of an HTTP connection, then the handshake as the client sent it, with whatever was read
+    behind it.
+
+    Args:
+        config: loaded if it is not yet.
+        server_state: shared by the connections of one event loop.
+        app_state: what the lifespan left, copied into the scope.
+        _loop: the running event loop unless given.
+
+    Attributes:
+        queue: events the application has not received yet.
+        shutdown_code: the close code when the server stops.
+    """
+
+    __slots__ = (
+        "config",
+        "app",
+        "app_state",
+        "server_state",
+        "loop",
+        "logger",
+        "transport",
+        "flow",
+        "scope",
+        "state",
+        "queue",
+        "closer",
+        "_handshake",
+        "_head",
+        "_reader",
+        "_deflate",
+        "_extension",
+        "_text_frame",
+        "_binary_frame",
+        "_pieces",
+        "_max_queue",
+        "_queued",
+        "_receivers",
+        "_disconnect",
+        "_ended",
+        "_response",
+        "_awaiting_close",
+        "_pong",
+        "_log",
+        "__weakref__",
+    )
+
+    shutdown_code: ClassVar[int] = 1012
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        if not config.loaded:
+            config.load()
+        super().__init__(config.ws_ping_interval, config.ws_ping_timeout)
+        self.config = config
+        self.app = config.loaded_app
+        self.app_state = app_state
+        self.server_state = server_state
+        self.loop = _loop or asyncio.get_event_loop()
+        self.logger = logging.getLogger("uvicorn.error")
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)  # until connection_made
+        self.flow: FlowControl = cast(FlowControl, None)
+        self.scope: WebSocketScope | None = None  # until the handshake is read
+        self.state = SessionState.CONNECTING
+        self.queue: deque[ASGIReceiveEvent] = deque()
+        self.closer: Closer = cast(Closer, None)
+        self._handshake: Handshake | None = None
+        self._head = bytearray()  # of the handshake, until it is complete
+        self._reader = FrameReader(config.ws_max_size)
+        self._deflate: Deflate | None = None
+        self._extension = b""  # what the client is told about it
+        self._text_frame = FIN | Opcode.TEXT  # first byte of the frames we send
+        self._binary_frame = FIN | Opcode.BINARY
+        self._pieces: list[Any] = []  # of a message in fragments: all str or all bytes
+        self._max_queue = max(1, config.ws_max_queue)
+        self._queued = 0  # characters and bytes put into the queue since it was last empty
+        self._receivers: list[asyncio.Future[None]] = []
+        self._disconnect: WebSocketDisconnectEvent | None = None
+        self._ended = ""  # what the application did to end the connection
+        self._response: DenialResponse | None = None
+        self._awaiting_close = False  # we have sent a close frame, and read on for the client's
+        self._pong = b""  # the answer to the latest ping, while the peer does not read
+        self._log: FrameLog | None = None  # if debug lines are wanted
+
+    # What a subclass does with its library.
+
+    def open(self, deflate: Deflate | None) -> None:
+        """Make ready to parse frames; `deflate` if compression was negotiated."""
+        raise NotImplementedError
+
+    def receive_frame(self, frame: Frame) -> None:
+        """Parse a ping, a pong, or a fragment; call `on_ping`, `on_pong` or `on_fragment`.
+
+        Raises:
+            FrameError: the library does not take it.
+        """
+        raise NotImplementedError
+
+    def encode_close(self, code: int, reason: str) -> bytes:
+        """Return a close frame; 1005 stands for none with a code. No frame is parsed after this."""
+        raise NotImplementedError
+
+    def encode_ping(self, payload: bytes) -> bytes:
+        """Return a ping frame."""
+        raise NotImplementedError
+
+    # Names that tools and upstream's users read.
+
+    @property
+    def read_paused(self) -> bool:
+        """Reading from the socket is paused because the application does not read."""
+        return self.flow.read_paused
+
+    @property
+    def handshake_complete(self) -> bool:
+        """The connection was accepted, or refused."""
+        return self.state is not SessionState.CONNECTING
+
+    @property
+    def disconnected(self) -> bool:
+        """The application is, or will be, told that the connection has ended."""
+        return self._disconnect is not None
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The HTTP protocol hands over its connection."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.flow = FlowControl(self.transport)
+        self.closer = Closer(self.loop, self.transport)
+        self._log = FrameLog.of(self.logger)
+        self.server_state.connections.add(self)
+        self._trace("%sWebSocket connection made")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        self.server_state.connections.discard(self)
+        self._trace("%sWebSocket connection lost")
+        self._peer_gone()
+        self.state = SessionState.CLOSED
+        self.closer.cancel()
+
+    def _peer_gone(self) -> None:
+        """Nothing can be sent or received any more."""
+        # There was no close frame, which RFC 6455 section 7.1.5 calls 1006 and upstream 1005 once it is open.
+        self._end(1005 if self.state is _ACCEPTED else 1006)
+        self._start_closing()
+        self._awaiting_close = False
+        self._reader.clear()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more. Returns whether the connection stays open: for a response it still reads."""
+        if self.state is SessionState.DENYING:
+            return True
+        self._peer_gone()
+        # Closing waits for what is still to be written, which a peer that has gone never reads.
+        self.closer.close_within(CLOSE_TIMEOUT)
+        return False
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is above its high-water mark."""
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer is low again."""
+        self.flow.resume_writing()
+        if self._pong:
+            pong, self._pong = self._pong, b""
+            self._write(pong)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client: its handshake, then frames."""
+        if self.scope is None:
+            self._receive_head(data)
+        elif self.state is _ACCEPTED:
+            self._reader.feed(data)
+            self._read_frames()
+        elif self.state is SessionState.CONNECTING:
+            # Frames behind a handshake that the application has not answered yet.
+            self._reader.feed(data)
+            if len(self._reader) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+        elif self._awaiting_close:
+            self._reader.feed(data)
+            self._read_frames()
+
+    # The handshake.
+
+    def _receive_head(self, data: bytes) -> None:
+        """Collect the head of the handshake; its deadline was the HTTP protocol's."""
+        if self.state is not SessionState.CONNECTING:
+            return
+        head = self._head
+        searched = len(head)
+        head += data
+        # Its end can begin in the last three bytes searched before.
+        end = head.find(b"\r\n\r\n", max(0, searched - 3)) + 4
+        try:
+            if len(head) > self.config.limit_request_head and not 3 < end <= self.config.limit_request_head:
+                raise RequestRefused(431, "handshake too large")
+            if end == 3:
+                check_partial(head, searched)
+                return
+            self._begin(parse_handshake(bytes(head[:end]), self.config))
+        except RequestRefused as refused:
+            self._refuse(refused.status, f"Failed to open a WebSocket connection: {refused.reason}.\n")
+            return
+        self._reader.feed(bytes(head[end:]))
+        self._head = bytearray()
+
+    def _begin(self, handshake: Handshake) -> None:
+        """The handshake is valid: start the application."""
+        config, transport = self.config, self.transport
+        base = ScopeBase(
+            config.asgi_version,
+            "wss" if is_ssl(transport) else "ws",
+            get_remote_addr(transport),
+            get_local_addr(transport),
+            config.root_path,
+            self.app_state,
+        )
+        if config.ws_per_message_deflate:
+            agreed = negotiate(handshake.extensions, config.ws_max_size)
+            if agreed is not None:
+                self._deflate, self._extension = agreed
+                self._reader = FrameReader(config.ws_max_size, self._deflate.inflate)
+        scope = cast(dict[str, Any], base.build(b"GET", handshake.target, b"1", handshake.headers))
+        del scope["method"]
+        scope.update(
+            type="websocket",
+            asgi={"version": config.asgi_version, "spec_version": "2.4"},
+            subprotocols=handshake.subprotocols,
+            extensions={"websocket.http.response": {}},
+        )
+        self.scope = cast(WebSocketScope, scope)
+        self._handshake = handshake
+        if self._log is not None:
+            lines = [b"GET %b HTTP/1.1" % handshake.target, *(b"%b: %b" % field for field in handshake.headers)]
+            self._log.head("<", b"\r\n".join(lines))
+        self.queue.append({"type": "websocket.connect"})
+        state = self.server_state
+        context = contextvars.Context() if config.reset_contextvars else state.context.copy()
+        task = start_task(self.loop, self.run_asgi(), context)
+        state.tasks.add(task)
+        task.add_done_callback(state.tasks.discard)
+
+    def _accept(self, message: Any) -> None:
+        """Open the connection as the application says, and read what has come meanwhile."""
+        assert self._handshake is not None
+        response = accept_response(
+            self._handshake,
+            self.server_state.default_head,
+            message.get("headers") or (),
+            message.get("subprotocol"),
+            self._extension,
+        )
+        self._log_handshake('%s - "WebSocket %s" [accepted]')
+        self.state = _ACCEPTED
+        if self._deflate is not None:
+            self._text_frame |= RSV1
+            self._binary_frame |= RSV1
+        self._handshake = None
+        self.open(self._deflate)
+        self._write_head(response)
+        self.logger.info("connection open")
+        self.start_keepalive()
+        self._resume_reading()
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer with a response of the server's own."""
+        self._write_head(refuse_response(status, text.encode(), self.server_state.default_head))
+        self._rejected(status)
+
+    def _rejected(self, status: int) -> None:
+        """The connection was not opened, and the client was told so."""
+        self.logger.info("connection rejected (%d %s)", status, STATUS_PHRASES[status])
+        self._end(1006)
+        self._start_closing()
+        self.flow.resume_reading()
+        self.closer.linger()
+
+    # The application's side.
+
+    async def run_asgi(self) -> None:
+        """Call the application and see to it that the connection ends, well or badly."""
+        failed = True
+        try:
+            result = await cast(Any, self.app)(self.scope, self.receive, self.send)
+        except ClientDisconnected:
+            # The application need not handle that its client has gone.
+            failed = False
+        except BaseException as exc:
+            # Whatever it is, SystemExit and CancelledError included, it ends this connection and nothing else.
+            self.logger.error("Exception in ASGI application\n", exc_info=exc)
+        else:
+            failed = False
+            if result is not None:
+                self.logger.error("ASGI callable should return None, but returned '%s'.", result)
+            elif self.state is SessionState.CONNECTING or self.state is SessionState.DENYING:
+                self.logger.error("ASGI callable returned without completing handshake.")
+        self._app_ended(failed)
+
+    def _app_ended(self, failed: bool) -> None:
+        """Nobody will send any more: end what is still open."""
+        if self.state is _ACCEPTED:
+            self._close(1011 if failed else 1000)
+        elif self.state is SessionState.DENYING and self._response is not None and self._response.started:
+            # Without its end the client sees that the body is not complete.
+            self._end(1006)
+            self._start_closing()
+            self.closer.close()
+        elif self.state is SessionState.CONNECTING or self.state is SessionState.DENYING:
+            self._refuse(500, "Internal Server Error")
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Return the next event; `websocket.disconnect` is the last, and comes again however often it is asked for."""
+        queue = self.queue
+        while not queue:
+            if self._disconnect is not None:
+                # An application that asks for ever must not stop the event loop.
+                await asyncio.sleep(0)
+                return self._disconnect.copy()
+            receiver = self.loop.create_future()
+            self._receivers.append(receiver)
+            try:
+                await receiver
+            except BaseException:
+                if receiver in self._receivers:
+                    self._receivers.remove(receiver)
+                raise
+        event = queue.popleft()
+        if not queue:
+            self._queued = 0
+            if self.flow.read_paused and self.state is _ACCEPTED:
+                self._resume_reading()
+        return event
+
+    def _wake(self) -> None:
+        """Let all who wait for an event look again, so that a cancelled one can lose nothing."""
+        receivers, self._receivers = self._receivers, []
+        for receiver in receivers:
+            if not receiver.done():
+                receiver.set_result(None)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Take one event from the application. Waits while the transport's buffer is above its high-water mark.
+
+        Raises:
+            ClientDisconnected: the connection has ended, other than by the application's own doing.
+            RuntimeError: the event is out of order, or has something that may not be sent.
+            ValueError: a close code that may not be sent.
+            TypeError: a value of the wrong type.
+        """
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if self.state is _ACCEPTED and message["type"] == "websocket.send":
+            self._send_message(message)
+        else:
+            self._send_other(message)
+
+    def _send_message(self, message: Any) -> None:
+        payload: bytes | bytearray | memoryview | None = message.get("bytes")
+        first = self._binary_frame
+        if payload is None:
+            text: str | None = message.get("text")
+            if text is None:
+                raise TypeError("ASGI message 'websocket.send' needs 'bytes' or 'text'.")
+            payload = text.encode()
+            first = self._text_frame
+        elif not isinstance(payload, bytes):
+            payload = bytes(memoryview(payload))
+        if self._log is not None:
+            self._log.frame(">", first & 0x0F, payload)
+        if first & RSV1:
+            assert self._deflate is not None
+            payload = self._deflate.deflate(payload)
+        self.transport.write(encode_message(first, payload))
+
+    def _send_other(self, message: Any) -> None:
+        """Take an event that is not a message on an open connection."""
+        kind = message["type"]
+        state = self.state
+        if state is SessionState.CONNECTING:
+            if kind == "websocket.accept":
+                self._accept(message)
+            elif kind == "websocket.close":
+                self._log_handshake('%s - "WebSocket %s" %d', 403)
+                self._ended = "after sending 'websocket.close'"
+                self._refuse(403, "")
+            elif kind == "websocket.http.response.start":
+                self._start_response(message)
+            else:
+                raise RuntimeError(
+                    "Expected ASGI message 'websocket.accept', 'websocket.close' or 'websocket.http.response.start' "
+                    f"but got '{kind}'."
+                )
+        elif state is _ACCEPTED:
+            if kind != "websocket.close":
+                raise RuntimeError(f"Expected ASGI message 'websocket.send' or 'websocket.close', but got '{kind}'.")
+            self._app_close(message)
+        elif state is SessionState.DENYING:
+            if kind != "websocket.http.response.body":
+                raise RuntimeError(f"Expected ASGI message 'websocket.http.response.body' but got '{kind}'.")
+            self._send_response_body(message.get("body", b""), message.get("more_body", False))
+        elif self._ended and state is SessionState.CLOSING:
+            raise RuntimeError(f"Unexpected ASGI message '{kind}', {self._ended}.")
+        else:
+            raise ClientDisconnected
+
+    def _app_close(self, message: Any) -> None:
+        code = message.get("code")
+        if code is None:
+            code = 1000
+        if not is_close_code(code):
+            raise ValueError(f"Invalid close code {int(code)}: 1000 to 1003, 1007 to 1014 or 3000 to 4999 can be sent.")
+        self._ended = "after sending 'websocket.close'"
+        self._close(code, truncate_reason(message.get("reason") or ""))
+
+    def _start_response(self, message: Any) -> None:
+        headers = message.get("headers") or ()
+        self._response = DenialResponse(message["status"], headers, self.server_state.default_head)
+        self._log_handshake('%s - "WebSocket %s" %d', self._response.status)
+        self.state = SessionState.DENYING
+
+    def _send_response_body(self, body: bytes, more_body: bool) -> None:
+        assert self._response is not None
+        self._write(self._response.encode(body, more_body))
+        if not more_body:
+            self._ended = "after response already completed"
+            self._rejected(self._response.status)
+
+    # Frames from the client.
+
+    def _read_frames(self) -> None:
+        """Read what is there, as long as the application keeps up."""
+        reader = self._reader
+        try:
+            while not self.flow.read_paused:
+                item = reader.read()
+                if item is None:
+                    return
+                if isinstance(item, Frame):
+                    self._receive_frame(item)
+                else:
+                    self._deliver(item)
+        except FrameError as error:
+            self._fail(error)
+
+    def _deliver(self, content: str | bytes) -> None:
+        """Queue a message for the application, and stop reading when it falls behind."""
+        if self.state is not _ACCEPTED:
+            # What the client sends while we close is dropped.
+            return
+        queue = self.queue
+        if isinstance(content, str):
+            queue.append({"type": "websocket.receive", "text": content})
+        else:
+            queue.append({"type": "websocket.receive", "bytes": content})
+        self._queued += len(content)
+        if len(queue) >= self._max_queue or self._queued > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        if self._receivers:
+            self._wake()
+        if self._log is not None:
+            self._log.message(content)
+
+    def _resume_reading(self) -> None:
+        self.flow.resume_reading()
+        self.restart_deadline()
+        self._read_frames()
+
+    def _receive_frame(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.CLOSE:
+            self._peer_close(*parse_close(frame.data))
+        elif self.state is _ACCEPTED:
+            self.receive_frame(frame)
+
+    def on_fragment(self, piece: str | bytes, final: bool) -> None:
+        """A piece of a message in fragments; all of one message are text, or all bytes."""
+        self._pieces.append(piece)
+        if final:
+            content = ("" if isinstance(piece, str) else b"").join(self._pieces)
+            self._pieces.clear()
+            self._deliver(content)
+
+    def on_ping(self, payload: bytes, pong: bytes) -> None:
+        """A ping, and the frame that answers it."""
+        if self._log is not None:
+            self._log.frame("<", Opcode.PING, payload)
+        if self.flow.write_paused:
+            # RFC 6455 section 5.5.3: only the latest need be answered. A peer that does not read gets no heap of them.
+            self._pong = pong
+        else:
+            self._write(pong)
+
+    # The end.
+
+    def _end(self, code: int, reason: str | None = None) -> None:
+        """Tell the application that the connection has ended; the first to say so is right."""
+        if self._disconnect is None:
+            self._disconnect = {"type": "websocket.disconnect", "code": code}
+            if reason is not None:
+                self._disconnect["reason"] = reason
+            self.queue.append(self._disconnect.copy())
+            self._wake()
+
+    def _start_closing(self) -> None:
+        """From now on nothing is sent but what the close needs; writers who wait find out."""
+        self.state = SessionState.CLOSING
+        self.stop_keepalive()
+        self._pieces.clear()
+        self._pong = b""
+        self.flow.resume_writing()
+
+    def _close(self, code: int, reason: str = "") -> None:
+        """Start the closing handshake and wait for the client's part of it (RFC 6455 section 7.1.2), not for ever."""
+        self._end(code, reason)
+        self._start_closing()
+        self._awaiting_close = True
+        self._write(self._close_frame(code, reason))
+        self.closer.close_within(CLOSE_TIMEOUT)
+        self._resume_reading()
+
+    def _peer_close(self, code: int, reason: str) -> None:
+        """A close frame: echo it if it is not the echo of ours, and close (section 5.5.1)."""
+        if self._log is not None:
+            self._log.close("<", code, reason)
+        if self.state is _ACCEPTED:
+            self._end(code, reason)
+            self._start_closing()
+            self._write(self._close_frame(code, reason))
+        self.closer.close()
+
+    def _fail(self, error: FrameError) -> None:
+        """The client broke the protocol: say why, and close without waiting for its answer (section 7.1.7)."""
+        if error.code == 1007:
+            self.logger.error("Invalid UTF-8 sequence received from client.")
+        self._reader.clear()
+        if self.state is _ACCEPTED:
+            self._end(error.code, error.reason)
+            self._start_closing()
+            self._write(self._close_frame(error.code, error.reason))
+            self.flow.resume_reading()
+            self.closer.linger()
+        else:
+            self.closer.close()
+
+    def _close_frame(self, code: int, reason: str) -> bytes:
+        if self._log is not None:
+            self._log.close(">", code, reason)
+        return self.encode_close(code, reason)
+
+    def keepalive_timeout(self) -> None:
+        """The client did not answer a ping in time."""
+        self._trace("%sWebSocket keepalive ping timeout")
+        self._end(1005)
+        self._start_closing()
+        self._write(self._close_frame(1011, "keepalive ping timeout"))
+        self.closer.close()
+
+    def send_ping(self, payload: bytes) -> None:
+        """Write a ping frame."""
+        if self._log is not None:
+            self._log.frame(">", Opcode.PING, payload)
+        self._write(self.encode_ping(payload))
+
+    def shutdown(self) -> None:
+        """The server stops: close an open connection, refuse one that is not; a response in progress is completed."""
+        if self.state is _ACCEPTED:
+            self._end(self.shutdown_code)
+            self._close(self.shutdown_code)
+        elif self.state is SessionState.CONNECTING and self.scope is not None:
+            self._refuse(500, "Internal Server Error")
+        elif self.state is not SessionState.DENYING and not self._awaiting_close:
+            self.transport.close()
+
+    def disconnect(self) -> None:
+        """Tell the application that its client is gone, without waiting for it."""
+        self.shutdown()
+        self._end(1006)
+
+    def _write(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _write_head(self, response: bytes) -> None:
+        if self._log is not None:
+            self._log.head(">", response)
+        self._write(response)
+
+    # Log lines.
+
+    def _log_handshake(self, text: str, *args: object) -> None:
+        """Log what became of the handshake, with the client and what it asked for."""
+        assert self.scope is not None
+        self.logger.info(text, get_client_addr(self.scope), get_path_with_query_string(self.scope), *args)
+
+    def _trace(self, text: str) -> None:
+        if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
+            client = get_remote_addr(self.transport)
+            self.logger.log(TRACE_LOG_LEVEL, text, "%s:%d - " % client if client else "")

@@ -1,0 +1,14 @@
+"""`--ws websockets`: upstream's name for an implementation on a part of `websockets` that is no longer developed.
+
+It is the sans-I/O one under another name; choosing it makes the configuration warn.
+"""
+
+from __future__ import annotations
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """The sans-I/O implementation, under the name that upstream's users import."""
+
+    __slots__ = ()

@@ -1,0 +1,100 @@
+"""WebSocket with `wsproto` parsing and encoding frames."""
+
+from __future__ import annotations
+
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import CloseConnection, Message, Ping, Pong
+from wsproto.extensions import Extension
+from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
+
+from uvicorn.protocols.websockets.deflate import Deflate
+from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
+from uvicorn.protocols.websockets.session import WebSocketSession
+
+
+class DeflateExtension(Extension):
+    """Makes the library inflate fragments with the stream that whole messages are inflated with.
+
+    The library is given whole frames, so all of a frame's payload comes at once. What is raised here passes through it.
+    """
+
+    __slots__ = ("_deflate", "_compressed", "_payload")
+
+    name = "permessage-deflate"
+
+    def __init__(self, deflate: Deflate) -> None:
+        self._deflate = deflate
+        self._compressed = False  # the message in progress
+        self._payload: bytes | None = None  # of the frame in progress, if it is to be inflated
+
+    def enabled(self) -> bool:
+        """Return true: the handshake has settled it."""
+        return True
+
+    def offer(self) -> bool:
+        """Return true: nothing is offered by a server."""
+        return True
+
+    def frame_inbound_header(
+        self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
+    ) -> RsvBits:
+        """Note whether the frame is compressed; return the reserved bits that may be set."""
+        if opcode in (Opcode.TEXT, Opcode.BINARY):
+            self._compressed = rsv.rsv1
+        self._payload = b"" if self._compressed and not opcode.iscontrol() else None
+        return RsvBits(True, False, False)
+
+    def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes:
+        """Keep the payload until the frame is known to be the last of its message."""
+        if self._payload is None:
+            return data
+        self._payload = data
+        return b""
+
+    def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | None:
+        """Return the inflated payload."""
+        if self._payload is None:
+            return None
+        return self._deflate.inflate(self._payload, fin)
+
+
+class WSProtocol(WebSocketSession):
+    """One WebSocket connection on `wsproto.connection.Connection`.
+
+    Attributes:
+        conn: the library's side of the connection, once it is accepted.
+    """
+
+    __slots__ = ("conn",)
+
+    conn: Connection
+
+    def open(self, deflate: Deflate | None) -> None:
+        """Make the library's side of the connection."""
+        extensions: list[Extension] = [] if deflate is None else [DeflateExtension(deflate)]
+        self.conn = Connection(ConnectionType.SERVER, extensions)
+
+    def receive_frame(self, frame: Frame) -> None:
+        """Parse a ping, a pong or a fragment."""
+        self.conn.receive_data(frame.data)
+        for event in self.conn.events():
+            if isinstance(event, Ping):
+                self.on_ping(bytes(event.payload), bytes(self.conn.send(event.response())))
+            elif isinstance(event, Pong):
+                self.on_pong(bytes(event.payload))
+            elif isinstance(event, Message):
+                data = event.data
+                self.on_fragment(data if isinstance(data, str) else bytes(data), event.message_finished)
+            elif isinstance(event, CloseConnection):
+                # Close frames are not parsed here: the library could not make sense of what it was given.
+                raise invalid_text() if event.code == 1007 else FrameError(event.code, event.reason or "")
+
+    def encode_close(self, code: int, reason: str) -> bytes:
+        """Return a close frame; 1005 stands for none with a code."""
+        # The library knows the code for none by identity.
+        number = CloseReason.NO_STATUS_RCVD if code == 1005 else code
+        return bytes(self.conn.send(CloseConnection(number, reason)))
+
+    def encode_ping(self, payload: bytes) -> bytes:
+        """Return a ping frame."""
+        return bytes(self.conn.send(Ping(payload)))
