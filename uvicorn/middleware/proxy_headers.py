@@ -1,0 +1,182 @@
+"""Who the client is when a proxy stands in between: ``X-Forwarded-For`` and ``X-Forwarded-Proto``.
+
+The fields are believed only if the peer itself is trusted, and the client is found by walking the chain from the right,
+from proxy to proxy, up to the first address that is not trusted: everything left of it could have been made up by it.
+
+Every request passes here, so the common cases are short: a peer whose answer is known is one dictionary lookup, and
+without forwarded fields nothing else happens but a look at the field names. All work is linear in the size of the head.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
+
+_FORWARDED_FIELDS = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
+
+_SCHEMES = {
+    b"http": {"http": "http", "websocket": "ws"},
+    b"https": {"http": "https", "websocket": "wss"},
+    b"ws": {"http": "ws", "websocket": "ws"},
+    b"wss": {"http": "wss", "websocket": "wss"},
+}
+"""Accepted values of X-Forwarded-Proto, and the scheme each means for a scope of either type."""
+
+_OPTIONAL_WHITE_SPACE = " \t"  # OWS, RFC 9110 section 5.6.3
+
+_MAX_ANSWERS = 1024
+"""Answers kept by one middleware: more peers than usual proxies and frequent clients, about 100 KiB at the most."""
+
+_MAX_ADDRESS_LENGTH = 64
+"""Longer than any address with a zone: such text is no address, and is not worth remembering."""
+
+
+class _Answers(dict[str | None, bool]):
+    """Host to whether it is trusted. What is missing is asked for and remembered, up to a bound."""
+
+    def __init__(self, hosts: _TrustedHosts) -> None:
+        self.hosts = hosts
+
+    def __missing__(self, host: str | None) -> bool:
+        answer = self.hosts.decide(host)
+        if host is None or len(host) <= _MAX_ADDRESS_LENGTH:
+            if len(self) >= _MAX_ANSWERS:
+                self.clear()
+            self[host] = answer
+        return answer
+
+
+class _TrustedHosts:
+    """The peers whose forwarded fields are believed.
+
+    ``trusted_hosts`` is comma-separated text or a sequence of addresses (compared by value), networks in CIDR notation
+    and literals (compared as text); ``"*"`` alone trusts everything, a peer without address included.
+    """
+
+    def __init__(self, trusted_hosts: Sequence[str] | str) -> None:
+        items = trusted_hosts.split(",") if isinstance(trusted_hosts, str) else list(trusted_hosts)
+        self.always_trust = items == ["*"]
+        self.literals: set[str] = set()
+        self.addresses: set[ipaddress.IPv4Address | ipaddress.IPv6Address] = set()
+        self.networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        self.answers = _Answers(self)
+        for item in items:
+            self._add(item.strip())
+
+    def _add(self, item: str) -> None:
+        try:
+            if "/" in item:
+                self.networks.append(ipaddress.ip_network(item))
+            else:
+                self.addresses.add(ipaddress.ip_address(item))
+        except ValueError:
+            self.literals.add(item)
+
+    def __contains__(self, host: str | None) -> bool:
+        return self.answers[host]
+
+    def decide(self, host: str | None) -> bool:
+        """Return whether ``host`` is trusted, the long way; `answers` remembers what this says."""
+        if self.always_trust:
+            return True
+        if not host:
+            return False
+        if host in self.literals:
+            return True
+        if len(host) > _MAX_ADDRESS_LENGTH:
+            return False
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return address in self.addresses or any(address in network for network in self.networks)
+
+    def client_from(self, forwarded_for: str) -> tuple[str, int]:
+        """Return host and port (0: unknown) of the client that ``X-Forwarded-For`` names; the host may be empty.
+
+        That is the right-most item that is not trusted, or the first item when all of them are, or when everything is.
+        """
+        if self.always_trust:
+            return _host_and_port(forwarded_for.partition(",")[0])
+        host, port = "", 0
+        for item in reversed(forwarded_for.split(",")):
+            host, port = _host_and_port(item)
+            if not self.answers[host]:
+                break
+        return host, port
+
+
+def _host_and_port(item: str) -> tuple[str, int]:
+    """Split one item of ``X-Forwarded-For``: ``1.2.3.4``, ``1.2.3.4:99``, ``::5``, ``[::5]`` or ``[::5]:99``.
+
+    What has none of these forms is kept whole, as long as it is text a log line may hold; otherwise the host is empty.
+    The port is 0 when there is none, or none that could exist.
+    """
+    item = item.strip(_OPTIONAL_WHITE_SPACE)
+    if not item.isprintable():
+        return "", 0
+    if item.startswith("["):
+        host, bracket, rest = item[1:].partition("]")
+        if bracket and (not rest or rest.startswith(":")):
+            return host, _port(rest[1:]) or 0
+    elif item.count(":") == 1:
+        host, _, digits = item.partition(":")
+        port = _port(digits)
+        if port is not None:
+            return host, port
+    return item, 0
+
+
+def _port(digits: str) -> int | None:
+    # Five digits at the most, so that no text of any length reaches int().
+    if len(digits) <= 5 and digits.isascii() and digits.isdigit() and (port := int(digits)) <= 65535:
+        return port
+    return None
+
+
+class ProxyHeadersMiddleware:
+    """Replace ``client`` and ``scheme`` of a scope by what a trusted proxy says about them.
+
+    The scope is changed in place, so that the server's access log names the same client as the application sees.
+    The default of ``trusted_hosts`` is for direct use; the server passes its setting ``forwarded_allow_ips``.
+    """
+
+    def __init__(self, app: ASGI3Application, trusted_hosts: Sequence[str] | str = "127.0.0.1") -> None:
+        self.app = app
+        self.trusted_hosts = _TrustedHosts(trusted_hosts)
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Correct the scope if the peer is trusted and has sent forwarded fields, then call the application."""
+        if scope["type"] != "lifespan":
+            client = scope.get("client")
+            if self.trusted_hosts.answers[client[0] if client else None]:
+                for name, _ in scope["headers"]:
+                    if name in _FORWARDED_FIELDS:
+                        self._correct(scope)
+                        break
+        # The server looks at what the application returned, so it is passed on.
+        return await self.app(scope, receive, send)
+
+    def _correct(self, scope: WWWScope) -> None:
+        forwarded_for, forwarded_proto = _forwarded_fields(scope["headers"])
+        schemes = _SCHEMES.get(forwarded_proto)
+        if schemes is not None:
+            scope["scheme"] = schemes[scope["type"]]
+        if forwarded_for:
+            host, port = self.trusted_hosts.client_from(forwarded_for)
+            if host:
+                scope["client"] = (host, port)
+
+
+def _forwarded_fields(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bytes]:
+    """Return X-Forwarded-For, all lines joined (RFC 9110 section 5.3), and the last line of X-Forwarded-Proto."""
+    hops: list[bytes] = []
+    proto = b""
+    for name, value in headers:
+        if name == b"x-forwarded-for":
+            hops.append(value)
+        elif name == b"x-forwarded-proto":
+            proto = value
+    return b",".join(hops).decode("latin-1"), proto.strip(b" \t")
