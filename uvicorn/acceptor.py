@@ -1,0 +1,167 @@
+"""Accepts connections for a selector event loop, and survives running out of file descriptors.
+
+When `accept()` fails with EMFILE, `loop.create_server` of asyncio's selector loop tries again as often as the backlog
+is long, logs a traceback for each try and starts a timer for each: thousands a second while clients wait. Here the
+socket rests for `RETRY_DELAY` instead, connections that are served go on, and the log gets one line per shortage.
+Proactor loops and uvloop accept below Python; `uvicorn.sockets.listen` leaves it to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+BATCH = 64
+"""Connections accepted in one turn of the loop, so that those already open get their turn too."""
+
+RETRY_DELAY = 0.5
+"""Seconds a socket rests after the system had no descriptor (or memory) for a connection."""
+
+QUIET_PERIOD = 60.0
+"""Seconds within which further shortages are not logged again."""
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+# Errors of the one connection that was to be accepted, not of the socket (accept(2): treat like EAGAIN and go on).
+_LOST = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOPROTOOPT,
+        errno.EOPNOTSUPP,
+        errno.EPERM,
+        errno.EPROTO,
+        errno.ETIMEDOUT,
+    }
+)
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Acceptor(asyncio.AbstractServer):
+    """Serves one listening socket on a selector event loop; the counterpart of what `loop.create_server` returns.
+
+    `factory` makes the protocol of each connection; `backlog` connections may wait to be accepted. With `context`,
+    connections start with a TLS handshake that may take `handshake_timeout` seconds; one that fails or takes longer is
+    closed without a log line.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        backlog: int,
+        context: ssl.SSLContext | None = None,
+        handshake_timeout: float | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock: socket.socket | None = sock
+        self._factory = factory
+        self._backlog = backlog
+        self._context = context
+        self._handshake_timeout = handshake_timeout if context is not None else None
+        self._opening: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._quiet_until = 0.0
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """The listening socket; nothing once closed."""
+        return () if self._sock is None else (self._sock,)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop connections are served on."""
+        return self._loop
+
+    def is_serving(self) -> bool:
+        """Whether connections are accepted (a pause for lack of descriptors included)."""
+        return self._sock is not None
+
+    async def start_serving(self) -> None:
+        """Listen and accept connections from now on."""
+        assert self._sock is not None, "the acceptor is closed"
+        self._sock.setblocking(False)
+        self._sock.listen(self._backlog)
+        self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    async def serve_forever(self) -> None:
+        """Accept connections until this call is cancelled, then close."""
+        await self.start_serving()
+        try:
+            await self._loop.create_future()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Refuse new connections from now on, those in the middle of a TLS handshake included."""
+        if self._sock is None:
+            return
+        self._loop.remove_reader(self._sock.fileno())
+        if self._retry is not None:
+            self._retry.cancel()
+        self._sock.close()
+        self._sock = None
+        for task in self._opening:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return once no connection is half open any more; established ones are not waited for."""
+        while self._opening:
+            await asyncio.wait(self._opening)
+
+    def _accept(self) -> None:
+        assert self._sock is not None
+        for _ in range(BATCH):
+            try:
+                connection, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as exc:
+                if exc.errno in _LOST:
+                    continue
+                self._rest(exc)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._open(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        """Hand the accepted socket to a new protocol, after the TLS handshake if there is one."""
+        try:
+            protocol = self._factory()
+        except BaseException:
+            connection.close()
+            raise
+        try:
+            # From here on asyncio owns the socket and closes it when something goes wrong.
+            await self._loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=self._handshake_timeout
+            )
+        except OSError as exc:  # ssl.SSLError and a handshake that took too long are among them
+            logger.debug("Connection lost while it was being set up: %s", exc)
+
+    def _rest(self, exc: OSError) -> None:
+        """Look away from the socket for a while: the selector would report it again at once."""
+        assert self._sock is not None
+        now = self._loop.time()
+        if now >= self._quiet_until:
+            action = "Waiting for connections to close." if exc.errno in _SHORTAGES else "Trying again."
+            logger.error("Cannot accept new connections: %s. %s", exc, action)
+            self._quiet_until = now + QUIET_PERIOD
+        self._loop.remove_reader(self._sock.fileno())
+        self._retry = self._loop.call_later(RETRY_DELAY, self._resume)
+
+    def _resume(self) -> None:
+        self._retry = None
+        if self._sock is not None:
+            self._loop.add_reader(self._sock.fileno(), self._accept)

@@ -1,0 +1,636 @@
+"""The configuration: settings resolved against environment and file system, then loaded into what the server runs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import logging
+import logging.config
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+
+from uvicorn._compat import iscoroutinefunction
+from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
+from uvicorn.importer import ImportFromStringError, import_from_string
+from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL
+from uvicorn.middleware.asgi2 import ASGI2Middleware
+from uvicorn.middleware.message_logger import MessageLoggerMiddleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.middleware.wsgi import WSGIMiddleware
+from uvicorn.settings import (
+    DEFAULT_GRACEFUL_SHUTDOWN,
+    ROWS,
+    SSL_PROTOCOL_VERSION,
+    HTTPProtocolType,
+    InterfaceType,
+    LifespanType,
+    LoopFactoryType,
+    Settings,
+    WSProtocolType,
+)
+from uvicorn.sockets import bind_socket
+from uvicorn.tls import create_ssl_context, load_ssl_context
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = [
+    "HTTP_PROTOCOLS",
+    "INTERFACES",
+    "LIFESPAN",
+    "LOGGING_CONFIG",
+    "LOG_LEVELS",
+    "LOOP_FACTORIES",
+    "SSL_PROTOCOL_VERSION",
+    "STARTUP_FAILURE",
+    "TRACE_LOG_LEVEL",
+    "WS_PROTOCOLS",
+    "ASGI2Middleware",
+    "ASGIApplication",
+    "Config",
+    "HTTPProtocolType",
+    "ImportFromStringError",
+    "InterfaceType",
+    "LifespanType",
+    "LoopFactoryType",
+    "MessageLoggerMiddleware",
+    "ProxyHeadersMiddleware",
+    "UvicornDeprecationWarning",
+    "WSGIMiddleware",
+    "WSProtocolType",
+    "blaming",
+    "create_ssl_context",
+    "import_from_string",
+    "is_dir",
+    "iscoroutinefunction",
+    "report_fault",
+    "resolve_reload_patterns",
+]
+
+HTTP_PROTOCOLS: dict[str, str] = {
+    "auto": "uvicorn.protocols.http.auto:AutoHTTPProtocol",
+    "h11": "uvicorn.protocols.http.h11_impl:H11Protocol",
+    "httptools": "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol",
+    "zttp": "uvicorn.protocols.http.native_impl:NativeProtocol",
+    "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
+}
+WS_PROTOCOLS: dict[str, str | None] = {
+    "auto": "uvicorn.protocols.websockets.auto:AutoWebSocketsProtocol",
+    "none": None,
+    "websockets": "uvicorn.protocols.websockets.websockets_impl:WebSocketProtocol",
+    "websockets-sansio": "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol",
+    "wsproto": "uvicorn.protocols.websockets.wsproto_impl:WSProtocol",
+}
+LIFESPAN: dict[str, str] = {
+    "auto": "uvicorn.lifespan.on:LifespanOn",
+    "on": "uvicorn.lifespan.on:LifespanOn",
+    "off": "uvicorn.lifespan.off:LifespanOff",
+}
+LOOP_FACTORIES: dict[str, str | None] = {
+    "none": None,
+    "auto": "uvicorn.loops.auto:auto_loop_factory",
+    "asyncio": "uvicorn.loops.asyncio:asyncio_loop_factory",
+    "uvloop": "uvicorn.loops.uvloop:uvloop_loop_factory",
+    "zuvloop": "uvicorn.loops.zuvloop:zuvloop_loop_factory",
+}
+INTERFACES: list[InterfaceType] = list(get_args(InterfaceType))
+
+STARTUP_FAILURE = 3
+"""Exit status of a process that could not start its application or bind its address."""
+
+DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
+
+_ASGI_VERSIONS: dict[str, Literal["2.0", "3.0"]] = {"asgi3": "3.0", "asgi2": "2.0", "wsgi": "3.0"}
+
+_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+"""Characters of a field name in lower case (RFC 9110 section 5.6.2)."""
+
+_CONTROL_CHARACTERS = frozenset(map(chr, [*range(0x20), 0x7F])) - {"\t"}
+"""What a field value must not contain (RFC 9110 section 5.5)."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class UvicornDeprecationWarning(UserWarning):
+    """Something that still works, but should be changed. Shown by default, unlike a DeprecationWarning."""
+
+
+def fail(message: str, *args: object, hint: str | None = None) -> NoReturn:
+    """Log why the server cannot start, and what to do if that is known, and exit."""
+    logger.error(message, *args)
+    if hint:
+        logger.info(hint)
+    sys.exit(STARTUP_FAILURE)
+
+
+@contextlib.contextmanager
+def blaming(*settings: str) -> Iterator[None]:
+    """Say in any error the block raises which settings, as ``name=value``, are at fault; see `report_fault`."""
+    try:
+        yield
+    except Exception as exc:
+        exc.__dict__.setdefault("_settings_at_fault", settings)
+        raise
+
+
+def report_fault(exc: BaseException) -> bool:
+    """Log one line about an error that settings caused; False, and nothing, for any other error.
+
+    Such an error is a mistake in how the server is started: a traceback through the server would explain nothing.
+    """
+    settings = exc.__dict__.get("_settings_at_fault")
+    if settings is None:
+        return False
+    # The text of a KeyError is the repr of its argument.
+    text = str(exc.args[0] if isinstance(exc, KeyError) and exc.args else exc) or type(exc).__name__
+    if exc.__cause__ is not None:
+        text += f" ({exc.__cause__})"
+    logger.error("Cannot use %s: %s", ", ".join(settings), text)
+    if hint := getattr(exc, "hint", None):
+        logger.info(hint)
+    return True
+
+
+def is_dir(path: Path) -> bool:
+    """Whether the path is a directory; one that cannot be looked at is none."""
+    return os.path.isdir(path)
+
+
+def resolve_reload_patterns(
+    patterns_list: Iterable[str], directories_list: Iterable[str | os.PathLike[str]]
+) -> tuple[list[str], list[Path]]:
+    """Return the patterns without repetition, and the directories among both arguments.
+
+    A pattern stands for directories when it is one or, being a glob, matches some. The directories returned are
+    absolute, exist, and none is below another.
+    """
+    patterns = list(dict.fromkeys(patterns_list))
+    candidates = [Path(directory) for directory in directories_list]
+    for pattern in patterns:
+        candidates += _directories_matching(pattern)
+    directories = list(dict.fromkeys(path.resolve() for path in candidates if is_dir(path)))
+    return patterns, [path for path in directories if not any(parent in directories for parent in path.parents)]
+
+
+def _directories_matching(pattern: str) -> list[Path]:
+    # ".*" is there for hidden files. Every hidden directory below the current one is not what it means.
+    if pattern == ".*":
+        return []
+    path = Path(pattern)
+    if is_dir(path):
+        return [path]
+    base = Path(path.anchor) if path.anchor else Path.cwd()
+    try:
+        return sorted(base.glob(str(path.relative_to(path.anchor))))
+    except ValueError:
+        return []  # no pattern to pathlib ("**.py" before 3.13), but one to the watcher
+
+
+def _strings(values: Sequence[str | os.PathLike[str]] | str | None) -> list[str]:
+    """Return what may be nothing, one string, or several strings and paths as a list of strings."""
+    if isinstance(values, (str, os.PathLike)):
+        return [os.fspath(values)]
+    return [os.fspath(value) for value in values or ()]
+
+
+def _callable_with(function: Callable[..., Any], count: int) -> bool:
+    """Whether the function takes this number of positional arguments; what cannot be inspected takes any."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _may_be_application(app: Callable[..., Any]) -> bool:
+    """Whether the object takes the arguments of ASGI 3, of WSGI, or of ASGI 2."""
+    return any(_callable_with(app, count) for count in (3, 2, 1))
+
+
+def _is_async(app: Any) -> bool:
+    """Whether calling the object, or an instance of the class, gives something to be awaited."""
+    if inspect.isclass(app):
+        return hasattr(app, "__await__")
+    # The method is looked at itself: whether a call works is not the question.
+    return iscoroutinefunction(app) or iscoroutinefunction(getattr(app, "__call__", None))  # noqa: B004
+
+
+def _detect_interface(app: Any) -> InterfaceType:
+    """Tell ASGI 3 from ASGI 2: what is awaited at once, or cannot be called with the scope alone, is ASGI 3."""
+    only_asgi3 = not inspect.isclass(app) and callable(app) and _callable_with(app, 3) and not _callable_with(app, 1)
+    return "asgi3" if _is_async(app) or only_asgi3 else "asgi2"
+
+
+def _encode_header(name: str, value: str) -> tuple[bytes, bytes]:
+    """Return a field as it is sent: name in lower case, value without the white space around it (RFC 9110, 5.5)."""
+    field_name, field_value = name.lower(), value.strip(" \t")
+    if not field_name or not _TOKEN.issuperset(field_name):
+        raise ValueError(f"{name!r} is not the name of a header field.")
+    if any(character in _CONTROL_CHARACTERS for character in field_value):
+        raise ValueError(f"the value of the header field {name!r} contains a control character.")
+    return field_name.encode("ascii"), field_value.encode("latin-1")
+
+
+class Config(Settings):
+    """How to serve an application.
+
+    Takes every setting of ``uvicorn.settings`` as an argument and has it as an attribute. Building one configures
+    logging, loads the env file and resolves what depends on the environment; ``load()`` imports the application and the
+    implementations. Configurations compare and hash by identity.
+    """
+
+    # Settings that are more precise once they are resolved.
+    headers: list[tuple[str, str]]
+    reload_dirs: list[Path]
+    reload_includes: list[str]
+    reload_excludes: list[str]
+    workers: int
+    forwarded_allow_ips: list[str] | str
+
+    reload_dirs_excludes: list[Path]
+    """Directories whose changes do not count."""
+    encoded_headers: list[tuple[bytes, bytes]]
+    """Header fields of every response but Date, as they are sent. Empty until the configuration is loaded."""
+    loaded: bool
+    """Whether `load` has run; the attributes below exist from then on."""
+    loaded_app: ASGI3Application
+    """The application behind its adapters and middleware."""
+    http_protocol_class: ProtocolFactory
+    ws_protocol_class: WebSocketProtocolFactory | None
+    lifespan_class: type[Any]
+    ssl: SSLContext | None
+
+    def __post_init__(self) -> None:
+        """Resolve the settings that depend on the environment or on each other."""
+        self.loaded = False
+        self.encoded_headers = []
+        self.headers = self.headers or []
+        self.configure_logging()
+        self._resolve_reload()
+        self._load_env_file()
+        self._resolve_workers()
+        if self.forwarded_allow_ips is None:
+            self.forwarded_allow_ips = os.environ.get("FORWARDED_ALLOW_IPS", DEFAULT_TRUSTED_PROXIES)
+
+    @property
+    def asgi_version(self) -> Literal["2.0", "3.0"]:
+        """Version of ASGI the application speaks.
+
+        Raises:
+            KeyError: ``interface`` is ``"auto"`` and the configuration is not loaded.
+        """
+        return _ASGI_VERSIONS[self.interface]
+
+    @property
+    def is_ssl(self) -> bool:
+        """Whether the server speaks TLS."""
+        return bool(self.ssl_keyfile or self.ssl_certfile or self.ssl_context_factory)
+
+    @property
+    def should_reload(self) -> bool:
+        """Whether to watch files and start again: wanted, and possible because the application is a string."""
+        return isinstance(self.app, str) and self.reload
+
+    @property
+    def use_subprocess(self) -> bool:
+        """Whether the server runs in child processes."""
+        return bool(self.reload or self.workers > 1)
+
+    @property
+    def graceful_timeout(self) -> float | None:
+        """Seconds a graceful shutdown may take, None for any time; see ``timeout_graceful_shutdown``."""
+        if self.timeout_graceful_shutdown is None:
+            return DEFAULT_GRACEFUL_SHUTDOWN
+        return None if self.timeout_graceful_shutdown < 0 else self.timeout_graceful_shutdown
+
+    # Logging
+
+    def configure_logging(self) -> None:
+        """Name the level TRACE and apply ``log_config``, ``log_level``, ``use_colors`` and ``access_log``.
+
+        Raises:
+            KeyError: ``log_level`` is not a known name.
+            ImportError: the configuration is in YAML and PyYAML is not installed.
+            OSError, ValueError, RuntimeError: the configuration cannot be read, or ``logging.config`` refuses it.
+        """
+        logging.addLevelName(TRACE_LOG_LEVEL, "TRACE")
+        if self.log_config is not None:
+            shown = "..." if isinstance(self.log_config, dict) else repr(self.log_config)
+            with blaming(f"log_config={shown}"):
+                self._apply_log_config(self.log_config)
+        if self.log_level is not None:
+            level = self._log_level_number(self.log_level)
+            for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+                logging.getLogger(name).setLevel(level)
+        if not self.access_log:
+            access_logger = logging.getLogger("uvicorn.access")
+            access_logger.handlers = []
+            access_logger.propagate = False
+
+    def _apply_log_config(self, log_config: Any) -> None:
+        if isinstance(log_config, os.PathLike):
+            log_config = os.fspath(log_config)
+        if isinstance(log_config, str) and log_config.endswith((".json", ".yaml", ".yml")):
+            log_config = _read_log_config(log_config)
+        elif isinstance(log_config, dict):
+            self._choose_colors(log_config)
+        if isinstance(log_config, dict):
+            logging.config.dictConfig(log_config)
+        else:
+            logging.config.fileConfig(log_config, disable_existing_loggers=False)
+
+    def _choose_colors(self, log_config: dict[str, Any]) -> None:
+        if self.use_colors is None:
+            return
+        formatters = log_config.get("formatters", {})
+        for name in ("default", "access"):
+            if name in formatters:
+                formatters[name]["use_colors"] = self.use_colors
+
+    @staticmethod
+    def _log_level_number(level: str | int) -> int:
+        if not isinstance(level, str):
+            return level
+        with blaming(f"log_level={level!r}"):
+            if level.lower() not in LOG_LEVELS:
+                raise KeyError(f"choose one of {', '.join(LOG_LEVELS)}.")
+        return LOG_LEVELS[level.lower()]
+
+    # Development
+
+    def _resolve_reload(self) -> None:
+        dirs, includes = _strings(self.reload_dirs), _strings(self.reload_includes)
+        excludes = _strings(self.reload_excludes)
+        self.reload_dirs, self.reload_dirs_excludes = [], []
+        self.reload_includes, self.reload_excludes = [], []
+        if not self.should_reload:
+            if dirs or includes or excludes:
+                logger.warning(
+                    "Current configuration will not reload as not all conditions are met, "
+                    "please refer to documentation."
+                )
+            return
+        includes = [pattern for pattern in includes if pattern not in excludes]
+        self.reload_includes, watched = resolve_reload_patterns(includes, dirs)
+        self.reload_excludes, self.reload_dirs_excludes = resolve_reload_patterns(excludes, [])
+        self.reload_dirs = [path for path in watched if not self._excluded(path)]
+        if not self.reload_dirs:
+            if dirs:
+                logger.warning(
+                    "Provided reload directories %s did not contain valid directories, "
+                    "watching current working directory.",
+                    dirs,
+                )
+            self.reload_dirs = [Path.cwd()]
+        logger.info("Will watch for changes in these directories: %s", sorted(map(str, self.reload_dirs)))
+
+    def _excluded(self, path: Path) -> bool:
+        return any(excluded == path or excluded in path.parents for excluded in self.reload_dirs_excludes)
+
+    # Environment
+
+    def _load_env_file(self) -> None:
+        if self.env_file is None:
+            return
+        with blaming(f"env_file={self.env_file!r}"):
+            try:
+                from dotenv import load_dotenv
+            except ImportError:
+                raise ImportError("env files need python-dotenv: pip install 'uvicorn[standard]'.") from None
+        logger.info("Loading environment from '%s'", self.env_file)
+        load_dotenv(dotenv_path=self.env_file)
+
+    def _resolve_workers(self) -> None:
+        if self.workers is None:
+            text = os.environ.get("WEB_CONCURRENCY") or "1"
+            with blaming(f"WEB_CONCURRENCY={text!r}"):
+                try:
+                    self.workers = int(text)
+                except ValueError:
+                    raise ValueError("the number of workers must be a whole number.") from None
+        self.workers = self.workers or 1
+        if self.reload and self.workers > 1:
+            logger.warning('"workers" flag is ignored when reloading is enabled.')
+
+    # Loading
+
+    def load(self) -> None:
+        """Import the application and the implementations, build the TLS context and encode the header fields; once.
+
+        Raises:
+            AssertionError: it has run before; or there is a TLS key but no certificate.
+            ImportFromStringError: ``http`` or ``ws`` is no known name, nor the import string of something that exists.
+            ImportError: ``http`` or ``ws`` names an implementation whose library is not installed.
+            KeyError: ``lifespan`` or ``interface`` is no known name.
+            ValueError: a header field cannot be sent, or ``http2`` is asked for.
+            OSError, ssl.SSLError: see `uvicorn.tls.create_ssl_context`.
+            SystemExit: the application cannot be imported or built.
+        """
+        assert not self.loaded, "the configuration is loaded already"
+        self._check_choices()
+        self.http_protocol_class = self._implementation("http", HTTP_PROTOCOLS)
+        self.ws_protocol_class = self._ws_protocol_class()
+        self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
+        self.ssl = self._ssl_context()
+        self.encoded_headers = self._encoded_headers()
+        app = self._build_app(self.load_app())
+        if not callable(app):
+            logger.warning("The ASGI app is not callable, so every request will fail: %r", app)
+        if self.interface == "auto":
+            self.interface = _detect_interface(app)
+        self.loaded_app = self._wrap(app)
+        self.loaded = True
+
+    def load_app(self) -> Any:
+        """Import the application if it is an import string, and return what the string names.
+
+        Raises:
+            SystemExit: it names nothing.
+            ModuleNotFoundError: the module needs another one that does not exist.
+        """
+        try:
+            return import_from_string(self.app)
+        except ImportFromStringError as exc:
+            fail("Error loading ASGI app. %s", exc, hint=exc.hint)
+        except ModuleNotFoundError as exc:
+            # Is it a package around the module, or something the application imports?
+            module_name = str(self.app).partition(":")[0]
+            if module_name.startswith(f"{exc.name}."):
+                with blaming(f"app={self.app!r}"):
+                    raise
+            raise
+
+    def _check_choices(self) -> None:
+        with blaming(f"lifespan={self.lifespan!r}"):
+            if self.lifespan not in LIFESPAN:
+                raise KeyError(f"choose one of {', '.join(LIFESPAN)}.")
+        with blaming(f"interface={self.interface!r}"):
+            if self.interface not in INTERFACES:
+                raise KeyError(f"choose one of {', '.join(INTERFACES)}.")
+        with blaming("http2=True"):
+            if self.http2:
+                raise ValueError("no HTTP implementation here speaks HTTP/2; leave the setting out.")
+        if self.http == "zttp":
+            logger.warning("http='zttp' is another name for http='native' here.")
+
+    def _implementation(self, setting: Literal["http", "ws"], known: Mapping[str, str | None]) -> Any:
+        value = getattr(self, setting)
+        if not isinstance(value, str):
+            return value
+        if value in known:
+            return self._known(setting, known[value])
+        try:
+            return import_from_string(value)
+        except ImportFromStringError as exc:
+            if ":" not in value:
+                exc.hint = f"{setting} is one of {', '.join(known)}, or an import string."
+            with blaming(f"{setting}={value!r}"):
+                raise
+
+    def _known(self, setting: str, path: str | None) -> Any:
+        """Import what a known name stands for; the only mistake possible is a library that is not there."""
+        try:
+            return import_from_string(path)
+        except (ImportFromStringError, ModuleNotFoundError) as exc:
+            missing = getattr(exc, "name", "uvicorn")
+        ours = missing.partition(".")[0] == "uvicorn"
+        with blaming(f"{setting}={getattr(self, setting)!r}"):
+            message = "this installation comes without it." if ours else f"it needs {missing}, which is not installed."
+            raise ModuleNotFoundError(message, name=missing)
+
+    def _ws_protocol_class(self) -> WebSocketProtocolFactory | None:
+        if self.interface == "wsgi":
+            return None
+        if self.ws == "websockets":
+            warnings.warn(
+                "The `websockets` implementation is deprecated: the name stands for `websockets-sansio` now. "
+                "Use `--ws websockets-sansio` or `--ws auto`.",
+                UvicornDeprecationWarning,
+                stacklevel=3,
+            )
+        implementation: WebSocketProtocolFactory | None = self._implementation("ws", WS_PROTOCOLS)
+        return implementation
+
+    def _ssl_context(self) -> SSLContext | None:
+        if not self.is_ssl:
+            return None
+        alpn_protocols = getattr(self.http_protocol_class, "alpn_protocols", None)
+        if self.ssl_context_factory is not None:
+            return load_ssl_context(self, alpn_protocols)
+        names = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "ssl_ciphers", "ssl_version", "ssl_cert_reqs")
+        given = [name for name in names if getattr(self, name) != ROWS[name].default]
+        with blaming(*(f"{name}={getattr(self, name)!r}" for name in given)):
+            return load_ssl_context(self, alpn_protocols)
+
+    def _encoded_headers(self) -> list[tuple[bytes, bytes]]:
+        with blaming("headers"):
+            fields = [_encode_header(name, value) for name, value in self.headers]
+        if self.server_header and not any(name == b"server" for name, _ in fields):
+            fields.insert(0, (b"server", b"uvicorn"))
+        return fields
+
+    def _build_app(self, app: Any) -> Any:
+        """Call a factory for its application; anything else, which such a call does not suit, is the application."""
+        if not self.factory and not inspect.isclass(app) and _is_async(app) and _may_be_application(app):
+            return app
+        try:
+            built = app()
+        except TypeError as exc:
+            if self.factory or (callable(app) and not _may_be_application(app)):
+                fail("Error loading ASGI app factory: %s", exc)
+            return app
+        if inspect.iscoroutine(built):
+            built.close()
+            fail("Error loading ASGI app factory: a factory must not be a coroutine function")
+        if not self.factory:
+            logger.warning(
+                "ASGI app factory detected. Using it, but please consider setting the --factory flag explicitly."
+            )
+        return built
+
+    def _wrap(self, app: Any) -> ASGI3Application:
+        """Put adapter, message log and proxy headers around the application, in this order."""
+        if self.interface == "wsgi":
+            app = WSGIMiddleware(app)
+        elif self.interface == "asgi2":
+            app = ASGI2Middleware(app)
+        if logger.getEffectiveLevel() <= TRACE_LOG_LEVEL:
+            app = MessageLoggerMiddleware(app)
+        if self.proxy_headers:
+            app = ProxyHeadersMiddleware(app, trusted_hosts=self.forwarded_allow_ips)
+        loaded_app: ASGI3Application = app
+        return loaded_app
+
+    # What the server asks for
+
+    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
+        """Return the function that makes the event loop; None leaves it to asyncio's policy.
+
+        Raises:
+            SystemExit: ``loop`` is no known name, nor the import string of a callable.
+            ModuleNotFoundError: ``loop`` names an implementation whose library is not installed.
+        """
+        if self.loop in LOOP_FACTORIES:
+            return self._known_loop_factory(LOOP_FACTORIES[self.loop])
+        hint = f"loop is one of {', '.join(LOOP_FACTORIES)}, or an import string."
+        try:
+            factory = import_from_string(self.loop)
+        except ImportFromStringError as exc:
+            fail("Error loading custom loop setup function. %s", exc, hint=hint)
+        if not callable(factory):
+            fail('Error loading custom loop setup function. "%s" is not callable.', self.loop, hint=hint)
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] = factory
+        return loop_factory
+
+    def _known_loop_factory(self, path: str | None) -> Callable[[], asyncio.AbstractEventLoop] | None:
+        make_factory: Callable[..., Callable[[], asyncio.AbstractEventLoop]] | None = self._known("loop", path)
+        if make_factory is None:
+            return None
+        with blaming(f"loop={self.loop!r}"):
+            return make_factory(use_subprocess=self.use_subprocess)
+
+    def setup_event_loop(self) -> None:
+        """Say that this is gone.
+
+        Raises:
+            AttributeError: always.
+        """
+        raise AttributeError(
+            "The `setup_event_loop` method was replaced by `get_loop_factory` in uvicorn 0.36.0: "
+            "run the server with `asyncio.run(..., loop_factory=config.get_loop_factory())`."
+        )
+
+    def bind_socket(self) -> socket.socket:
+        """Bind the one socket that child processes share, log where, and return it, not listening yet.
+
+        Raises:
+            SystemExit: the address cannot be bound.
+        """
+        try:
+            return bind_socket(self)
+        except OSError as exc:
+            fail("%s", exc)
+
+
+def _read_log_config(path: str) -> Any:
+    """Read a logging configuration in JSON or YAML; `open` is looked up in this module."""
+    if path.endswith(".json"):
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    try:
+        import yaml
+    except ImportError:
+        raise ImportError("YAML needs PyYAML: pip install 'uvicorn[standard]', or write it in JSON.") from None
+    with open(path, encoding="utf-8") as file:
+        return yaml.safe_load(file)

@@ -1,0 +1,247 @@
+"""How a server ends: one state machine for a stop, a reload and the replacement of a worker.
+
+    SERVING ──▶ REFUSING ──▶ CLOSING ──▶ DISCONNECTING ──▶ CANCELLING ──▶ DONE
+                                │  all done     │  tasks done    ▲           ▲
+                                └───────────────┴────────────────┼───────────┘
+                                        force(), at any stage ───┘
+
+REFUSING       the listening sockets are closed
+CLOSING        each connection was asked to end; responses and tasks in progress have until the deadline
+DISCONNECTING  the deadline has passed: applications are told that their peers are gone, and get a moment to notice
+CANCELLING     what still runs is cancelled, gets a moment to clean up, and loses its transports
+DONE           nothing is connected any more
+
+Nothing polls: each stage waits for connections or tasks to end, for its deadline and for `force`, whichever is first.
+This module knows connections and tasks, not sockets, signals or the lifespan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from uvicorn.state import ServerState
+
+SETTLE = 0.1
+"""Seconds connections and tasks get to end by themselves before the log says what is waited for."""
+
+DISCONNECT_GRACE = 1.0
+"""Seconds (the deadline itself, if that was shorter) applications get to notice that their peers are gone."""
+
+CANCEL_GRACE = 2.0
+"""Seconds cancelled tasks get to clean up."""
+
+FORCED_GRACE = 0.5
+"""The same when the end is forced."""
+
+ABORT_GRACE = 0.5
+"""Seconds the event loop gets to report aborted transports as lost."""
+
+CANCEL_MESSAGE = "Task cancelled, timeout graceful shutdown exceeded"
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Stage(enum.IntEnum):
+    """How far a server has come, from its start to its end; it only ever goes forward.
+
+    STARTING and ENDED are not stages of the drain: before the first the server does not accept connections yet, with
+    the last `Server.run()` has returned.
+    """
+
+    STARTING = 0
+    SERVING = 1
+    REFUSING = 2
+    CLOSING = 3
+    DISCONNECTING = 4
+    CANCELLING = 5
+    DONE = 6
+    ENDED = 7
+
+
+class Latch:
+    """A flag that any thread or signal handler may set, and coroutines of any event loop can wait for.
+
+    `asyncio.Event` may be set only in its loop's thread, and `threading.Event` cannot be awaited.
+    """
+
+    __slots__ = ("_is_set", "_waiters")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    def __bool__(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        """Raise the flag and wake everybody who waits for it."""
+        self._is_set = True
+        for loop, waiter in tuple(self._waiters):
+            # A loop that was closed has nobody left to wake.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_resolve, waiter)
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._is_set = False
+
+    async def wait(self) -> None:
+        """Return once the flag is up."""
+        loop = asyncio.get_running_loop()
+        entry = loop, loop.create_future()
+        self._waiters.append(entry)
+        try:
+            # Looked at after the waiter is known to `set`, so that no thread can slip in between.
+            if not self._is_set:
+                await entry[1]
+        finally:
+            self._waiters.remove(entry)
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def first_of(*waits: Coroutine[Any, Any, object], timeout: float | None = None) -> bool:
+    """Wait until one of the coroutines has returned or `timeout` seconds are over, and cancel the rest.
+
+    Returns:
+        Whether one has returned. Its exception, if it raised one, is raised.
+    """
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        return bool(done)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Drain:
+    """Ends what goes on in `state`, once.
+
+    Args:
+        state: the connections and tasks of one server.
+        timeout: seconds connections and tasks may take to end by themselves; None for any time.
+        force: while it is set, nothing is waited for any more.
+        on_stage: called with each stage as it is entered.
+    """
+
+    def __init__(
+        self,
+        state: ServerState,
+        timeout: float | None,
+        force: Latch,
+        on_stage: Callable[[Stage], None] = lambda stage: None,
+    ) -> None:
+        self._state = state
+        self._timeout = timeout
+        self._force = force
+        self._on_stage = on_stage
+
+    async def run(self, refuse: Callable[[], None]) -> None:
+        """Go through the stages; `refuse` closes the listening sockets. Never raises because of a connection."""
+        self._on_stage(Stage.REFUSING)
+        refuse()
+        self._on_stage(Stage.CLOSING)
+        if not await self._close():
+            self._on_stage(Stage.DISCONNECTING)
+            await self._disconnect()
+            self._on_stage(Stage.CANCELLING)
+            await self._cancel()
+        self._on_stage(Stage.DONE)
+
+    # The stages. `_close` and `_disconnect` return as soon as there is nothing left to wait for.
+
+    async def _close(self) -> bool:
+        """Ask connections to end and wait for them and for their tasks; false when the time is up."""
+        self._shutdown_connections()
+        if await self._until(self._idle, SETTLE):
+            return True
+        if self._force:
+            return False
+        # A connection that was being accepted while the first request went round has not heard it.
+        self._shutdown_connections()
+        return await self._until(self._idle_with_log, self._timeout)
+
+    def _shutdown_connections(self) -> None:
+        for connection in list(self._state.connections):
+            connection.shutdown()
+
+    async def _idle(self) -> None:
+        await self._state.wait_no_connections()
+        await self._tasks_done()
+
+    async def _idle_with_log(self) -> None:
+        if self._state.connections and self._timeout != 0:
+            logger.info("Waiting for connections to close. (CTRL+C to force quit)")
+        await self._state.wait_no_connections()
+        if self._running() and self._timeout != 0:
+            logger.info("Waiting for background tasks to complete. (CTRL+C to force quit)")
+        await self._tasks_done()
+
+    async def _disconnect(self) -> None:
+        """Tell the applications that the peers are gone; they may return by themselves then."""
+        if self._force:
+            return
+        for connection in list(self._state.connections):
+            # Protocol classes of third parties need not have it.
+            disconnect = getattr(connection, "disconnect", None)
+            if disconnect is not None:
+                disconnect()
+        grace = DISCONNECT_GRACE if self._timeout is None else min(DISCONNECT_GRACE, self._timeout)
+        await self._until(self._tasks_done, grace)
+
+    async def _cancel(self) -> None:
+        """Cancel what still runs, then take the transports away from what is still connected."""
+        if self._force:
+            # Nothing may be written on the way out: a cut connection tells the client more than half a response.
+            await self._abort()
+        running = self._running()
+        if running and not self._force:
+            logger.error("Cancel %s running task(s), timeout graceful shutdown exceeded", len(running))
+        for task in running:
+            task.cancel(msg=CANCEL_MESSAGE)
+        if running:
+            await asyncio.wait(running, timeout=FORCED_GRACE if self._force else CANCEL_GRACE)
+        await self._abort()
+
+    async def _abort(self) -> None:
+        if not self._state.connections:
+            return
+        # What was written last (the answer of a cancelled task) is already with the system, or will never be.
+        for connection in list(self._state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        await first_of(self._state.wait_no_connections(), timeout=ABORT_GRACE)
+
+    # Waiting
+
+    def _running(self) -> set[asyncio.Task[None]]:
+        return {task for task in self._state.tasks if not task.done()}
+
+    async def _tasks_done(self) -> None:
+        while running := self._running():
+            await asyncio.wait(running)
+
+    async def _until(self, condition: Callable[[], Coroutine[Any, Any, None]], timeout: float | None) -> bool:
+        """Wait for `condition`, the deadline or `force`; whether it was the condition."""
+        reached = False
+
+        async def reach() -> None:
+            nonlocal reached
+            await condition()
+            reached = True
+
+        await first_of(reach(), self._force.wait(), timeout=timeout)
+        return reached

@@ -1,0 +1,357 @@
+"""The command line and ``run``, its equal in Python: from settings to a running server, and to the exit status.
+
+Every option comes from a row of ``uvicorn.settings``, and so does the signature of ``run``, which
+``scripts/sync-settings`` writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import importlib
+import logging
+import os
+import re
+import ssl
+import sys
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import click
+
+from uvicorn._declare import Row
+from uvicorn._types import ASGIApplication
+from uvicorn.config import (
+    INTERFACES,
+    LIFESPAN,
+    LOG_LEVELS,
+    LOGGING_CONFIG,
+    SSL_PROTOCOL_VERSION,
+    STARTUP_FAILURE,
+    Config,
+    HTTPProtocolType,
+    InterfaceType,
+    LifespanType,
+    LoopFactoryType,
+    WSProtocolType,
+    report_fault,
+)
+from uvicorn.server import Server
+from uvicorn.settings import ROWS, Settings
+
+if TYPE_CHECKING:
+    from configparser import RawConfigParser
+
+    from uvicorn.supervisors import ChangeReload, Multiprocess
+
+__all__ = [
+    "INTERFACES",
+    "INTERFACE_CHOICES",
+    "LEVEL_CHOICES",
+    "LIFESPAN",
+    "LIFESPAN_CHOICES",
+    "LOGGING_CONFIG",
+    "LOG_LEVELS",
+    "SSL_PROTOCOL_VERSION",
+    "STARTUP_FAILURE",
+    "ChangeReload",
+    "Config",
+    "Multiprocess",
+    "Server",
+    "main",
+    "print_version",
+    "run",
+]
+
+LEVEL_CHOICES = click.Choice(list(LOG_LEVELS))
+LIFESPAN_CHOICES = click.Choice(list(LIFESPAN))
+INTERFACE_CHOICES = click.Choice(list(INTERFACES))
+
+SETTING_FAILURE = 1
+"""Exit status for a setting that cannot be honoured."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print version, interpreter and system, and which HTTP implementation ``auto`` picks here, and exit."""
+    if not value or ctx.resilient_parsing:
+        return
+    import platform
+
+    import uvicorn
+
+    interpreter = f"{platform.python_implementation()} {platform.python_version()}"
+    click.echo(f"Running uvicorn {uvicorn.__version__} with {interpreter} on {platform.system()}")
+    click.echo(f"HTTP core: {_http_core()}")
+    ctx.exit()
+
+
+def _http_core() -> str:
+    """Name the implementation ``auto`` picks here."""
+    module = importlib.import_module("uvicorn.protocols.http.auto")
+    name: str = module.AutoHTTPProtocol.__module__
+    return name.rpartition(".")[2].removesuffix("_impl")
+
+
+class HeaderError(click.BadParameter):
+    """A ``--header`` that is no header field. Not a mistake in the options' form, hence another exit status."""
+
+    exit_code = SETTING_FAILURE
+
+
+def _parse_headers(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[list[str]]:
+    """Cut each ``Name:Value`` at its first colon."""
+    fields = []
+    for text in values:
+        name, colon, value = text.partition(":")
+        if not colon or not name:
+            raise HeaderError(f"{text!r} is not of the form Name:Value.", ctx=ctx, param=param)
+        fields.append([name, value.strip()])
+    return fields
+
+
+# The options, derived from the table.
+
+
+def type_hints() -> dict[str, Any]:
+    """Return the types of the settings, with the two names that the table knows to a type checker only."""
+    from configparser import RawConfigParser
+
+    return typing.get_type_hints(Settings, localns={"Config": Config, "RawConfigParser": RawConfigParser})
+
+
+def _parameters() -> Iterator[click.Parameter]:
+    hints = type_hints()
+    # Unlike those of options, variables of arguments do not follow from the prefix.
+    yield click.Argument(["app"], envvar="UVICORN_APP")
+    for name, row in ROWS.items():
+        if row.cli and name != "app":
+            yield _option(row, hints[name])
+    yield click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=print_version,
+        help="Display the version and exit.",
+    )
+    yield click.Option(
+        ["--app-dir"],
+        default="",
+        help="Look for the application in this directory first, instead of the current one.",
+    )
+
+
+def _option(row: Row, hint: Any) -> click.Option:
+    kinds = _members(hint)
+    flag = row.flag or "--" + row.name.replace("_", "-")
+    details: dict[str, Any] = {"help": _first_sentence(row.help)}
+    if bool in kinds and not row.valued:
+        details.update(is_flag=True, default=row.default)
+        if row.default is not False:
+            flag += "/--no-" + flag.removeprefix("--")
+    elif row.multiple:
+        details.update(multiple=True, type=_click_type(row, kinds))
+    else:
+        default = _click_default(row.default)
+        details.update(type=_click_type(row, kinds), default=default, show_default=default not in (None, ""))
+    if row.name == "headers":
+        details["callback"] = _parse_headers
+    names = _known_names(kinds)
+    if names and str in kinds:
+        details["metavar"] = f"[{'|'.join(names)}]"
+    return click.Option([flag, row.name], **details)
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the one type."""
+    return get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _known_names(kinds: Sequence[Any]) -> list[str]:
+    return [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
+
+
+def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
+    if row.exists:
+        return click.Path(exists=True)
+    if row.multiple or (str in kinds and not row.choices):
+        return click.STRING
+    if choices := row.choices or _known_names(kinds):
+        return click.Choice(choices)
+    for kind, param_type in ((bool, click.BOOL), (int, click.INT), (float, click.FLOAT)):
+        if kind in kinds:
+            return param_type
+    raise TypeError(f"no command-line type for the setting {row.name!r}")
+
+
+def _click_default(default: Any) -> Any:
+    """Return the default as the command line can show it: numbers without the name of their constant, no objects."""
+    if isinstance(default, enum.IntEnum):
+        return int(default)
+    return default if isinstance(default, (bool, int, float, str)) else None
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
+
+
+def _start(app: str, app_dir: str, **options: Any) -> None:
+    """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line."""
+    for name, value in options.items():
+        if value is None or value == ():
+            options[name] = ROWS[name].default
+    try:
+        run(app, **options, app_dir=app_dir)
+    except Exception as exc:
+        if not report_fault(exc):
+            raise
+        sys.exit(SETTING_FAILURE)
+
+
+class TableCommand(click.Command):
+    """The command whose parameters are those of the table, made when they are first asked for.
+
+    Programs that import the package to call ``run`` never ask.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        del self.params
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "params":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.params = list(_parameters())
+        return self.params
+
+
+main = TableCommand("main", callback=_start, context_settings={"auto_envvar_prefix": "UVICORN"})
+
+
+# The signature is written by scripts/sync-settings: begin.
+def run(
+    app: ASGIApplication | Callable[..., Any] | str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    uds: str | None = None,
+    fd: int | None = None,
+    loop: LoopFactoryType | str = "auto",
+    http: type[asyncio.Protocol] | HTTPProtocolType | str = "auto",
+    http2: bool = False,
+    ws: type[asyncio.Protocol] | WSProtocolType | str = "auto",
+    ws_max_size: int = 16777216,
+    ws_max_queue: int = 32,
+    ws_ping_interval: float | None = 20.0,
+    ws_ping_timeout: float | None = 20.0,
+    ws_per_message_deflate: bool = True,
+    lifespan: LifespanType = "auto",
+    env_file: str | os.PathLike[str] | None = None,
+    log_config: dict[str, Any] | str | os.PathLike[str] | RawConfigParser | IO[Any] | None = LOGGING_CONFIG,
+    log_level: str | int | None = None,
+    access_log: bool = True,
+    use_colors: bool | None = None,
+    interface: InterfaceType = "auto",
+    reload: bool = False,
+    reload_dirs: Sequence[str | os.PathLike[str]] | str | None = None,
+    reload_delay: float = 0.25,
+    reload_includes: Sequence[str | os.PathLike[str]] | str | None = None,
+    reload_excludes: Sequence[str | os.PathLike[str]] | str | None = None,
+    workers: int | None = None,
+    proxy_headers: bool = True,
+    server_header: bool = True,
+    date_header: bool = True,
+    forwarded_allow_ips: list[str] | str | None = None,
+    root_path: str = "",
+    limit_concurrency: int | None = None,
+    limit_max_requests: int | None = None,
+    limit_max_requests_jitter: int = 0,
+    backlog: int = 2048,
+    timeout_keep_alive: int = 5,
+    timeout_graceful_shutdown: int | None = None,
+    timeout_worker_healthcheck: int = 5,
+    ssl_keyfile: str | os.PathLike[str] | None = None,
+    ssl_certfile: str | os.PathLike[str] | None = None,
+    ssl_keyfile_password: str | None = None,
+    ssl_version: int = SSL_PROTOCOL_VERSION,
+    ssl_cert_reqs: int = ssl.CERT_NONE,
+    ssl_ca_certs: str | os.PathLike[str] | None = None,
+    ssl_ciphers: str | None = None,
+    ssl_context_factory: Callable[[Config, Callable[[], ssl.SSLContext]], ssl.SSLContext] | None = None,
+    headers: list[tuple[str, str]] | None = None,
+    factory: bool = False,
+    h11_max_incomplete_event_size: int | None = None,
+    reset_contextvars: bool = False,
+    timeout_request_head: float = 30.0,
+    timeout_request_body: float = 60.0,
+    timeout_handshake: float = 10.0,
+    limit_request_head: int = 131072,
+    limit_request_fields: int = 256,
+    limit_request_target: int = 65536,
+    limit_request_body: int | None = None,
+    app_dir: str | None = None,
+) -> None:
+    # The signature is written by scripts/sync-settings: end.
+    """Serve an application until it is told to stop; the settings are those of ``uvicorn.settings``.
+
+    ``app_dir`` is where the application is looked for first. With ``reload`` or several ``workers`` this process only
+    supervises those that serve. Returns after a graceful end.
+
+    Raises:
+        SystemExit: the server could not start (status 3).
+    """
+    arguments = dict(locals())
+    del arguments["app_dir"]
+    if app_dir is not None:
+        sys.path.insert(0, app_dir)
+    config = Config(**arguments)
+    server = Server(config=config)
+    if config.use_subprocess and not isinstance(config.app, str):
+        logger.warning("You must pass the application as an import string to enable 'reload' or 'workers'.")
+        sys.exit(STARTUP_FAILURE)
+    try:
+        if config.use_subprocess:
+            _supervise(config, server)
+        else:
+            # Before there is an event loop, so that a mistake in the application is the first thing to be seen.
+            config.load_app()
+            server.run()
+    except KeyboardInterrupt:
+        pass
+    if not config.use_subprocess and not server.started:
+        sys.exit(STARTUP_FAILURE)
+
+
+def _supervise(config: Config, server: Server) -> None:
+    """Serve in child processes that share one socket, and clean up its path if it is a Unix socket we have bound."""
+    # Through the module, where they are imported when they are first asked for, and may have been replaced.
+    this: Any = sys.modules[__name__]
+    sock = config.bind_socket()
+    try:
+        if config.should_reload:
+            this.ChangeReload(config, target=server.run, sockets=[sock]).run()
+        else:
+            this.Multiprocess(config, sockets=[sock]).run()
+    finally:
+        sock.close()
+        if config.uds and config.fd is None and os.path.exists(config.uds):
+            os.remove(config.uds)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("ChangeReload", "Multiprocess"):
+        # Most servers are one process: the others pay for what supervising needs.
+        return getattr(importlib.import_module("uvicorn.supervisors"), name)
+    if name == "ServerState":
+        warnings.warn(
+            "uvicorn.main.ServerState is deprecated, use uvicorn.server.ServerState instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return importlib.import_module("uvicorn.server").ServerState
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

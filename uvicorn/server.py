@@ -1,0 +1,388 @@
+"""The server of one event loop: start-up, serving, signals, end.
+
+`serve()` is `startup()`, `main_loop()`, `shutdown()` between two lines in the log; programs that embed a server may
+call the three themselves. Nothing here looks at a clock to see whether something has happened: it sleeps until
+`should_exit` is set (from any thread or signal handler), the request limit is reached or `callback_notify` is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from uvicorn import sockets as listening
+from uvicorn._ansi import style
+from uvicorn._compat import asyncio_run
+from uvicorn.config import STARTUP_FAILURE, Config, blaming
+from uvicorn.drain import Drain, Latch, Stage, first_of
+from uvicorn.state import ServerState
+
+if TYPE_CHECKING:
+    from uvicorn.lifespan.off import LifespanOff
+    from uvicorn.lifespan.on import LifespanOn
+
+__all__ = ["HANDLED_SIGNALS", "STARTUP_FAILURE", "Config", "Server", "ServerState", "asyncio_run", "style"]
+
+HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end the server; on Windows also Ctrl+Break."""
+if sys.platform == "win32":
+    HANDLED_SIGNALS += (signal.SIGBREAK,)
+
+DEFAULT_HANDSHAKE_TIMEOUT = 60.0
+"""Seconds for a TLS handshake when `timeout_handshake` is 0: asyncio has no way to wait for ever."""
+
+MINIMUM_LIFESPAN_SHUTDOWN = 30.0
+"""Seconds an application always has for its lifespan shutdown; longer if `timeout_graceful_shutdown` is longer."""
+
+NOTIFY_INTERVAL = 1.0
+"""Shortest time in seconds between two calls of `callback_notify`."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Server:
+    """Serves one configuration on one event loop, once.
+
+    Attributes:
+        started: whether the sockets are listening.
+        should_exit: set it to end the server gracefully; from any thread, signal handler or callback.
+        force_exit: set it, too, to end without waiting for anybody.
+        server_state: connections, tasks and counters, shared with the protocols.
+        servers: what listens, one for each socket.
+        last_notified: `time.time()` of the last call of `callback_notify`, 0 before the first.
+        on_stage: called with each `Stage` the server enters, on the thread of its event loop.
+    """
+
+    lifespan: LifespanOn | LifespanOff
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._reset()
+
+    def _reset(self) -> None:
+        """What belongs to one process."""
+        self.server_state = ServerState()
+        self.servers: list[asyncio.AbstractServer] = []
+        self.started = False
+        self.last_notified = 0.0
+        self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self._should_exit = Latch()
+        self._force_exit = Latch()
+        self._limit_reached = Latch()
+        self._is_abrupt = False
+        self._source: listening.Source | None = None
+        self._captured_signals: list[int] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        # `server.run` is pickled to be the target of a child process, which starts from the beginning.
+        fresh = object.__new__(type(self))
+        fresh._reset()
+        return {name: value for name, value in vars(self).items() if name not in vars(fresh)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._reset()
+        self.__dict__.update(state)
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether the server has been told to end."""
+        return bool(self._should_exit)
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        _assign(self._should_exit, value)
+
+    @property
+    def force_exit(self) -> bool:
+        """Whether the server has been told not to wait for anybody when it ends."""
+        return bool(self._force_exit)
+
+    @force_exit.setter
+    def force_exit(self, value: bool) -> None:
+        _assign(self._force_exit, value)
+
+    @functools.cached_property
+    def limit_max_requests(self) -> int | None:
+        """Completed responses after which the server ends, the jitter of this server included; None is no limit."""
+        limit = self.config.limit_max_requests
+        if limit is None:
+            return None
+        return limit + random.randint(0, self.config.limit_max_requests_jitter)
+
+    # The whole of it
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve in an event loop of its own, and return when the server has ended.
+
+        Raises:
+            SystemExit: the address could not be bound, or the application could not be imported.
+            KeyboardInterrupt: the server has ended, gracefully, because of SIGINT.
+        """
+        asyncio_run(self._serve_and_abandon(sockets), loop_factory=self.config.get_loop_factory())
+
+    async def _serve_and_abandon(self, sockets: list[socket.socket] | None) -> None:
+        try:
+            await self.serve(sockets)
+        finally:
+            # A task that ignores its cancellation would keep `asyncio.run()` waiting for ever. The drain has given it
+            # its time. In a loop that is not ours it stays where it is.
+            for task in list(self.server_state.tasks):
+                if not task.done():
+                    logger.error("Abandon a task that ignores its cancellation: %r", task)
+                    asyncio._unregister_task(task)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve in the running event loop until told to end.
+
+        Args:
+            sockets: bound sockets to serve instead of the configured address; closed at the end.
+
+        In the main thread SIGINT and SIGTERM end the server. They are raised again when it has ended, so that the
+        handlers of the program around it (or the default actions) see them. Cancelling the task that runs this ends
+        the server without waiting for connections.
+        """
+        with self.capture_signals(), _awake():
+            await self._serve(sockets)
+
+    async def _serve(self, sockets: list[socket.socket] | None) -> None:
+        config = self.config
+        if not config.loaded:
+            config.load()
+        self.lifespan = config.lifespan_class(config)
+
+        self._log("Started server process [%d]")
+        await self.startup(sockets=sockets)
+        if not self.started:
+            return
+        try:
+            await self.main_loop()
+        except BaseException:
+            # Cancelled, or `callback_notify` has failed: tidy up, but make nobody wait.
+            self._is_abrupt = True
+            raise
+        finally:
+            await self.shutdown(sockets=sockets)
+        self._log("Finished server process [%d]")
+
+    def _log(self, message: str) -> None:
+        color_message = message.replace("%d", style("%d", fg="cyan"))
+        logger.info(message, os.getpid(), extra={"color_message": color_message})
+
+    # Start-up
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, then listen. When it returns, `started` says whether the server serves.
+
+        Raises:
+            SystemExit: the configured host and port cannot be bound; the application has been shut down.
+            OSError: `uds` or `fd` cannot be used; the application has been shut down.
+        """
+        if not await self._start_application():
+            self.should_exit = True
+            return
+        self._prepare_state()
+        source = listening.source_of(self.config, sockets)
+        try:
+            bound = await source.open()
+            self.servers = await self._listen(bound)
+        except OSError as exc:
+            await self._give_up(exc, sockets)
+        self._source = source
+        self.started = True
+        line = source.describe(bound[0]) if bound else None
+        if line is not None:
+            line.log()
+        self.on_stage(Stage.SERVING)
+
+    async def _start_application(self) -> bool:
+        """Run the lifespan's start-up; false when it has failed or the end is forced meanwhile."""
+        try:
+            await first_of(self.lifespan.startup(), self._force_exit.wait())
+        except BaseException:
+            await self.lifespan.cancel()
+            raise
+        if self.force_exit:
+            await self.lifespan.cancel()
+        return not (self.force_exit or self.lifespan.should_exit)
+
+    def _prepare_state(self) -> None:
+        self.server_state.capture_context()
+        self.server_state.configure(headers=self.config.encoded_headers, date_header=self.config.date_header)
+        if self.limit_max_requests is not None:
+            self.server_state.limit_requests(self.limit_max_requests, self._limit_reached.set)
+
+    async def _listen(self, bound: list[socket.socket]) -> list[asyncio.AbstractServer]:
+        config = self.config
+        loop = asyncio.get_running_loop()
+
+        def create_protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(
+                config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+            )
+
+        return await listening.listen(
+            bound,
+            create_protocol,
+            backlog=config.backlog,
+            context=config.ssl,
+            handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
+        )
+
+    async def _give_up(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:
+        """The address cannot be served: say so, after the application has been shut down."""
+        config = self.config
+        if sockets is None and config.fd is not None:
+            settings = f"fd={config.fd}"
+        elif sockets is None and config.uds:
+            settings = f"uds={config.uds!r}"
+        else:
+            logger.error(exc)
+            await self._end_lifespan()
+            sys.exit(STARTUP_FAILURE)
+        await self._end_lifespan()
+        with blaming(settings):
+            raise exc
+
+    # Serving
+
+    async def main_loop(self) -> None:
+        """Return when the server is to end: `should_exit` is set or the request limit is reached."""
+        while not await self.on_tick(0):
+            await first_of(self._should_exit.wait(), self._limit_reached.wait(), timeout=self._time_to_notify())
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is due now, and return whether the server is to end.
+
+        `main_loop()` calls this when something has happened. For programs with a loop of their own it is what it was:
+        to be called ten times a second, `counter` going up; each tenth call looks whether `callback_notify` is due.
+        """
+        if counter % 10 == 0:
+            await self._notify()
+        if self.should_exit:
+            return True
+        limit = self.limit_max_requests
+        if limit is not None and self.server_state.total_requests >= limit:
+            logger.info("Maximum request limit of %d exceeded. Terminating process.", limit)
+            return True
+        return False
+
+    async def _notify(self) -> None:
+        if self.config.callback_notify is not None and not self._time_to_notify():
+            self.last_notified = time.time()
+            await self.config.callback_notify()
+
+    def _time_to_notify(self) -> float | None:
+        """Seconds until `callback_notify` is due; None when there is none."""
+        if self.config.callback_notify is None:
+            return None
+        interval = max(NOTIFY_INTERVAL, self.config.timeout_notify)
+        # The clock may be set back; waiting for it to catch up would look like a dead worker.
+        elapsed = abs(time.time() - self.last_notified)
+        return max(0.0, interval - elapsed)
+
+    # End
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse new connections, let the present ones end within the deadline, then shut the application down."""
+        logger.info("Shutting down")
+        timeout = 0 if self._is_abrupt else self.config.graceful_timeout
+        drain = Drain(self.server_state, timeout, self._force_exit, self.on_stage)
+        await drain.run(refuse=lambda: self._refuse(sockets))
+        await self._end_lifespan()
+
+    def _refuse(self, sockets: list[socket.socket] | None) -> None:
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        if self._source is not None:
+            self._source.release()
+
+    async def _end_lifespan(self) -> None:
+        """Shut the application down, unless the end is forced, in a time that is finite whenever the drain's is."""
+        limit = self.config.graceful_timeout
+        if limit is not None:
+            limit = max(limit, MINIMUM_LIFESPAN_SHUTDOWN)
+        in_time = self.force_exit or await first_of(self.lifespan.shutdown(), self._force_exit.wait(), timeout=limit)
+        if not in_time:
+            logger.error("Application shutdown not complete after %d seconds. Exiting.", limit)
+        if not in_time or self.force_exit:
+            await self.lifespan.cancel()
+
+    # Signals
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let `handle_exit` have SIGINT and SIGTERM in the block, then raise those that came again, the latest first.
+
+        Only the main thread may handle signals; in another one this does nothing.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {sig: signal.signal(sig, self.handle_exit) for sig in HANDLED_SIGNALS}
+        try:
+            yield
+        finally:
+            for sig, handler in previous.items():
+                # None stands for a handler that was not installed from Python, which cannot be put back.
+                signal.signal(sig, signal.SIG_DFL if handler is None else handler)
+        with contextlib.ExitStack() as stack:  # last in, first out; each is raised even if one raises an exception
+            for captured in self._captured_signals:
+                stack.callback(signal.raise_signal, captured)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the server; a SIGINT when it is ending already forces the end."""
+        self._captured_signals.append(sig)
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        else:
+            self.should_exit = True
+
+
+def _assign(latch: Latch, value: bool) -> None:
+    if value:
+        latch.set()
+    else:
+        latch.clear()
+
+
+@contextlib.contextmanager
+def waking_on_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let every signal wake the selector of `loop`, so that Python's handlers run at once.
+
+    On POSIX a signal interrupts the selector anyway, and uvloop and the proactor loop arrange for this themselves; the
+    selector loop on Windows would sleep on until something else happens. Main thread only.
+    """
+    receiving, sending = socket.socketpair()
+    with receiving, sending:
+        receiving.setblocking(False)
+        sending.setblocking(False)
+        loop.add_reader(receiving.fileno(), receiving.recv, 4096)
+        previous = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+            loop.remove_reader(receiving.fileno())
+
+
+def _awake() -> contextlib.AbstractContextManager[None]:
+    """`waking_on_signals` where it is needed and possible."""
+    loop = asyncio.get_running_loop()
+    if sys.platform == "win32" and isinstance(loop, asyncio.SelectorEventLoop):
+        if threading.current_thread() is threading.main_thread():
+            return waking_on_signals(loop)
+    return contextlib.nullcontext()

@@ -1,0 +1,322 @@
+"""Where a server listens: four sources of sockets, and what can be done with each.
+
+| | `bind`, for a parent of processes | `open`, for a single process | `describe` | `release` |
+|---|---|---|---|---|
+| `Address` (host, port) | one socket, IPv6 for a colon | one for each address of the name | URL | nothing |
+| `UnixPath` (uds) | a new file | a new file, replacing a stale socket | path | removes the file |
+| `Descriptor` (fd) | a duplicate | a duplicate | socket name | nothing |
+| `Given` (sockets) | not needed | the sockets themselves | nothing | nothing |
+
+`bind` and `open` do not listen; `listen` does, for all of them. Failures are `OSError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from uvicorn._ansi import style
+from uvicorn.acceptor import Acceptor
+
+logger = logging.getLogger("uvicorn.error")
+
+_RUNNING = "Uvicorn running on "
+_QUIT = " (Press CTRL+C to quit)"
+
+
+class SocketConfig(Protocol):
+    """What is read from the configuration."""
+
+    host: str
+    port: int
+    uds: str | None
+    fd: int | None
+
+    @property
+    def is_ssl(self) -> bool:
+        """Whether the server speaks TLS: decides the scheme of the URL that is logged."""
+
+
+@dataclass(frozen=True)
+class RunningLine:
+    """The line that says where the server can be reached; `place` is a format for `args`."""
+
+    place: str
+    args: tuple[object, ...]
+
+    def log(self) -> None:
+        """Write it to the error log."""
+        color_message = _RUNNING + style(self.place, bold=True) + _QUIT
+        logger.info(_RUNNING + self.place + _QUIT, *self.args, extra={"color_message": color_message})
+
+
+class Source(Protocol):
+    """Where sockets come from; see the table at the top."""
+
+    def bind(self) -> socket.socket:
+        """One bound, inheritable socket for several processes to listen on; blocks while a name is resolved."""
+
+    async def open(self) -> list[socket.socket]:
+        """The sockets of a single process, bound but not listening."""
+
+    def describe(self, bound: socket.socket) -> RunningLine | None:
+        """How to say that `bound` is being served."""
+
+    def release(self) -> None:
+        """Undo what `open` left behind outside the process; called after the sockets are closed."""
+
+
+def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None) -> Source:
+    """The source in force: sockets that were given, then `fd`, then `uds`, then host and port."""
+    if given is not None:
+        return Given(given)
+    if config.fd is not None:
+        return Descriptor(config.fd)
+    if config.uds:
+        return UnixPath(config.uds)
+    return Address(config.host, config.port, "https" if config.is_ssl else "http")
+
+
+def bind_socket(config: SocketConfig) -> socket.socket:
+    """Bind the one socket that several processes are going to share, and log where it is.
+
+    Raises:
+        OSError: the address is taken or cannot be resolved, the descriptor is not open.
+    """
+    source = source_of(config)
+    bound = source.bind()
+    bound.set_inheritable(True)
+    line = source.describe(bound)
+    if line is not None:
+        line.log()
+    return bound
+
+
+async def listen(
+    bound: Iterable[socket.socket],
+    factory: Callable[[], asyncio.BaseProtocol],
+    *,
+    backlog: int,
+    context: ssl.SSLContext | None = None,
+    handshake_timeout: float | None = None,
+) -> list[asyncio.AbstractServer]:
+    """Listen on each socket and serve its connections with protocols made by `factory`.
+
+    With `context`, connections are TLS and have `handshake_timeout` seconds to become so. The sockets belong to the
+    servers returned: closing a server closes its socket.
+    """
+    loop = asyncio.get_running_loop()
+    servers: list[asyncio.AbstractServer] = []
+    for sock in bound:
+        if isinstance(loop, asyncio.SelectorEventLoop):
+            acceptor = Acceptor(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
+            await acceptor.start_serving()
+            servers.append(acceptor)
+        else:
+            options: dict[str, Any] = {"backlog": backlog, "ssl": context}
+            if context is not None:
+                options["ssl_handshake_timeout"] = handshake_timeout
+            unix = hasattr(socket, "AF_UNIX") and sock.family == socket.AF_UNIX
+            create = loop.create_unix_server if unix else loop.create_server
+            servers.append(await create(factory, sock=sock, **options))
+    return servers
+
+
+class Address:
+    """A host and a port."""
+
+    def __init__(self, host: str, port: int, scheme: str) -> None:
+        self._host = host
+        self._port = port
+        self._scheme = scheme
+
+    def bind(self) -> socket.socket:
+        """One socket: IPv6 if the host is written with a colon, else IPv4 (SOCK-02)."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        with _closing_on_error([sock]):
+            _bind_tcp(sock, (self._host, self._port))
+        return sock
+
+    async def open(self) -> list[socket.socket]:
+        """A socket for every address the host resolves to; no host means all interfaces.
+
+        An address whose family this machine does not have is left out as long as another one remains.
+        """
+        opened: list[socket.socket] = []
+        unavailable: OSError | None = None
+        with _closing_on_error(opened):
+            for family, address in await self._resolve():
+                try:
+                    opened.append(self._open_one(family, address))
+                except OSError as exc:
+                    if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                        raise
+                    unavailable = exc
+            if not opened:
+                assert unavailable is not None, "a name that resolves has an address"
+                raise unavailable
+        return opened
+
+    async def _resolve(self) -> list[tuple[int, Any]]:
+        """Family and address for each address of the host, in the order of preference, without repetitions."""
+        host = self._host or None
+        try:
+            # Numbers need no resolver, hence no thread.
+            flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
+            found = socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=flags)
+        except socket.gaierror:
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+
+    def _open_one(self, family: int, address: Any) -> socket.socket:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        with _closing_on_error([sock]):
+            if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):
+                # All interfaces are two sockets, one of each family; they would collide otherwise.
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            _bind_tcp(sock, address)
+        return sock
+
+    def describe(self, bound: socket.socket) -> RunningLine:
+        """The URL, with the host as configured and the port as bound."""
+        place = "%s://[%s]:%d" if ":" in self._host else "%s://%s:%d"
+        return RunningLine(place, (self._scheme, self._host, bound.getsockname()[1]))
+
+    def release(self) -> None:
+        """Nothing is left behind."""
+
+
+class UnixPath:
+    """A Unix socket file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode: int | None = None
+
+    def bind(self) -> socket.socket:
+        """A new file that everybody may connect to, whatever the umask (SOCK-07); one that exists is an error."""
+        return self._bind(mode=0o666)
+
+    async def open(self) -> list[socket.socket]:
+        """A new file in place of a socket left there, whose permissions it keeps; any other file is an error."""
+        mode = 0o666
+        with contextlib.suppress(FileNotFoundError):
+            existing = os.stat(self._path).st_mode
+            mode = stat.S_IMODE(existing)
+            if stat.S_ISSOCK(existing):
+                os.unlink(self._path)
+        sock = self._bind(mode)
+        self._inode = os.stat(self._path).st_ino
+        return [sock]
+
+    def _bind(self, mode: int) -> socket.socket:
+        sock = _unix_socket()
+        with _closing_on_error([sock]):
+            sock.bind(self._path)
+            os.chmod(self._path, mode)
+        return sock
+
+    def describe(self, bound: socket.socket) -> RunningLine:
+        """The path as configured."""
+        return RunningLine("unix socket %s", (self._path,))
+
+    def release(self) -> None:
+        """Remove the socket file, unless another server has put its own there meanwhile."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+
+
+class Descriptor:
+    """A socket that was opened by whoever started the process, known by its descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def bind(self) -> socket.socket:
+        """A duplicate; the descriptor itself stays open and is not ours to close."""
+        duplicate = os.dup(self._fd)
+        try:
+            return socket.socket(fileno=duplicate)
+        except OSError:
+            os.close(duplicate)
+            raise
+
+    async def open(self) -> list[socket.socket]:
+        """The same duplicate."""
+        return [self.bind()]
+
+    def describe(self, bound: socket.socket) -> RunningLine:
+        """The name of the socket: a path, or a tuple of address and port."""
+        return RunningLine("socket %s", (bound.getsockname(),))
+
+    def release(self) -> None:
+        """A socket file behind the descriptor belongs to whoever made it (SOCK-13)."""
+
+
+class Given:
+    """Sockets passed to `Server.serve()`, by a parent process or by the program the server is embedded in."""
+
+    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+        self._sockets = sockets
+
+    def bind(self) -> socket.socket:
+        """Sockets that were given are bound already."""
+        raise NotImplementedError("sockets that were given are bound already")
+
+    async def open(self) -> list[socket.socket]:
+        """The sockets; on Windows duplicates that belong to this process, as a loop there needs them."""
+        return [_share(sock) for sock in self._sockets]
+
+    def describe(self, bound: socket.socket) -> None:
+        """Whoever bound them has said so."""
+
+    def release(self) -> None:
+        """Nothing is left behind."""
+
+
+def _bind_tcp(sock: socket.socket, address: Any) -> None:
+    """Bind, also while connections of a predecessor linger; the error names the address."""
+    if sys.platform != "win32":  # there the option would allow to take over an address in use
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+    except socket.gaierror:
+        raise
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise OSError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
+
+
+def _unix_socket() -> socket.socket:
+    if sys.platform == "win32":
+        raise OSError(errno.EAFNOSUPPORT, "Unix sockets are not available on this platform")
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def _share(sock: socket.socket) -> socket.socket:
+    if sys.platform == "win32":
+        return socket.fromshare(sock.share(os.getpid()))
+    return sock
+
+
+@contextlib.contextmanager
+def _closing_on_error(sockets: list[socket.socket]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise

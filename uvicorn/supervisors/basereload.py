@@ -1,0 +1,159 @@
+"""One child process that is replaced when files change; what counts as a change is a subclass's business."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from socket import socket
+from types import FrameType
+
+from uvicorn._ansi import style
+from uvicorn._subprocess import get_subprocess
+from uvicorn.config import Config
+from uvicorn.supervisors.limits import DrainLimits
+
+HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end the reloader and its child. SIGHUP, where there is one, does so too, and is raised again."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class BaseReload:
+    """Runs `target(sockets=sockets)` in a child process and starts it anew whenever `should_restart` says so.
+
+    An iterator over the looks it takes: each `next()` gives the changed paths, or None. It ends when `should_exit` is
+    set. A child that dies is left alone until the next change: it has shown its error, and would show it again.
+    """
+
+    def __init__(self, config: Config, target: Callable[[list[socket] | None], None], sockets: list[socket]) -> None:
+        self.config = config
+        self.target = target
+        self.sockets = sockets
+        self.should_exit = threading.Event()
+        self.pid = os.getpid()
+        self.is_restarting = False
+        self.reloader_name: str | None = None
+        self._limits = DrainLimits.of(config)
+        self._hung_up = False
+
+    def signal_handler(self, sig: int, frame: FrameType | None) -> None:
+        """End; a SIGINT that comes while ending makes the child hurry, too."""
+        if sys.platform == "win32" and self.is_restarting:
+            # Ctrl+C, the only way to end the child gracefully there, comes back to its sender.
+            self.is_restarting = False
+            return
+        if self.should_exit.is_set() and sig == signal.SIGINT:
+            self._signal_child(signal.SIGINT)
+        if sys.platform != "win32" and sig == signal.SIGHUP:
+            self._hung_up = True
+        self.should_exit.set()
+
+    def run(self) -> None:
+        """Start the child and restart it after each change, until a signal or `should_exit` ends it."""
+        with self._handling_signals():
+            self.startup()
+            for changes in self:
+                if changes:
+                    paths = ", ".join(map(_display_path, changes))
+                    logger.warning("%s detected changes in %s. Reloading...", self.reloader_name, paths)
+                    self.restart()
+            self.shutdown()
+        if sys.platform != "win32" and self._hung_up:
+            signal.raise_signal(signal.SIGHUP)
+
+    @contextlib.contextmanager
+    def _handling_signals(self) -> Iterator[None]:
+        """Put the previous handlers back afterwards: `uvicorn.run` returns to a program that may go on."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = HANDLED_SIGNALS
+        if sys.platform != "win32":
+            handled += (signal.SIGHUP,)
+        previous = {sig: signal.signal(sig, self.signal_handler) for sig in handled}
+        try:
+            yield
+        finally:
+            for sig, handler in previous.items():
+                signal.signal(sig, signal.SIG_DFL if handler is None else handler)
+
+    def pause(self) -> None:
+        """Wait for `reload_delay` seconds.
+
+        Raises:
+            StopIteration: the reloader has been told to end.
+        """
+        if self.should_exit.wait(self.config.reload_delay):
+            raise StopIteration()
+
+    def __iter__(self) -> Iterator[list[Path] | None]:
+        return self
+
+    def __next__(self) -> list[Path] | None:
+        return self.should_restart()
+
+    def startup(self) -> None:
+        """Start the first child."""
+        message = f"Started reloader process [%d] using {self.reloader_name}"
+        color_message = "Started reloader process [{}] using {}".format(
+            style("%d", fg="cyan", bold=True), style(str(self.reloader_name), fg="cyan", bold=True)
+        )
+        logger.info(message, self.pid, extra={"color_message": color_message})
+        self._start_child()
+
+    def _start_child(self) -> None:
+        self.process = get_subprocess(config=self.config, target=self.target, sockets=self.sockets)
+        self.process.start()
+
+    def restart(self) -> None:
+        """Let the child end gracefully and start a new one on the same sockets."""
+        self.is_restarting = sys.platform == "win32"
+        self._end_child()
+        self._start_child()
+
+    def shutdown(self) -> None:
+        """Let the child end gracefully and close the sockets."""
+        self._end_child()
+        for sock in self.sockets:
+            sock.close()
+        color_message = f"Stopping reloader process [{style('%d', fg='cyan', bold=True)}]"
+        logger.info("Stopping reloader process [%d]", self.pid, extra={"color_message": color_message})
+
+    def _end_child(self) -> None:
+        """SIGTERM, and SIGKILL if the child has not ended when its own deadlines have passed."""
+        if sys.platform == "win32":
+            self._signal_child(signal.CTRL_C_EVENT)
+        else:
+            self._signal_child(signal.SIGTERM)
+        self.process.join(self._limits.total)
+        if self.process.exitcode is None:
+            logger.error("Child process [%d] did not end in time, killing it.", self.process.pid)
+            self.process.kill()
+            self.process.join()
+
+    def _signal_child(self, sig: int) -> None:
+        if self.process.pid is not None and self.process.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, sig)
+
+    def should_restart(self) -> list[Path] | None:
+        """Wait for the next look and return the paths that have changed, None (or nothing) if none has.
+
+        Raises:
+            StopIteration: the reloader has been told to end.
+        """
+        raise NotImplementedError("Reload strategies should override should_restart()")
+
+
+def _display_path(path: Path) -> str:
+    """The path in quotes, relative if it is below the current directory."""
+    try:
+        return f"'{path.relative_to(Path.cwd())}'"
+    except ValueError:
+        return f"'{path}'"

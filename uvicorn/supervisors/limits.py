@@ -1,0 +1,49 @@
+"""How long a process that was told to end may take before it is killed.
+
+The server in it keeps deadlines of its own (`uvicorn.drain`, the lifespan's shutdown). These come a little later, for
+those that cannot: an event loop that is blocked, a thread that does not let the interpreter exit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uvicorn.config import Config
+from uvicorn.drain import Stage
+from uvicorn.server import MINIMUM_LIFESPAN_SHUTDOWN
+
+MARGIN = 5.0
+"""Seconds on top of a deadline the server keeps itself; more than the moments the drain grants after its own."""
+
+
+@dataclass(frozen=True)
+class DrainLimits:
+    """Seconds for each part of an end; None is for ever."""
+
+    drain: float | None
+    lifespan: float | None
+    exit: float | None
+
+    @classmethod
+    def of(cls, config: Config) -> DrainLimits:
+        """What follows from `timeout_graceful_shutdown`."""
+        timeout = config.graceful_timeout
+        if timeout is None:
+            return cls(None, None, None)
+        return cls(timeout + MARGIN, max(timeout, MINIMUM_LIFESPAN_SHUTDOWN) + MARGIN, MARGIN)
+
+    @property
+    def total(self) -> float | None:
+        """For a process that does not report how far it has come."""
+        if self.drain is None or self.lifespan is None:
+            return None
+        return self.drain + self.lifespan
+
+    def deadline(self, told_at: float, stage: Stage, reached_at: float) -> float | None:
+        """When to kill a process that was told to end at `told_at` and has reported `stage` at `reached_at`."""
+        start, limit = told_at, self.drain
+        if stage is Stage.DONE:
+            start, limit = reached_at, self.lifespan
+        elif stage is Stage.ENDED:
+            start, limit = reached_at, self.exit
+        return None if limit is None else start + limit

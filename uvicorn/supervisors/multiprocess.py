@@ -1,0 +1,193 @@
+"""Several workers: a pool of processes, driven by signals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from socket import socket
+
+from uvicorn._ansi import style
+from uvicorn.config import STARTUP_FAILURE, Config
+from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.pool import Pool
+from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
+from uvicorn.supervisors.worker import ProcessWorker as Process
+
+__all__ = ["SIGNALS", "Multiprocess", "Process"]
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Multiprocess:
+    """Keeps `config.workers` processes serving the same sockets until a signal or `should_exit` ends it.
+
+    It sleeps until a worker ends or reports something, a signal arrives, or a deadline has come. Signals are queued by
+    their handlers and handled in turn; appending to `signal_queue`, from any thread, does the same as a signal.
+
+    The parent never imports the application.
+    """
+
+    def __init__(self, config: Config, sockets: list[socket]) -> None:
+        self.config = config
+        self.sockets = sockets
+        self._wakeup = Wakeup()
+        self.should_exit: threading.Event = WakingEvent(self._wakeup)
+        self.signal_queue: list[int] = SignalQueue(self._wakeup)
+        # Held while the pool is used: `restart_all` and others may be called while `run` runs in another thread.
+        self._lock = threading.RLock()
+        timeout = config.timeout_worker_healthcheck
+        self._pool = Pool(lambda: Process(config, sockets), config.workers, DrainLimits.of(config), timeout)
+        self._handlers = Handlers(self.signal_queue.append, self._wakeup)
+
+    @property
+    def processes(self) -> list[Process]:
+        """The workers in charge, the newest last."""
+        return self._pool.workers
+
+    @property
+    def processes_num(self) -> int:
+        """How many workers there are to be."""
+        return self._pool.size
+
+    # Life
+
+    def run(self) -> None:
+        """Start the workers, watch over them, and return when the last one has ended.
+
+        Raises:
+            SystemExit: a worker could not start, so none can.
+        """
+        self._log("Started parent process [%d]")
+        try:
+            self.init_processes()
+            while not self.should_exit.is_set():
+                self._sleep()
+                self.handle_signals()
+                self.keep_subprocess_alive()
+        finally:
+            self._stop()
+            self._handlers.restore()
+            self._wakeup.close()
+        self._log("Stopping parent process [%d]")
+        if self._pool.failed:
+            sys.exit(STARTUP_FAILURE)
+
+    def _log(self, message: str) -> None:
+        color_message = message.replace("%d", style("%d", fg="cyan", bold=True))
+        logger.info(message, os.getpid(), extra={"color_message": color_message})
+
+    def _sleep(self) -> None:
+        """Wait for a worker, a signal, another thread or the next deadline."""
+        with self._lock:
+            deadline, sources = self._pool.next_deadline(), self._pool.sources
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if wait([self._wakeup.receiver, *sources], timeout):
+            self._wakeup.clear()
+
+    def _stop(self) -> None:
+        """End the workers, each in its time; a second SIGINT makes them hurry."""
+        self.terminate_all()
+        for process in self._pool.everyone:
+            process.join(0)  # says that it is waited for
+            while process.exitcode is None:
+                self._sleep()
+                self._hurry_on_signal()
+                self._watch()
+
+    def _hurry_on_signal(self) -> None:
+        while self.signal_queue:
+            if self.signal_queue.pop(0) == signal.SIGINT:
+                with self._lock:
+                    self._pool.hurry()
+
+    def _watch(self) -> None:
+        with self._lock:
+            self._pool.watch()
+
+    # Workers
+
+    def init_processes(self) -> None:
+        """Start the workers."""
+        with self._lock:
+            self._pool.start()
+
+    def terminate_all(self) -> None:
+        """Tell all workers to end gracefully."""
+        with self._lock:
+            self._pool.drain()
+
+    def join_all(self) -> None:
+        """Wait until all workers have ended."""
+        for process in list(self.processes):
+            process.join()
+
+    def restart_all(self) -> None:
+        """Replace all workers, one after the other, each once its successor serves; returns when that is done."""
+        with self._lock:
+            self._pool.replace_all()
+        while not self._pool.is_settled and not self.should_exit.is_set():
+            self._watch()
+            self._sleep()
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace the workers that have ended or stopped answering; move on whatever else is under way."""
+        if self.should_exit.is_set():
+            return
+        self._watch()
+        if self._pool.failed:
+            self.should_exit.set()
+
+    # Signals
+
+    def handle_signals(self) -> None:
+        """Do what the signals received so far ask for."""
+        while self.signal_queue:
+            number = self.signal_queue.pop(0)
+            name = SIGNALS.get(number, str(number))
+            handler: Callable[[], None] | None = getattr(self, f"handle_{name.lower()}", None)
+            if handler is not None:
+                handler()
+            else:
+                logger.debug("Received signal %s, but no handler is defined for it.", name)
+
+    def handle_int(self) -> None:
+        """End."""
+        logger.info("Received SIGINT, exiting.")
+        self.should_exit.set()
+
+    def handle_term(self) -> None:
+        """End."""
+        logger.info("Received SIGTERM, exiting.")
+        self.should_exit.set()
+
+    def handle_break(self) -> None:
+        """End (Ctrl+Break on Windows)."""
+        logger.info("Received SIGBREAK, exiting.")
+        self.should_exit.set()
+
+    def handle_hup(self) -> None:
+        """Replace all workers; signals and other workers are looked after meanwhile."""
+        logger.info("Received SIGHUP, restarting processes.")
+        with self._lock:
+            self._pool.replace_all()
+
+    def handle_ttin(self) -> None:
+        """One worker more."""
+        logger.info("Received SIGTTIN, increasing the number of processes.")
+        with self._lock:
+            self._pool.scale(self._pool.size + 1)
+
+    def handle_ttou(self) -> None:
+        """One worker less, but never none."""
+        logger.info("Received SIGTTOU, decreasing number of processes.")
+        if self._pool.size <= 1:
+            logger.info("Already reached one process, cannot decrease the number of processes anymore.")
+            return
+        with self._lock:
+            self._pool.scale(self._pool.size - 1)

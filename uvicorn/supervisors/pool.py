@@ -1,0 +1,329 @@
+"""A set of workers and what can be done with it: start, replace, scale, drain, watch.
+
+The pool knows workers (`uvicorn.supervisors.worker.Worker`), not what they are made of. It never waits: `watch()` looks
+at what has happened and at what is due, does what follows, and returns. Whoever drives it sleeps until one of `sources`
+is ready or `next_deadline()` has come, and calls it again.
+
+    started ──▶ serving ──▶ told to end ──▶ gone
+        └──────────┴── dies, falls silent ──▶ replaced
+
+A replacement is ready before the old worker is told to end, so capacity never dips; one is replaced at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.drain import Stage
+from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.worker import Worker
+
+FIRST_DELAY = 0.5
+"""Seconds before a worker that died before it served is started for the second time; the first time it is at once."""
+
+OVERSLEPT = 1.0
+"""Seconds the pool may be called late before it takes itself for having been stopped or suspended."""
+
+LONGEST_DELAY = 8.0
+"""Seconds that delay grows to, doubling each time."""
+
+KILL_WAIT = 1.0
+"""Seconds a killed worker gets to disappear before it is left to be collected later."""
+
+FORCED_WAIT = 5.0
+"""Seconds workers get to end when nobody is to be waited for any more."""
+
+logger = logging.getLogger("uvicorn.error")
+
+W = TypeVar("W", bound=Worker)
+
+
+@dataclass
+class Replacement(Generic[W]):
+    """One worker that is being replaced."""
+
+    old: W
+    new: W
+    deadline: float
+
+
+class Pool(Generic[W]):
+    """Keeps `size` workers running.
+
+    Args:
+        make: makes a worker, not started yet.
+        size: how many to keep.
+        limits: how long a worker that was told to end may take.
+        ready_timeout: seconds a replacement has until it serves.
+        clock: seconds, monotonic.
+
+    Attributes:
+        workers: those in charge, the newest last.
+        failed: a worker has shown that the application cannot start; the pool is to be drained.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], W],
+        size: int,
+        limits: DrainLimits,
+        ready_timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.workers: list[W] = []
+        self.size = size
+        self.failed = False
+        self._make = make
+        self._limits = limits
+        self._ready_timeout = ready_timeout
+        self._clock = clock
+        self._leaving: dict[W, float] = {}  # told to end, and when
+        self._to_replace: list[W] = []
+        self._replacement: Replacement[W] | None = None
+        self._replace_again = False
+        self._served: set[W] = set()  # of `workers`
+        self._has_served = False
+        self._failures = 0
+        self._start_at = 0.0
+        self._kill_at: float | None = None
+        self._is_draining = False
+        self._next_watch: float | None = None
+
+    # Verbs
+
+    def start(self) -> None:
+        """Start as many workers as are missing."""
+        while len(self.workers) < self.size:
+            self.workers.append(self._launch())
+
+    def replace_all(self) -> None:
+        """Replace every worker by a new one, one after the other, and these again if it is asked for meanwhile."""
+        if self.is_replacing:
+            self._replace_again = True
+        else:
+            self._to_replace = list(self.workers)
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether a replacement is going on."""
+        return bool(self._to_replace) or self._replacement is not None or self._replace_again
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody is being replaced or ending."""
+        return not self.is_replacing and not self._leaving
+
+    def scale(self, size: int) -> None:
+        """Keep `size` workers from now on; superfluous ones, the newest first, end gracefully."""
+        self.size = size
+        self.start()
+        while len(self.workers) > size:
+            worker = self.workers.pop()
+            self._served.discard(worker)
+            self._dismiss(worker)
+
+    def drain(self) -> None:
+        """Tell all workers to end and start no more."""
+        self._is_draining = True
+        if self._replacement is not None:
+            self._dismiss(self._replacement.new)
+        self._replacement, self._to_replace, self._replace_again = None, [], False
+        for worker in self.workers:
+            self._leaving[worker] = self._clock()
+            worker.terminate()
+
+    def hurry(self) -> None:
+        """Tell the workers that are ending not to wait for anybody, and kill them soon."""
+        for worker in self._leaving:
+            worker.hurry()
+        self._kill_at = self._clock() + FORCED_WAIT
+
+    def watch(self) -> None:
+        """Take what the workers have reported, bury the dead, kill the silent and the late, start what is missing."""
+        now = self._clock()
+        self._excuse_own_absence(now)
+        for worker in self.everyone:
+            worker.listen(now)
+        self._look_after_leaving(now)
+        if self._is_draining:
+            return
+        self._look_after_workers(now)
+        if self.failed:
+            return
+        self._replace_next(now)
+        if now >= self._start_at:
+            self.start()
+
+    # What to wait for
+
+    @property
+    def everyone(self) -> list[W]:
+        """Those in charge, those that are ending, and the one that is to take over."""
+        new = [] if self._replacement is None else [self._replacement.new]
+        return list(dict.fromkeys([*self.workers, *self._leaving, *new]))
+
+    @property
+    def sources(self) -> list[Any]:
+        """What becomes ready when there is something to `watch`."""
+        return [source for worker in self.everyone if worker.exitcode is None for source in worker.sources]
+
+    def next_deadline(self) -> float | None:
+        """When to `watch` if no source becomes ready before; None if nothing is due ever."""
+        deadlines = [self._time_to_kill(worker) for worker in self._leaving if worker.exitcode is None]
+        if not self._is_draining:
+            deadlines += [worker.deadline for worker in self.workers]
+            deadlines += [self._time_to_kill(worker) for worker in self.workers]
+            if self._replacement is not None:
+                deadlines.append(self._replacement.deadline)
+            if len(self.workers) < self.size:
+                deadlines.append(self._start_at)
+        self._next_watch = min((when for when in deadlines if when is not None), default=None)
+        return self._next_watch
+
+    def _excuse_own_absence(self, now: float) -> None:
+        """Not to take the time this process did not run itself for silence of the workers."""
+        if self._next_watch is not None and now - self._next_watch > OVERSLEPT:
+            for worker in self.workers:
+                worker.excuse(now - self._next_watch)
+        self._next_watch = None
+
+    # Those in charge
+
+    def _launch(self) -> W:
+        worker = self._make()
+        worker.start()
+        return worker
+
+    def _look_after_workers(self, now: float) -> None:
+        for worker in list(self.workers):
+            if worker.exitcode is not None:
+                self._bury(worker, now)
+            elif worker.is_silent(now):
+                self._kill(worker)
+                self._bury(worker, now)
+            elif self._is_late(worker, now):
+                # It has ended by itself (its request limit), but something keeps it from exiting.
+                self._kill(worker)
+                self._bury(worker, now)
+            elif worker.stage >= Stage.SERVING and worker not in self._served:
+                self._served.add(worker)
+                self._has_served = True
+                self._failures = 0
+
+    def _bury(self, worker: W, now: float) -> None:
+        """Take a dead worker out, and decide when, and whether, there is to be another."""
+        worker.join(KILL_WAIT)
+        self.workers.remove(worker)
+        if worker.exitcode is None:
+            self._leaving[worker] = now
+        has_served = worker in self._served or worker.stage >= Stage.SERVING
+        self._served.discard(worker)
+        if self._cannot_start(worker.exitcode, has_served):
+            logger.error("Child process [%d] failed to start, stopping the parent process.", worker.pid)
+            self.failed = True
+            return
+        logger.info("Child process [%d] died", worker.pid)
+        if has_served:
+            self._start_at = now
+        else:
+            self._failures += 1
+            self._start_at = now + restart_delay(self._failures)
+        self._promote_replacement_of(worker)
+
+    def _cannot_start(self, exitcode: int | None, has_served: bool) -> bool:
+        """Whether more attempts are in vain: the worker says so, or has failed by itself and none ever served."""
+        if exitcode == STARTUP_FAILURE:
+            return True
+        return exitcode is not None and exitcode > 0 and not has_served and not self._has_served
+
+    def _kill(self, worker: W) -> None:
+        worker.kill()
+        worker.join(KILL_WAIT)
+
+    # Those that have been told to end
+
+    def _dismiss(self, worker: W) -> None:
+        self._leaving[worker] = self._clock()
+        worker.terminate()
+
+    def _look_after_leaving(self, now: float) -> None:
+        for worker in list(self._leaving):
+            if worker.exitcode is not None:
+                if not self._is_draining:
+                    worker.join()
+                    del self._leaving[worker]
+            elif self._is_late(worker, now):
+                self._kill(worker)
+
+    def _is_late(self, worker: W, now: float) -> bool:
+        deadline = self._time_to_kill(worker)
+        if deadline is None or now < deadline:
+            return False
+        logger.error("Child process [%d] did not end in time, killing it.", worker.pid)
+        return True
+
+    def _time_to_kill(self, worker: W) -> float | None:
+        told_at = self._leaving.get(worker)
+        if told_at is None:
+            if worker.stage <= Stage.SERVING:
+                return None
+            told_at = worker.stage_since
+        deadline = self._limits.deadline(told_at, worker.stage, worker.stage_since)
+        return min((when for when in (deadline, self._kill_at) if when is not None), default=None)
+
+    # Replacement
+
+    def _replace_next(self, now: float) -> None:
+        if self._replacement is not None:
+            self._await_replacement(self._replacement, now)
+        elif not self._leaving:  # the previous one first, so that not all of them drain at once
+            self._begin_replacement(now)
+
+    def _begin_replacement(self, now: float) -> None:
+        while self._to_replace:
+            old = self._to_replace.pop(0)
+            if old in self.workers:
+                self._replacement = Replacement(old, self._launch(), now + self._ready_timeout)
+                return
+        if self._replace_again:
+            self._replace_again = False
+            self.replace_all()
+
+    def _await_replacement(self, replacement: Replacement[W], now: float) -> None:
+        old, new = replacement.old, replacement.new
+        if new.exitcode is None and new.is_ready(0):
+            self._replacement = None
+            if old in self.workers:  # it may have been superfluous meanwhile
+                self.workers[self.workers.index(old)] = new
+                self._served.discard(old)
+                self._dismiss(old)
+            else:
+                self._dismiss(new)
+        elif new.exitcode is not None or now >= replacement.deadline:
+            self._abort_replacement(replacement, now)
+
+    def _abort_replacement(self, replacement: Replacement[W], now: float) -> None:
+        self._replacement, self._to_replace, self._replace_again = None, [], False
+        replacement.new.kill()
+        self._leaving[replacement.new] = now
+        logger.error(
+            "New child process [%d] was not ready in time; keeping worker [%d] and aborting the restart.",
+            replacement.new.pid,
+            replacement.old.pid,
+        )
+
+    def _promote_replacement_of(self, worker: W) -> None:
+        """The old one has died before its replacement was ready: the new one is in charge as it is."""
+        if self._replacement is not None and self._replacement.old is worker:
+            self.workers.append(self._replacement.new)
+            self._replacement = None
+
+
+def restart_delay(failures: int) -> float:
+    """Seconds to wait before the next attempt, after `failures` workers in a row have died before they served."""
+    return 0.0 if failures <= 1 else min(FIRST_DELAY * 2.0 ** min(failures - 2, 16), LONGEST_DELAY)

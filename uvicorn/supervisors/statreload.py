@@ -1,0 +1,50 @@
+"""Reload by looking at modification times: for where watchfiles is not installed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from socket import socket
+
+from uvicorn.config import Config
+from uvicorn.supervisors.basereload import BaseReload
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class StatReload(BaseReload):
+    """Looks at every `*.py` below the reload directories, every `reload_delay` seconds.
+
+    A newer modification time counts; a new file does when it changes for the first time.
+    """
+
+    def __init__(self, config: Config, target: Callable[[list[socket] | None], None], sockets: list[socket]) -> None:
+        super().__init__(config, target, sockets)
+        self.reloader_name = "StatReload"
+        self.mtimes: dict[Path, float] = {}
+        if config.reload_excludes or config.reload_includes:
+            logger.warning("--reload-include and --reload-exclude have no effect unless watchfiles is installed.")
+
+    def should_restart(self) -> list[Path] | None:
+        """The first file found that is newer than at the last look."""
+        self.pause()
+        for file in self.iter_py_files():
+            try:
+                mtime = file.stat().st_mtime
+            except OSError:  # gone since it was listed
+                continue
+            if mtime > self.mtimes.setdefault(file, mtime):
+                return [file]
+        return None
+
+    def restart(self) -> None:
+        """Restart the child and forget the times, so that what has changed meanwhile counts as old."""
+        self.mtimes = {}
+        super().restart()
+
+    def iter_py_files(self) -> Iterator[Path]:
+        """Every Python file below the reload directories."""
+        for reload_dir in self.config.reload_dirs:
+            for path in list(reload_dir.rglob("*.py")):
+                yield path.resolve()

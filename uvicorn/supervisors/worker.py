@@ -1,0 +1,334 @@
+"""What a pool sees of a server that runs elsewhere, and the one kind there is: a server in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from socket import socket
+from typing import Any, Protocol
+
+from uvicorn._subprocess import get_subprocess
+from uvicorn.config import STARTUP_FAILURE, Config
+from uvicorn.drain import Stage
+from uvicorn.server import Server
+from uvicorn.supervisors.health import Heartbeat
+
+POLL_INTERVAL = 0.1
+"""Seconds between two looks of `wait_until_ready`, whose `should_exit` may be any event."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Worker(Protocol):
+    """A server somewhere else. Its methods return at once, `join` excepted."""
+
+    @property
+    def pid(self) -> int | None:
+        """What the log calls it by; None before the start."""
+
+    @property
+    def exitcode(self) -> int | None:
+        """How it has ended, minus the number of the signal that did it; None while it runs."""
+
+    @property
+    def stage(self) -> Stage:
+        """How far it has come, as it has reported."""
+
+    @property
+    def stage_since(self) -> float:
+        """When that report came in (`time.monotonic()`)."""
+
+    def start(self) -> None:
+        """Start it."""
+
+    def terminate(self) -> None:
+        """Tell it to end gracefully."""
+
+    def hurry(self) -> None:
+        """Tell it, while it ends, not to wait for anybody."""
+
+    def kill(self) -> None:
+        """End it as it stands."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, at most `timeout` seconds."""
+
+    def is_ready(self, timeout: float = 5) -> bool:
+        """Whether it serves, if that can be found out within `timeout` seconds."""
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it has stopped answering; asks it again when that is due."""
+
+    def excuse(self, seconds: float) -> None:
+        """Not to count the last `seconds` as silence."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `is_silent` next, unless it reports something before."""
+
+    def listen(self, now: float) -> None:
+        """Take what it has reported."""
+
+    @property
+    def sources(self) -> list[Any]:
+        """What becomes ready when it has ended or reported something, for `multiprocessing.connection.wait`."""
+
+
+class ProcessWorker:
+    """A server in a spawned process, and a pipe to it.
+
+    The parent sends questions; the child answers each with whether it serves (from a thread, so a blocked event loop is
+    no silence) and reports each `Stage` it enters. The object is pickled into the child, where `target` runs.
+    """
+
+    def __init__(self, config: Config, sockets: list[socket]) -> None:
+        self.config = config
+        self.parent_conn, self.child_conn = Pipe()
+        self.process = get_subprocess(config, self.target, sockets)
+        self._server: Server | None = None
+        self._sending = threading.Lock()  # the child's end: answers and reports come from two threads
+        self._talking = threading.Lock()  # the parent's end: the supervisor listens, another thread may `ping`
+        self._heartbeat = Heartbeat(config.timeout_worker_healthcheck)
+        self._stage = Stage.STARTING
+        self._stage_since = time.monotonic()
+        self._has_joined = False
+        self._was_killed = False
+        self._is_deaf = False  # nothing more can come from the child
+        self._is_asked = False  # a question has not been answered; never two, which might fill the pipe
+
+    # In the child
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The parent's end must not reach the child: it would keep the pipe open when the parent is gone.
+        return {"config": self.config, "child_conn": self.child_conn}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._server = None
+        self._sending = threading.Lock()
+
+    @property
+    def server(self) -> Server:
+        """The server of this worker; made when first asked for, in the process where it is to run."""
+        if self._server is None:
+            self._server = Server(self.config)
+            self._server.on_stage = self._report
+        return self._server
+
+    def target(self, sockets: list[socket] | None = None) -> None:
+        """What the child does: answer questions, and serve.
+
+        Raises:
+            SystemExit: the server could not start; the parent is not to try again.
+        """
+        if sys.platform == "win32":
+            # Ctrl+Break is what the parent can send; the server knows SIGTERM everywhere.
+            signal.signal(signal.SIGBREAK, lambda sig, frame: signal.raise_signal(signal.SIGTERM))
+        threading.Thread(target=self.always_pong, name="uvicorn-pong", daemon=True).start()
+        try:
+            self.server.run(sockets)
+        finally:
+            self._report(Stage.ENDED)
+        if not self.server.started:
+            sys.exit(STARTUP_FAILURE)
+
+    def always_pong(self) -> None:
+        """Answer questions until there is nobody left to ask any."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self.pong()
+
+    def pong(self) -> None:
+        """Wait for one question and answer it: whether the server serves.
+
+        Raises:
+            EOFError: the parent is gone.
+        """
+        self.child_conn.recv()
+        self._send(self.server.started)
+
+    def _report(self, stage: Stage) -> None:
+        # Without a parent there is nobody to tell.
+        with contextlib.suppress(OSError):
+            self._send(int(stage))
+
+    def _send(self, message: bool | int) -> None:
+        with self._sending:
+            self.child_conn.send(message)
+
+    # In the parent: life and death
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None before `start`."""
+        return self.process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """The child's exit status, negative for a signal; None while it runs or has not been started."""
+        return self.process.exitcode
+
+    def start(self) -> None:
+        """Spawn the child."""
+        self.process.start()
+        # The child has its own by now; with ours closed, its death is the end of the pipe.
+        self.child_conn.close()
+
+    def terminate(self) -> None:
+        """Tell the child to end gracefully; nothing if it has ended."""
+        if self.process.pid is not None and self.process.exitcode is None:
+            if sys.platform == "win32":
+                self._signal(signal.CTRL_BREAK_EVENT)
+            else:
+                self._signal(signal.SIGTERM)
+            logger.info("Terminated child process [%d]", self.process.pid)
+
+    def hurry(self) -> None:
+        """Tell the child, while it ends, not to wait for anybody."""
+        if sys.platform == "win32":
+            # There is no second signal to send.
+            self.kill()
+        else:
+            self._signal(signal.SIGINT)
+
+    def _signal(self, sig: int) -> None:
+        if self.process.pid is not None and self.process.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, sig)
+
+    def kill(self) -> None:
+        """End the child as it stands."""
+        self._was_killed = True
+        self.process.kill()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the child has ended, at most `timeout` seconds; the first call says so in the log."""
+        if not self._has_joined:
+            logger.info("Waiting for child process [%d]", self.process.pid)
+        self._has_joined = True
+        self.process.join(timeout)
+
+    # In the parent: questions and reports
+
+    @property
+    def stage(self) -> Stage:
+        """How far the child has come, as it has reported."""
+        return self._stage
+
+    @property
+    def stage_since(self) -> float:
+        """When that report came in (`time.monotonic()`)."""
+        return self._stage_since
+
+    def ping(self, timeout: float = 5) -> bool:
+        """Whether the child answers within `timeout` seconds."""
+        return self._ask(timeout) is not None
+
+    def is_ready(self, timeout: float = 5) -> bool:
+        """Whether the child serves; it is asked, and has `timeout` seconds to answer, unless it has reported so."""
+        self.listen(time.monotonic())
+        if self._stage is Stage.SERVING:
+            return self.process.is_alive()
+        return self._ask(timeout) is True
+
+    def is_alive(self, timeout: float = 5) -> bool:
+        """Whether the process exists and answers within `timeout` seconds."""
+        return not self._was_killed and self.process.is_alive() and self.ping(timeout)
+
+    def wait_until_ready(self, timeout: float, should_exit: threading.Event | None = None) -> bool:
+        """Wait until the child serves; false when it has ended, `should_exit` is set or `timeout` seconds are over."""
+        deadline = time.monotonic() + timeout
+        while (remaining := deadline - time.monotonic()) > 0:
+            if (should_exit is not None and should_exit.is_set()) or not self.process.is_alive():
+                return False
+            if self.is_ready(min(POLL_INTERVAL, remaining)):
+                return True
+            # An answer came at once and was no.
+            wait([self.parent_conn, self.process.sentinel], min(POLL_INTERVAL, remaining))
+        return False
+
+    def _ask(self, timeout: float) -> bool | None:
+        """The answer to a question; None if there is none within `timeout` seconds (0 does not ask at all)."""
+        if timeout <= 0:
+            return None
+        deadline = time.monotonic() + timeout
+        with self._talking:
+            self._take_reports(time.monotonic())
+            if not self._send_question():
+                return None
+            while (remaining := deadline - time.monotonic()) > 0:
+                if not self.parent_conn.poll(remaining):
+                    return None
+                answer = self._take_one(time.monotonic())
+                if answer is not None or self._is_deaf:
+                    return answer
+        return None
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the child has stopped answering; asks it again when that is due."""
+        if self._heartbeat.is_due(now) and self._talking.acquire(blocking=False):
+            try:
+                if self._send_question():
+                    self._heartbeat.ask(now)
+            finally:
+                self._talking.release()
+        return self._heartbeat.is_silent(now)
+
+    def excuse(self, seconds: float) -> None:
+        """Not to count the last `seconds` as silence."""
+        self._heartbeat.excuse(seconds)
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `is_silent` next, unless the child reports something before."""
+        return self._heartbeat.deadline
+
+    def listen(self, now: float) -> None:
+        """Take what the child has reported, unless a `ping` on another thread is about to."""
+        if self._talking.acquire(blocking=False):
+            try:
+                self._take_reports(now)
+            finally:
+                self._talking.release()
+
+    @property
+    def sources(self) -> list[Any]:
+        """The end of the process, and the pipe as long as something can come through it."""
+        return [self.process.sentinel] if self._is_deaf else [self.process.sentinel, self.parent_conn]
+
+    def _take_reports(self, now: float) -> None:
+        while not self._is_deaf and self.parent_conn.poll():
+            self._take_one(now)
+
+    def _take_one(self, now: float) -> bool | None:
+        """Receive one message: an answer is returned, a stage is remembered."""
+        try:
+            message = self.parent_conn.recv()
+        except (EOFError, OSError):
+            self._is_deaf = True
+            return None
+        if message is not False:
+            # Whatever is said from the first sign of serving on is a sign of life.
+            self._heartbeat.hear(now)
+        if isinstance(message, bool):
+            self._is_asked = False
+            return message
+        self._stage = Stage(message)
+        self._stage_since = now
+        return None
+
+    def _send_question(self) -> bool:
+        if not self._is_asked:
+            try:
+                self.parent_conn.send(b"ping")
+                self._is_asked = True
+            except OSError:
+                self._is_deaf = True
+        return not self._is_deaf
