@@ -1,0 +1,34 @@
+//! HTTP/1.1 and 1.0, as RFC 9110 and 9112 describe them, from the side of a server.
+//!
+//! ```text
+//!                 request                                     response
+//!
+//!              ┌─▶ Head ──────────┐                    ┌─▶ Idle
+//!              │    │ a body      │ none               │    │ a request is in hand
+//!              │    ▼             ▼                    │    ▼
+//!              │   Body ─────▶ Complete                │  Awaiting ──▶ refuse ──▶ (closed)
+//!              │    │ response     │                   │    │ head
+//!              │    ▼ ended first  │                   │    ▼
+//!              │  Discard ──┐      │                   │  Body(framing)
+//!              │            ▼      ▼                   │    │ last byte
+//!              └──────── both sides done ──────────────┴─ Complete
+//!                           │ not persistent, or too much left to discard
+//!                           ▼
+//!                        Closed
+//! ```
+//!
+//! One request at a time: bytes of the next one stay with the caller until the response before it is complete.
+
+pub mod body;
+pub mod connection;
+pub mod framing;
+pub mod request;
+pub mod response;
+pub mod target;
+
+pub use body::{Chunked, Decoded, Decoder};
+pub use connection::{Connection, Deadline, Event, Progress};
+pub use framing::BodyLength;
+pub use request::{Head, Method, Status, Version};
+pub use response::{BodyWriter, Framing, HeadWriter};
+pub use target::{Authority, Form, Target};
