@@ -1,0 +1,209 @@
+//! The only file that may say `unsafe`: calls of the C API that PyO3 does not wrap, and one system call.
+
+use std::io;
+use std::ops::Deref;
+#[cfg(Py_GIL_DISABLED)]
+use std::thread::{ThreadId, current};
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::http::cycle::RequestResponseCycle;
+
+/// What a coroutine did with its turn.
+pub(crate) enum Turn {
+    /// It waits for this.
+    Yielded(Py<PyAny>),
+    /// It returned this.
+    Returned(Py<PyAny>),
+}
+
+/// Give `coroutine` its turn: `coroutine.send(None)` without the `StopIteration`.
+#[inline]
+pub(crate) fn step(coroutine: &Bound<'_, PyAny>) -> PyResult<Turn> {
+    let py = coroutine.py();
+    let mut result = std::ptr::null_mut();
+    // SAFETY: `coroutine` and None are live objects and we hold the thread state (`py`). PyIter_Send stores one new
+    // reference in `result` for NEXT and RETURN, and sets an exception for ERROR.
+    unsafe {
+        match ffi::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result) {
+            ffi::PySendResult::PYGEN_NEXT => Ok(Turn::Yielded(Bound::from_owned_ptr(py, result).unbind())),
+            ffi::PySendResult::PYGEN_RETURN => Ok(Turn::Returned(Bound::from_owned_ptr(py, result).unbind())),
+            ffi::PySendResult::PYGEN_ERROR => Err(PyErr::fetch(py)),
+        }
+    }
+}
+
+/// A copy of a `contextvars.Context`.
+#[inline]
+pub(crate) fn copy_context<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: PyContext_Copy checks the type itself and returns a new reference, or sets an exception and returns null.
+    unsafe { Bound::from_owned_ptr_or_err(context.py(), ffi::PyContext_Copy(context.as_ptr())) }
+}
+
+/// `class(argument, **keywords)` without a copy of `keywords`, which a call would make.
+///
+/// For classes whose instances are made by `tp_new` without arguments and filled by `tp_init`, as `asyncio.Task` is.
+#[inline]
+pub(crate) fn instantiate<'py>(
+    class: &Bound<'py, PyType>,
+    argument: &Bound<'py, PyAny>,
+    keywords: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = class.py();
+    let none = PyTuple::empty(py);
+    let arguments = PyTuple::new(py, [argument])?;
+    // SAFETY: `class` is a live, ready type object; its slots are called as `type.__call__` does: `tp_new` gives a new
+    // reference or null with an exception set, `tp_init` fills that object or sets an exception. Both only borrow
+    // their arguments, which live until the end of this function.
+    unsafe {
+        let kind = class.as_type_ptr();
+        let (Some(new), Some(init)) = ((*kind).tp_new, (*kind).tp_init) else {
+            return class.call((argument,), Some(keywords));
+        };
+        let object = Bound::from_owned_ptr_or_err(py, new(kind, none.as_ptr(), std::ptr::null_mut()))?;
+        if init(object.as_ptr(), arguments.as_ptr(), keywords.as_ptr()) == 0 { Ok(object) } else { Err(PyErr::fetch(py)) }
+    }
+}
+
+/// The two callables an application gets, bound to `cycle`: `(receive, send)`.
+#[inline]
+pub(crate) fn callables<'py>(
+    cycle: &Bound<'py, RequestResponseCycle>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let py = cycle.py();
+    let make = |definition: &'static Definition| {
+        // SAFETY: the definition is a static that is never written; PyCFunction_NewEx keeps a reference to `cycle`,
+        // which is what the two functions below take their first argument for.
+        unsafe {
+            let definition = (&raw const definition.0).cast_mut();
+            let function = ffi::PyCFunction_NewEx(definition, cycle.as_ptr(), std::ptr::null_mut());
+            Bound::from_owned_ptr_or_err(py, function)
+        }
+    };
+    Ok((make(&RECEIVE)?, make(&SEND)?))
+}
+
+/// A constant that C code reads.
+struct Definition(ffi::PyMethodDef);
+
+// SAFETY: nothing in it is ever written.
+unsafe impl Sync for Definition {}
+
+static RECEIVE: Definition = Definition(ffi::PyMethodDef {
+    ml_name: c"receive".as_ptr(),
+    ml_meth: ffi::PyMethodDefPointer { PyCFunction: receive },
+    ml_flags: ffi::METH_NOARGS,
+    ml_doc: c"Return the next message of the request, once awaited.".as_ptr(),
+});
+
+static SEND: Definition = Definition(ffi::PyMethodDef {
+    ml_name: c"send".as_ptr(),
+    ml_meth: ffi::PyMethodDefPointer { PyCFunction: send_message },
+    ml_flags: ffi::METH_O,
+    ml_doc: c"Take one message of the response; await the result.".as_ptr(),
+});
+
+unsafe extern "C" fn receive(cycle: *mut ffi::PyObject, _none: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: called by the interpreter through RECEIVE, so with a cycle and a thread state.
+    unsafe { method(cycle, |cycle| cycle.get().receive(cycle.py())) }
+}
+
+unsafe extern "C" fn send_message(cycle: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: called by the interpreter through SEND, so with a cycle, a live argument and a thread state.
+    unsafe { method(cycle, |cycle| cycle.get().send_message(&Bound::from_borrowed_ptr(cycle.py(), message))) }
+}
+
+/// The body of a C function whose first argument is a cycle: exceptions and panics become Python exceptions.
+///
+/// # Safety
+/// `cycle` must be a live `RequestResponseCycle`, and the caller must hold a thread state.
+#[inline]
+unsafe fn method(
+    cycle: *mut ffi::PyObject,
+    body: impl FnOnce(&Bound<'_, RequestResponseCycle>) -> PyResult<Py<PyAny>>,
+) -> *mut ffi::PyObject {
+    Python::attach(|py| {
+        // SAFETY: the type is what the caller guarantees.
+        let cycle = unsafe { Bound::from_borrowed_ptr(py, cycle).cast_into_unchecked::<RequestResponseCycle>() };
+        let result = catch_unwind(AssertUnwindSafe(|| body(&cycle)))
+            .unwrap_or_else(|_| Err(PyRuntimeError::new_err("The native core panicked.")));
+        match result {
+            Ok(object) => object.into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    })
+}
+
+/// Write to a connected socket without blocking; how many bytes it took. Never raises SIGPIPE.
+///
+/// The caller guarantees that `descriptor` is still the connection's: that its transport has not begun to close.
+#[cfg(unix)]
+#[inline]
+pub(crate) fn send(descriptor: i32, data: &[u8]) -> io::Result<usize> {
+    #[cfg(target_os = "linux")]
+    const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    #[cfg(not(target_os = "linux"))]
+    const FLAGS: i32 = libc::MSG_DONTWAIT;
+    // SAFETY: the pointer and the length are those of one live slice; the kernel only reads from it.
+    let sent = unsafe { libc::send(descriptor, data.as_ptr().cast(), data.len(), FLAGS) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// There is no descriptor to write to: everything goes through the transport.
+#[cfg(not(unix))]
+pub(crate) fn send(_descriptor: i32, _data: &[u8]) -> io::Result<usize> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Whether `object` is exactly what a call of an `async def` function gives.
+#[inline]
+pub(crate) fn is_coroutine(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a type check of a live object.
+    unsafe { std::ptr::eq(ffi::Py_TYPE(object.as_ptr()), &raw const ffi::PyCoro_Type) }
+}
+
+/// State that belongs to the thread of one event loop, inside an object that Python could hand to any thread.
+///
+/// On an interpreter with a GIL whoever gets here holds it, and no borrow of what is inside is held across a call into
+/// Python: two threads can never be in it at once. Without a GIL the thread itself is checked, and any other panics,
+/// which its caller sees as an exception.
+pub(crate) struct ThreadBound<T> {
+    value: T,
+    #[cfg(Py_GIL_DISABLED)]
+    owner: ThreadId,
+}
+
+// SAFETY: see above; all access goes through `deref`, which needs the GIL or the owner thread.
+unsafe impl<T> Send for ThreadBound<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for ThreadBound<T> {}
+
+impl<T> ThreadBound<T> {
+    /// `value` belongs to the current thread.
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            value,
+            #[cfg(Py_GIL_DISABLED)]
+            owner: current().id(),
+        }
+    }
+}
+
+impl<T> Deref for ThreadBound<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        #[cfg(Py_GIL_DISABLED)]
+        assert!(current().id() == self.owner, "used outside the thread of its event loop");
+        &self.value
+    }
+}

@@ -1,0 +1,94 @@
+//! The deadlines of all connections of one loop: swept by one timer, never one per request.
+//!
+//! A connection that waits for its peer says until when; the timer is set for the earliest, but sweeps are at least
+//! `GRANULARITY` apart, so that ten thousand idle connections cost one pass over a vector and not ten thousand timers.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use crate::http::protocol::Connection;
+use crate::server::{Core, Server};
+
+/// How late a deadline may be noticed.
+const GRANULARITY: Duration = Duration::from_millis(50);
+
+/// Who waits until when.
+#[derive(Default)]
+pub(crate) struct Deadlines {
+    slots: RefCell<Vec<Option<Rc<Connection>>>>,
+    free: RefCell<Vec<usize>>,
+    next: Cell<Option<Instant>>,
+    timer: RefCell<Option<Py<PyAny>>>,
+}
+
+impl Deadlines {
+    /// A place for `connection`.
+    pub(crate) fn insert(&self, connection: Rc<Connection>) -> usize {
+        let mut slots = self.slots.borrow_mut();
+        if let Some(index) = self.free.borrow_mut().pop() {
+            if let Some(slot) = slots.get_mut(index) {
+                *slot = Some(connection);
+            }
+            return index;
+        }
+        slots.push(Some(connection));
+        slots.len() - 1
+    }
+
+    /// The connection is gone.
+    pub(crate) fn remove(&self, index: usize) {
+        let gone = self.slots.borrow_mut().get_mut(index).and_then(Option::take);
+        if gone.is_some() {
+            self.free.borrow_mut().push(index);
+        }
+    }
+
+    /// Whether the timer will fire in time for `deadline`.
+    #[inline]
+    pub(crate) fn covers(&self, deadline: Instant) -> bool {
+        self.next.get().is_some_and(|next| next <= deadline)
+    }
+}
+
+/// Set the timer so that it fires at `deadline`, or a little later.
+#[cold]
+pub(crate) fn arm(core: &Core, server: &Bound<'_, Server>, deadline: Instant) -> PyResult<()> {
+    let py = server.py();
+    let delay = deadline.saturating_duration_since(Instant::now()).max(GRANULARITY);
+    let old = core.deadlines.timer.borrow_mut().take();
+    if let Some(timer) = old {
+        timer.bind(py).call_method0(&core.names.cancel)?;
+    }
+    core.deadlines.next.set(Some(Instant::now() + delay));
+    let callback = server.getattr("sweep")?;
+    let timer = core.event_loop.bind(py).call_method1(&core.names.call_later, (delay.as_secs_f64(), callback))?;
+    *core.deadlines.timer.borrow_mut() = Some(timer.unbind());
+    Ok(())
+}
+
+/// End what is over its deadline, and set the timer for the earliest of the others.
+pub(crate) fn sweep(core: &Rc<Core>, server: &Bound<'_, Server>) -> PyResult<()> {
+    let py = server.py();
+    core.deadlines.next.set(None);
+    core.deadlines.timer.borrow_mut().take();
+    let now = Instant::now();
+    let mut earliest: Option<Instant> = None;
+    let mut expired = Vec::new();
+    for connection in core.deadlines.slots.borrow().iter().flatten() {
+        match connection.deadline() {
+            Some(deadline) if deadline <= now => expired.push(connection.clone()),
+            Some(deadline) => earliest = Some(earliest.map_or(deadline, |other| other.min(deadline))),
+            None => {}
+        }
+    }
+    for connection in expired {
+        connection.expire(py)?;
+    }
+    match earliest {
+        Some(deadline) if !core.deadlines.covers(deadline) => arm(core, server, deadline),
+        _ => Ok(()),
+    }
+}

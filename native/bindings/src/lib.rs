@@ -1,0 +1,31 @@
+//! The Python module `uvicorn._native`: asyncio protocols over the sans-IO crate `wire`.
+//!
+//! Table of contents, nothing else. `server` is what the connections of one event loop share, `http` is one connection
+//! and one request, `awaitable` is what `receive()` and `send()` return; `ffi` is the only file that may be unsafe.
+
+mod access;
+mod awaitable;
+mod clock;
+mod error;
+mod ffi;
+mod http;
+mod names;
+mod pool;
+mod server;
+mod settings;
+
+use pyo3::prelude::*;
+
+/// Native HTTP/1.1 for uvicorn. Protocol objects belong to the thread of their event loop.
+#[pymodule(gil_used = false)]
+#[pyo3(name = "_native")]
+mod native {
+    #[pymodule_export]
+    use crate::awaitable::{Finished, Received, Sending};
+    #[pymodule_export]
+    use crate::http::cycle::RequestResponseCycle;
+    #[pymodule_export]
+    use crate::http::protocol::HTTPProtocol;
+    #[pymodule_export]
+    use crate::server::Server;
+}

@@ -1,0 +1,207 @@
+//! What the connections of one event loop share: settings, names, pools, the clock, counters.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyType};
+use wire::h1::request::Head;
+
+use crate::access::AccessLog;
+use crate::awaitable::Finished;
+use crate::clock::DefaultHead;
+use crate::ffi::ThreadBound;
+use crate::http::idle::Deadlines;
+use crate::http::scope::ScopeTemplate;
+use crate::names::Names;
+use crate::pool::BufferPool;
+use crate::settings::Settings;
+
+/// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
+pub(crate) struct Core {
+    pub(crate) names: Names,
+    pub(crate) settings: Settings,
+    pub(crate) config: Py<PyAny>,
+    pub(crate) event_loop: Py<PyAny>,
+    /// Whether the loop can do more than `create_task` and `call_later`, which is all that a test's double can.
+    pub(crate) real_loop: bool,
+    pub(crate) state: Py<PyAny>,
+    pub(crate) connections: Py<PyAny>,
+    pub(crate) tasks: Py<PyAny>,
+    pub(crate) context: Py<PyAny>,
+    pub(crate) new_context: Py<PyAny>,
+    pub(crate) task_class: Py<PyType>,
+    /// Keywords of the call that starts a task eagerly; its context is put in each time.
+    pub(crate) task_keywords: Py<PyDict>,
+    /// Tasks can be started eagerly (3.12) and told their context (3.11).
+    pub(crate) eager: bool,
+    pub(crate) task_context: bool,
+    pub(crate) logger: Py<PyAny>,
+    pub(crate) app: Py<PyAny>,
+    /// What is behind the proxy headers middleware, which does nothing for a request without such headers.
+    pub(crate) direct_app: Option<Py<PyAny>>,
+    pub(crate) unavailable_app: Py<PyAny>,
+    pub(crate) ws_protocol_class: Py<PyAny>,
+    pub(crate) finished: Py<Finished>,
+    pub(crate) scope: ScopeTemplate,
+    pub(crate) default_head: DefaultHead,
+    pub(crate) buffers: BufferPool,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) access: Option<AccessLog>,
+    /// The head being read; taken out while it is used, so that nothing is borrowed.
+    pub(crate) head: Cell<Option<Box<Head>>>,
+    pub(crate) total_requests: Cell<u64>,
+    pub(crate) request_limit: Cell<Option<u64>>,
+    pub(crate) last_server_address: RefCell<Option<(Py<PyAny>, Py<PyAny>)>>,
+}
+
+impl Core {
+    fn new(config: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>, event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = config.py();
+        let asyncio = py.import("asyncio")?;
+        let names = Names::new(py)?;
+        let settings = Settings::from_config(config)?;
+        let app = config.getattr("loaded_app")?;
+        let middleware = py.import("uvicorn.middleware.proxy_headers")?.getattr("ProxyHeadersMiddleware")?;
+        let direct_app = if app.get_type().is(&middleware) { Some(app.getattr("app")?.unbind()) } else { None };
+        let real_loop = event_loop.is_instance(&asyncio.getattr("AbstractEventLoop")?)?;
+        let version = py.version_info();
+        let task_keywords = PyDict::new(py);
+        task_keywords.set_item("loop", event_loop)?;
+        task_keywords.set_item("eager_start", true)?;
+        let access = if settings.access_log { Some(AccessLog::new(config, event_loop)?) } else { None };
+        Ok(Self {
+            scope: ScopeTemplate::new(config, &settings, &names)?,
+            config: config.clone().unbind(),
+            event_loop: event_loop.clone().unbind(),
+            real_loop,
+            connections: state.getattr("connections")?.unbind(),
+            tasks: state.getattr("tasks")?.unbind(),
+            context: state.getattr("context")?.unbind(),
+            new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
+            task_class: asyncio.getattr("Task")?.cast_into::<PyType>()?.unbind(),
+            task_keywords: task_keywords.unbind(),
+            eager: real_loop && version >= (3, 12),
+            task_context: version >= (3, 11),
+            logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
+            app: app.unbind(),
+            direct_app,
+            unavailable_app: py
+                .import("uvicorn.protocols.http.flow_control")?
+                .getattr("service_unavailable")?
+                .unbind(),
+            ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
+            finished: Py::new(py, Finished)?,
+            default_head: DefaultHead::default(),
+            buffers: BufferPool::default(),
+            deadlines: Deadlines::default(),
+            access,
+            head: Cell::new(None),
+            total_requests: Cell::new(0),
+            request_limit: Cell::new(state.getattr("request_limit")?.extract()?),
+            last_server_address: RefCell::new(None),
+            state: state.clone().unbind(),
+            names,
+            settings,
+        })
+    }
+
+    /// Log one line at WARNING.
+    pub(crate) fn warn(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+        self.logger.bind(py).call_method1(&self.names.warning, (text,)).map(drop)
+    }
+
+    /// Count one completed response, and tell the server when the last one allowed was served.
+    #[inline]
+    pub(crate) fn request_complete(&self, py: Python<'_>) -> PyResult<()> {
+        let total = self.total_requests.get() + 1;
+        self.total_requests.set(total);
+        if self.request_limit.get().is_some_and(|limit| total == limit) {
+            self.state.bind(py).call_method0("request_limit_reached")?;
+        }
+        Ok(())
+    }
+
+    /// The address of this end, made once for connections that arrive at the same one.
+    pub(crate) fn server_address(&self, address: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = address.py();
+        let last = self.last_server_address.borrow().as_ref().map(|(_, made)| made.clone_ref(py));
+        if let Some(made) = last
+            && made.bind(py).eq(address)?
+        {
+            return Ok(made);
+        }
+        let made = address.clone().unbind();
+        *self.last_server_address.borrow_mut() = Some((made.clone_ref(py), made.clone_ref(py)));
+        Ok(made)
+    }
+}
+
+/// What the native connections of one event loop share, as the Python side sees it.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Server {
+    pub(crate) core: ThreadBound<Rc<Core>>,
+}
+
+#[pymethods]
+impl Server {
+    /// Server(config, server_state, loop)
+    #[new]
+    fn new(
+        config: &Bound<'_, PyAny>,
+        server_state: &Bound<'_, PyAny>,
+        event_loop: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self { core: ThreadBound::new(Rc::new(Core::new(config, server_state, event_loop)?)) })
+    }
+
+    /// The configuration it was made from.
+    #[getter]
+    fn config(&self, py: Python<'_>) -> Py<PyAny> {
+        self.core.config.clone_ref(py)
+    }
+
+    /// Completed responses.
+    #[getter]
+    fn total_requests(&self) -> u64 {
+        self.core.total_requests.get()
+    }
+
+    /// Figures of the buffer pool: created, reused, discarded, idle, in_use.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = PyDict::new(py);
+        for (name, figure) in self.core.buffers.stats() {
+            stats.set_item(name, figure)?;
+        }
+        Ok(stats)
+    }
+
+    /// Write the access lines collected so far.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.access.as_ref().map_or(Ok(()), |access| access.flush(py))
+    }
+
+    /// Close the connections whose deadline has passed, and come back for the next.
+    fn sweep(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let core = (*slf.get().core).clone();
+        crate::http::idle::sweep(&core, slf)
+    }
+}
+
+/// An exact str for text that is known to be ASCII.
+#[inline]
+pub(crate) fn text<'py>(py: Python<'py>, ascii: &[u8]) -> Bound<'py, PyString> {
+    PyString::new(py, std::str::from_utf8(ascii).unwrap_or_default())
+}
+
+/// Whether `left` and `right` are one object.
+#[inline]
+pub(crate) fn same<T>(left: &Bound<'_, PyAny>, right: &Py<T>) -> bool {
+    left.as_ptr() == right.as_ptr()
+}
+
+/// Whether `value`, a str, is the interned `name`: the pointer settles it nearly always.
+#[inline]
+pub(crate) fn is_name(value: &Bound<'_, PyAny>, name: &Py<PyString>) -> PyResult<bool> {
+    Ok(same(value, name) || value.eq(name)?)
+}

@@ -1,0 +1,47 @@
+//! What the native core reads of the configuration, once per server. The names are rows of the settings table, verbatim.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use wire::limits::Limits;
+
+/// The settings, as plain data.
+pub(crate) struct Settings {
+    pub(crate) limits: Limits,
+    pub(crate) limit_concurrency: Option<usize>,
+    pub(crate) timeout_keep_alive: Duration,
+    pub(crate) timeout_request_head: Option<Duration>,
+    pub(crate) timeout_request_body: Option<Duration>,
+    pub(crate) reset_contextvars: bool,
+    pub(crate) root_path: String,
+    pub(crate) access_log: bool,
+}
+
+impl Settings {
+    /// Read the attributes of `config`.
+    pub(crate) fn from_config(config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let limits = Limits {
+            head: config.getattr("limit_request_head")?.extract()?,
+            fields: config.getattr("limit_request_fields")?.extract()?,
+            target: config.getattr("limit_request_target")?.extract()?,
+            body: config.getattr("limit_request_body")?.extract()?,
+            ..Limits::default()
+        };
+        Ok(Self {
+            limits,
+            limit_concurrency: config.getattr("limit_concurrency")?.extract()?,
+            timeout_keep_alive: seconds(config, "timeout_keep_alive")?.unwrap_or_default(),
+            timeout_request_head: seconds(config, "timeout_request_head")?,
+            timeout_request_body: seconds(config, "timeout_request_body")?,
+            reset_contextvars: config.getattr("reset_contextvars")?.is_truthy()?,
+            root_path: config.getattr("root_path")?.extract()?,
+            access_log: config.getattr("access_log")?.is_truthy()?,
+        })
+    }
+}
+
+/// A setting in seconds; `None` if it is zero or less, which means that there is no deadline.
+fn seconds(config: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Duration>> {
+    let value: f64 = config.getattr(name)?.extract()?;
+    Ok(Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero()))
+}
