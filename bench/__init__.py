@@ -1,0 +1,5 @@
+"""The benchmark harness: `python -m bench`.
+
+It starts servers as processes, puts them under load one burst at a time, and compares them by pairs measured in the same minute.
+Nothing here imports a server: what is measured runs in its own interpreter.
+"""

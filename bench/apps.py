@@ -1,0 +1,271 @@
+"""The applications under load. This file is copied next to each server, so it imports the standard library only.
+
+Every server gets the same object for a workload; there is no router, so that the server's work is what is measured.
+Knobs come from the environment: BENCH_SLEEP_MS, BENCH_CPU_ITERATIONS, BENCH_IO_MS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+SLEEP = float(os.environ.get("BENCH_SLEEP_MS", "10")) / 1000
+CPU_ITERATIONS = int(float(os.environ.get("BENCH_CPU_ITERATIONS", "2000")))
+IO = float(os.environ.get("BENCH_IO_MS", "5")) / 1000
+
+HELLO = b"Hello, World!"
+TEN_KIB = b"x" * 10240
+KIB = b"x" * 1024
+FILE_BYTES = 65536
+FILE_PIECE = 16384
+
+
+def _head(length: int | None, kind: bytes = b"text/plain") -> Message:
+    headers = [(b"content-type", kind)]
+    if length is not None:
+        headers.append((b"content-length", b"%d" % length))
+    return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": message["type"] + ".complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+async def _body(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return body
+    parts = [body]
+    while message.get("more_body"):
+        message = await receive()
+        parts.append(message.get("body", b""))
+    return b"".join(parts)
+
+
+async def hello(scope: Message, receive: Receive, send: Send) -> None:
+    """13 bytes, nothing read: the server's own work."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await send(_head(len(HELLO)))
+    await send({"type": "http.response.body", "body": HELLO})
+
+
+async def ten_kib(scope: Message, receive: Receive, send: Send) -> None:
+    """10 KiB in one piece."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await send(_head(len(TEN_KIB)))
+    await send({"type": "http.response.body", "body": TEN_KIB})
+
+
+async def echo(scope: Message, receive: Receive, send: Send) -> None:
+    """Read the whole body, send it back."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    body = await _body(receive)
+    await send(_head(len(body)))
+    await send({"type": "http.response.body", "body": body})
+
+
+async def stream(scope: Message, receive: Receive, send: Send) -> None:
+    """10 pieces of 1 KiB without a length: chunked over HTTP/1.1."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await send(_head(None))
+    for _ in range(10):
+        await send({"type": "http.response.body", "body": KIB, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def sleep(scope: Message, receive: Receive, send: Send) -> None:
+    """Wait on the event loop, then say hello: many requests in flight."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await asyncio.sleep(SLEEP)
+    await send(_head(len(HELLO)))
+    await send({"type": "http.response.body", "body": HELLO})
+
+
+def work(iterations: int) -> int:
+    """Plain interpreter work, about 30 ns per iteration."""
+    total = 0
+    for number in range(iterations):
+        total += number & 7
+    return total
+
+
+async def cpu(scope: Message, receive: Receive, send: Send) -> None:
+    """The application computes: a better server gains little here."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    body = b"%012d" % work(CPU_ITERATIONS)
+    await send(_head(len(body)))
+    await send({"type": "http.response.body", "body": body})
+
+
+async def io(scope: Message, receive: Receive, send: Send) -> None:
+    """A blocking call in the default thread pool, as database drivers without asyncio make it."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await asyncio.get_running_loop().run_in_executor(None, time.sleep, IO)
+    await send(_head(len(HELLO)))
+    await send({"type": "http.response.body", "body": HELLO})
+
+
+DOCUMENT = {"items": [{"id": number, "name": f"item {number}", "price": number * 1.5} for number in range(20)]}
+DOCUMENT_BYTES = len(json.dumps(DOCUMENT))
+
+
+async def document(scope: Message, receive: Receive, send: Send) -> None:
+    """Serialise a document of 20 items for each request."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    body = json.dumps(DOCUMENT).encode()
+    await send(_head(len(body), b"application/json"))
+    await send({"type": "http.response.body", "body": body})
+
+
+def _file_path() -> str:
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"file-{os.getpid()}.bin")
+    if not os.path.exists(path):
+        with open(path, "wb") as out:
+            out.write(b"f" * FILE_BYTES)
+    return path
+
+
+async def files(scope: Message, receive: Receive, send: Send) -> None:
+    """64 KiB from disk in pieces of 16 KiB, read in the loop's thread (the file is in the page cache)."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await send(_head(FILE_BYTES, b"application/octet-stream"))
+    with open(_file_path(), "rb") as source:
+        left = FILE_BYTES
+        while left:
+            piece = source.read(FILE_PIECE)
+            left -= len(piece)
+            await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+
+
+MATRIX = [[float(row * column % 7) for column in range(16)] for row in range(16)]
+
+
+def multiply() -> float:
+    """One 16 x 16 matrix product in plain Python, about 0.4 ms; returns its trace."""
+    columns = list(zip(*MATRIX))
+    product = [[sum(a * b for a, b in zip(row, column)) for column in columns] for row in MATRIX]
+    return sum(product[index][index] for index in range(len(product)))
+
+
+async def mixed(scope: Message, receive: Receive, send: Send) -> None:
+    """POST echoes, GET multiplies matrices: the client decides the share of each."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    body = await _body(receive) if scope["method"] == "POST" else b"%012d" % int(multiply())
+    await send(_head(len(body)))
+    await send({"type": "http.response.body", "body": body})
+
+
+LEAKED: list[bytes] = []
+
+
+async def leaking(scope: Message, receive: Receive, send: Send) -> None:
+    """Keeps 10 KiB of each request for ever."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    LEAKED.append(os.urandom(8) * 1280)
+    await send(_head(len(HELLO)))
+    await send({"type": "http.response.body", "body": HELLO})
+
+
+async def websocket(scope: Message, receive: Receive, send: Send) -> None:
+    """Echo every message; plain HTTP requests get a hello, which is how readiness is asked."""
+    if scope["type"] == "http":
+        return await hello(scope, receive, send)
+    if scope["type"] != "websocket":
+        return await _lifespan(receive, send)
+    await receive()
+    await send({"type": "websocket.accept"})
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        if message.get("bytes") is not None:
+            await send({"type": "websocket.send", "bytes": message["bytes"]})
+        else:
+            await send({"type": "websocket.send", "text": message["text"]})
+
+
+CLIENTS: set[Send] = set()
+
+
+async def broadcast(scope: Message, receive: Receive, send: Send) -> None:
+    """Every message from any client goes to all clients."""
+    if scope["type"] == "http":
+        return await hello(scope, receive, send)
+    if scope["type"] != "websocket":
+        return await _lifespan(receive, send)
+    await receive()
+    await send({"type": "websocket.accept"})
+    CLIENTS.add(send)
+    try:
+        while (message := await receive())["type"] != "websocket.disconnect":
+            out = {"type": "websocket.send", "bytes": message.get("bytes") or message["text"].encode()}
+            await asyncio.gather(*(client(dict(out)) for client in CLIENTS), return_exceptions=True)
+    finally:
+        CLIENTS.discard(send)
+
+
+StartResponse = Callable[[str, list[tuple[str, str]]], object]
+
+
+def wsgi_hello(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+    """The hello of the WSGI mode."""
+    start_response("200 OK", [("content-type", "text/plain"), ("content-length", str(len(HELLO)))])
+    return [HELLO]
+
+
+def wsgi_ten_kib(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+    """10 KiB in one piece, WSGI."""
+    start_response("200 OK", [("content-type", "text/plain"), ("content-length", str(len(TEN_KIB)))])
+    return [TEN_KIB]
+
+
+def wsgi_echo(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+    """Read the whole body, send it back, WSGI."""
+    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    start_response("200 OK", [("content-type", "text/plain"), ("content-length", str(len(body)))])
+    return [body]
+
+
+def _fastapi() -> App:
+    from fastapi import FastAPI
+
+    application = FastAPI(openapi_url=None)
+
+    @application.get("/")
+    async def item() -> dict[str, Any]:
+        return {"message": "Hello, World!", "items": [1, 2, 3]}
+
+    return application
+
+
+def __getattr__(name: str) -> App:
+    # FastAPI takes half a second and 30 MB to import: only the servers that serve it pay.
+    if name != "fastapi":
+        raise AttributeError(name)
+    globals()["fastapi"] = application = _fastapi()
+    return application

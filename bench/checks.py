@@ -1,0 +1,104 @@
+"""Doubts about a result, in words. Pure: samples and an environment in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench import stats
+from bench.model import Sample, usable
+
+# Shares of one core, fractions, counts: beyond these a figure deserves a remark.
+FOREIGN = 0.05
+STEAL = 0.02
+CLIENT = 0.95
+SPREAD = 0.10
+FEW_BLOCKS = 4
+FEW_REQUESTS = 1000
+
+
+def doubts(samples: Sequence[Sample], environment: Mapping[str, Any]) -> list[str]:
+    """Everything a sceptic should know about these samples, most serious first."""
+    return [*_voids(samples), *_machine(environment), *_disturbance(samples), *_spread(samples), *_tails(samples)]
+
+
+def _voids(samples: Sequence[Sample]) -> Iterable[str]:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for sample in samples:
+        if sample.void:
+            reasons.setdefault((sample.target, sample.void), []).append(sample.workload)
+    for (target, reason), workloads in reasons.items():
+        where = ", ".join(dict.fromkeys(workloads))
+        yield f"{len(workloads)} bursts of {target} on {where} do not count: {reason}"
+
+
+def _machine(environment: Mapping[str, Any]) -> Iterable[str]:
+    if environment.get("pinning") == "not pinned":
+        yield "client and server shared the same cores: throughput says little, CPU per request is what to read"
+    load = environment.get("load_average", [0.0])[0]
+    if load > 0.5:
+        yield f"the machine was busy before the start (load average {load:g})"
+    if environment.get("governor") not in ("performance", "not visible", None):
+        yield f"the CPU governor is {environment['governor']}: clock speed may have changed between bursts"
+    if environment.get("virtual"):
+        yield "a virtual machine: its neighbours are invisible"
+    for name, target in environment.get("targets", {}).items():
+        if target.get("debug"):
+            yield f"{name} ran in a debug build of Python"
+    plain = [name for name, target in environment.get("targets", {}).items() if target.get("optimised") is False]
+    if plain:
+        yield f"Python was built without profile-guided optimisation for {', '.join(plain)}"
+    pythons = {target["python"] for target in environment.get("targets", {}).values() if target["python"] != "none"}
+    if len(pythons) > 1:
+        yield f"the targets ran on different Python versions: {', '.join(sorted(pythons))}"
+
+
+def _disturbance(samples: Sequence[Sample]) -> Iterable[str]:
+    measured = [sample.machine for sample in usable(samples) if sample.machine is not None]
+    if not measured:
+        return
+    foreign = max(machine.foreign_cpu for machine in measured)
+    if foreign > FOREIGN:
+        yield f"other programs used up to {foreign:.0%} of a core where the server ran"
+    steal = max(machine.steal for machine in measured)
+    if steal > STEAL:
+        yield f"the hypervisor took up to {steal:.0%} of a core away"
+    busiest = [sample for sample in usable(samples) if sample.machine and _client_full(sample)]
+    for target in sorted({sample.target for sample in busiest}):
+        yield f"the client was at its limit against {target}: throughput there is the client's, not the server's"
+
+
+def _client_full(sample: Sample) -> bool:
+    # An open loop spins while it waits; it says itself when it could not keep up.
+    return sample.machine is not None and sample.load.rate is None and sample.machine.client_cpu > CLIENT * min(
+        sample.load.threads, sample.load.connections
+    )
+
+
+def _groups(samples: Sequence[Sample]) -> dict[tuple[str, str, int], list[Sample]]:
+    groups: dict[tuple[str, str, int], list[Sample]] = {}
+    for sample in usable(samples):
+        groups.setdefault((sample.target, sample.workload, sample.load.connections), []).append(sample)
+    return groups
+
+
+def _spread(samples: Sequence[Sample]) -> Iterable[str]:
+    for (target, workload, connections), group in _groups(samples).items():
+        values = [sample.cpu_per_request for sample in group]
+        spread = stats.deviation(values) / stats.mean(values) if len(values) > 1 else 0.0
+        if spread > SPREAD:
+            needed = stats.runs_needed(values)
+            yield (
+                f"CPU per request of {target} on {workload} ({connections} connections) varies by {spread:.0%}: "
+                f"about {needed} bursts would be needed to know it to 1%"
+            )
+
+
+def _tails(samples: Sequence[Sample]) -> Iterable[str]:
+    for (target, workload, connections), group in _groups(samples).items():
+        fewest = min(sample.burst.requests for sample in group if sample.burst)
+        if fewest < FEW_REQUESTS:
+            yield f"{target} on {workload} ({connections} connections): p99.9 rests on {fewest} requests"
+    blocks = {sample.block for sample in usable(samples) if sample.side == "B"}
+    if blocks and len(blocks) < FEW_BLOCKS:
+        yield f"only {len(blocks)} blocks: the interval is narrower than it should be"

@@ -1,0 +1,59 @@
+"""`websocket`: echo and broadcast, by message size and number of sockets."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from bench import plan, scenario, targets
+from bench.commands import common
+from bench.errors import BenchError
+from bench.model import Load
+from bench.plan import Scenario
+from bench.scenario import Workload
+
+APPLICATIONS = {"echo": "websocket", "broadcast": "broadcast"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Targets, patterns and sizes."""
+    parser.add_argument("targets", nargs="*", default=["ours", "upstream"])
+    parser.add_argument("--pattern", default="echo,broadcast", help="echo, broadcast, or both")
+    parser.add_argument("--sizes", default="16,1024,65536", help="message sizes in bytes")
+    parser.add_argument("--connections", default="50", help="open sockets, comma-separated for several")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a burst")
+    parser.add_argument("--warm-up", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3, help="bursts of each, each against a fresh process")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--server-cores", type=int, default=1)
+    common.output_arguments(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Measure and print; exit status 1 when nothing counts."""
+    chosen = [targets.find(name) for name in arguments.targets]
+    for target in chosen:
+        targets.interpreter(target)
+    runner = common.plain_runner(arguments.server_cores, warm_up=arguments.warm_up)
+    scenarios = [
+        Scenario(workload, scenario.Mode(), Load("websocket", connections, 1, arguments.seconds))
+        for workload in _workloads(arguments)
+        for connections in common.numbers(arguments.connections)
+    ]
+    common.generators.require("websocket")
+    runner.carry_out(plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed))
+    result = common.finish(arguments, "websocket", runner.samples, chosen, runner.cores)
+    return int(all(sample.void for sample in result.samples))
+
+
+def _workloads(arguments: argparse.Namespace) -> list[Workload]:
+    base = scenario.WORKLOADS["websocket"]
+    found = []
+    for pattern in arguments.pattern.split(","):
+        if pattern not in APPLICATIONS:
+            raise BenchError(f"unknown pattern {pattern!r}: choose from {', '.join(APPLICATIONS)}")
+        for size in common.numbers(arguments.sizes):
+            name = f"{pattern} {size} B"
+            options = {"pattern": pattern}
+            found.append(replace(base, name=name, app=APPLICATIONS[pattern], body=b"w" * size, options=options))
+    return found

@@ -1,0 +1,268 @@
+"""`workers`: many processes: start-up, memory, load, recycling, leaks, mixed work; ends with what to choose here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench import environment, process, scenario, targets
+from bench.commands import common
+from bench.errors import BenchError
+from bench.load.base import verdict
+from bench.model import Burst, Load, Result
+from bench.plan import Scenario
+from bench.process import Server
+from bench.runner import SETTLE, Runner
+from bench.scenario import Mode, Workload
+from bench.targets import Target
+
+SETTLE_TIMEOUT = 180.0
+SLICE = 10.0
+Record = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Targets, sections and sizes."""
+    parser.add_argument("targets", nargs="*", default=["ours", "upstream"])
+    parser.add_argument("--sections", default=",".join(SECTIONS), help="which parts to measure")
+    parser.add_argument("--counts", default="1,10,50,100", help="numbers of workers for start-up and memory")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="workers of the other parts")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of sustained load")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of the other bursts")
+    parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument("--recycle", type=int, default=5000, help="requests after which a worker is replaced")
+    parser.add_argument("--leak-requests", type=int, default=20000, help="requests to the application that leaks")
+    parser.add_argument("--server-cores", type=int, default=0, help="cores for the server; 0 leaves all to everybody")
+    common.output_arguments(parser)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the sections share."""
+
+    runner: Runner
+    arguments: argparse.Namespace
+    target: Target
+
+    def scenario(self, workload: Workload, workers: int, *, seconds: float | None = None, connections: int = 0) -> Scenario:
+        """A workload on so many worker processes."""
+        load = Load("wrk", connections or self.arguments.connections, 1, seconds or self.arguments.seconds)
+        mode = Mode("processes", workers) if workers > 1 else Mode()
+        return Scenario(workload, mode, load)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Measure every section on every target; a section that fails is noted and the rest goes on."""
+    chosen = [targets.find(name) for name in arguments.targets]
+    for target in chosen:
+        targets.interpreter(target)
+    names = arguments.sections.split(",")
+    for name in names:
+        if name not in SECTIONS:
+            raise BenchError(f"unknown section {name!r}: choose from {', '.join(SECTIONS)}")
+    common.generators.require("wrk")
+    runner = common.plain_runner(arguments.server_cores, warm_up=0.5)
+    sections: dict[str, list[Record]] = {name: [] for name in names}
+    notes: list[str] = []
+    for target in chosen:
+        for name in names:
+            runner.progress(f"{target.label()}: {name}")
+            try:
+                sections[name] += SECTIONS[name](Work(runner, arguments, target))
+            except BenchError as exc:
+                notes.append(f"{target.label()}: {name}: {exc}")
+    described = environment.describe(chosen, runner.cores)
+    data = {"sections": sections, "recycle": arguments.recycle, "workers": arguments.workers}
+    result = Result("workers", common.now(), described, data=data, notes=tuple(notes))
+    common.keep(arguments, result)
+    common.show(arguments, result)
+    return int(not any(sections.values()))
+
+
+def startup(work: Work) -> list[Record]:
+    """Time until the first answer and until all workers are up, and memory then, for each number of workers."""
+    found = []
+    for count in common.numbers(work.arguments.counts):
+        one = work.scenario(scenario.WORKLOADS["hello"], count)
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            with work.runner.serving(work.target, one, Path(name)) as server:
+                first = server.ready_after
+                wait_settled(server, count)
+                complete = time.perf_counter() - server.started
+                held = process.read_memory(server.pid)
+                begun = time.perf_counter()
+                server.stop()
+                stopped = time.perf_counter() - begun
+        found.append(
+            {
+                "target": work.target.label(),
+                "workers": count,
+                "first_answer": first,
+                "complete": complete,
+                "pss": held.pss,
+                "pss_per_worker": held.pss / count,
+                "uss": held.uss,
+                "stop": stopped,
+            }
+        )
+    return found
+
+
+def wait_settled(server: Server, count: int) -> None:
+    """Wait until so many processes live and the tree has stopped using CPU. Raises ServerError when it dies or never does."""
+    deadline, calm, last = time.monotonic() + SETTLE_TIMEOUT, 0, -1.0
+    while calm < 3:
+        server.check_alive()
+        if time.monotonic() > deadline:
+            raise BenchError(f"{server.label}: {count} workers were not up within {SETTLE_TIMEOUT:g} s")
+        figures = server.figures()
+        cpu = sum(one.cpu for one in figures.values())
+        calm = calm + 1 if len(figures) >= count and cpu - last < 0.005 else 0
+        last = cpu
+        time.sleep(0.1)
+
+
+def _burst(work: Work, one: Scenario, server: Server, directory: Path) -> tuple[Record, Burst]:
+    """One burst with what it cost. Errors are figures here, not reasons to throw it away: they are the question."""
+    before = server.figures()
+    burst, _ = work.runner.drive(server, one, one.load, directory)
+    usage = process.difference(before, server.figures())
+    latency = burst.latency
+    record = {
+        "target": work.target.label(),
+        "workers": max(one.mode.processes, 1),
+        "rps": burst.requests / burst.seconds,
+        "p50": latency.p50 if latency else 0.0,
+        "p99": latency.p99 if latency else 0.0,
+        "p999": latency.p999 if latency else 0.0,
+        "cpu": usage.cpu / max(1, burst.requests),
+        "errors": sum(burst.errors.values()),
+        "fault": verdict(burst, one.load) or "",
+    }
+    return record, burst
+
+
+def scaling(work: Work) -> list[Record]:
+    """Throughput, latency and memory for 1, as many as cores, and twice as many workers: what to choose here."""
+    found = []
+    cores = os.cpu_count() or 1
+    for count in sorted({1, cores, 2 * cores}):
+        found.append(_loaded(work, work.scenario(scenario.WORKLOADS["hello"], count)))
+    return found
+
+
+def peak(work: Work) -> list[Record]:
+    """Many connections at once on the given number of workers."""
+    found = []
+    for connections in (200, 500, 1000):
+        one = work.scenario(scenario.WORKLOADS["hello"], work.arguments.workers, connections=connections)
+        found.append({**_loaded(work, one), "connections": connections})
+    return found
+
+
+def mixed(work: Work) -> list[Record]:
+    """70% echo of 1 KiB, 30% matrix multiplication, in one stream of requests."""
+    workload = Workload(
+        "mixed", "70% echo, 30% matrices", "mixed", method="POST", body=b"m" * 1024, options={"post-percent": "70"}
+    )
+    return [_loaded(work, work.scenario(workload, count)) for count in sorted({1, work.arguments.workers})]
+
+
+def _loaded(work: Work, one: Scenario) -> Record:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        with work.runner.serving(work.target, one, Path(name)) as server:
+            wait_settled(server, one.mode.processes)
+            work.runner.drive(server, one, replace(one.load, seconds=1), Path(name))
+            record, _ = _burst(work, one, server, Path(name))
+            time.sleep(SETTLE)
+            record["pss"] = process.read_memory(server.pid).pss
+    return record
+
+
+def sustained(work: Work) -> list[Record]:
+    """The same load for minutes, in slices: does anything drift?"""
+    one = work.scenario(scenario.WORKLOADS["hello"], work.arguments.workers, seconds=SLICE)
+    found = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        with work.runner.serving(work.target, one, Path(name)) as server:
+            wait_settled(server, one.mode.processes)
+            for number in range(max(1, round(work.arguments.minutes * 60 / SLICE))):
+                record, _ = _burst(work, one, server, Path(name))
+                pss = process.read_memory(server.pid).pss
+                found.append({**record, "second": (number + 1) * SLICE, "pss": pss})
+    return found
+
+
+def recycling(work: Work) -> list[Record]:
+    """The same load with and without replacing workers: what replacement costs while it happens."""
+    found = []
+    for options in ({}, {"max-requests": str(work.arguments.recycle)}):
+        if options and "max-requests" not in work.target.allowed:
+            raise BenchError("it cannot be told to replace workers")
+        target = replace(work.target, options={**work.target.options, **options})
+        here = replace(work, target=target)
+        one = here.scenario(scenario.WORKLOADS["hello"], max(2, work.arguments.workers), seconds=SLICE)
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            with work.runner.serving(target, one, Path(name)) as server:
+                wait_settled(server, one.mode.processes)
+                before = set(server.figures())
+                record, _ = _burst(here, one, server, Path(name))
+                found.append({**record, "replaced": len(set(server.figures()) - before)})
+    return found
+
+
+def leak(work: Work) -> list[Record]:
+    """An application that keeps 10 KiB of every request, with and without replacing workers."""
+    workload = Workload("leaking", "keeps 10 KiB of each request", "leaking", response_bytes=13)
+    found = []
+    for options in ({}, {"max-requests": str(work.arguments.recycle)}):
+        if options and "max-requests" not in work.target.allowed:
+            raise BenchError("it cannot be told to replace workers")
+        target = replace(work.target, options={**work.target.options, **options})
+        here = replace(work, target=target)
+        one = here.scenario(workload, max(2, work.arguments.workers), seconds=1)
+        found.append(_leaking(here, one))
+    return found
+
+
+def _leaking(work: Work, one: Scenario) -> Record:
+    """Load in short bursts until enough requests were answered; memory before, highest and after."""
+    served = errors = 0
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        with work.runner.serving(work.target, one, Path(name)) as server:
+            wait_settled(server, one.mode.processes)
+            before = process.read_memory(server.pid).pss
+            with process.MemoryWatch(server.pid) as watch:
+                while served < work.arguments.leak_requests:
+                    burst, _ = work.runner.drive(server, one, one.load, Path(name))
+                    if burst.requests == 0:
+                        raise BenchError("the leaking application stopped answering")
+                    served += burst.requests
+                    errors += sum(burst.errors.values())
+                wait_settled(server, one.mode.processes)
+            after = process.read_memory(server.pid).pss
+    return {
+        "target": work.target.label(),
+        "requests": served,
+        "before": before,
+        "peak": watch.peak.pss,
+        "after": after,
+        "errors": errors,
+    }
+
+
+SECTIONS: dict[str, Callable[[Work], list[Record]]] = {
+    "startup": startup,
+    "scaling": scaling,
+    "peak": peak,
+    "sustained": sustained,
+    "recycling": recycling,
+    "leak": leak,
+    "mixed": mixed,
+}

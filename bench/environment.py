@@ -1,0 +1,181 @@
+"""Where a measurement was made: machine, kernel, interpreters, versions, commit. Results from different ones do not mix."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.targets import ROOT, Target, import_root, interpreter
+
+# What must agree before two results may stand in one table.
+IDENTITY = ("cpu", "cores", "kernel", "architecture", "memory_mib", "pinning")
+
+_PROBE = """
+import json, platform, sys, sysconfig
+from importlib import metadata
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+print(json.dumps({
+    "python": platform.python_version(),
+    "implementation": platform.python_implementation(),
+    "compiler": platform.python_compiler(),
+    "debug": hasattr(sys, "gettotalrefcount"),
+    "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+    "optimised": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
+    "versions": {name: found for name in sys.argv[1:] if (found := version(name))},
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Which cores serve and which drive the load; empty means everything shares all cores."""
+
+    server: tuple[int, ...]
+    client: tuple[int, ...]
+
+    def describe(self) -> str:
+        """In words, for the environment."""
+        if not self.server:
+            return "not pinned"
+        return f"server on {len(self.server)}, client on {len(self.client)} cores"
+
+
+def cores(wanted: int = 1) -> Cores:
+    """Give the server up to `wanted` cores and leave the client at least one.
+
+    Nothing is pinned on a single core, or when no cores are wanted.
+    """
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(available) < 2 or wanted < 1:
+        return Cores((), ())
+    count = max(1, min(wanted, len(available) - 1))
+    return Cores(tuple(available[-count:]), tuple(available[:-count]))
+
+
+def describe(targets: Sequence[Target], pinning: Cores) -> dict[str, Any]:
+    """Everything about this machine and these targets that a reader needs to judge a figure."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or 1,
+        "kernel": platform.release(),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "not visible",
+        "virtual": "hypervisor" in _cpu_flags(),
+        "pinning": pinning.describe(),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "commit": commit(ROOT),
+        "harness_python": platform.python_version(),
+        "tools": _tools(),
+        "targets": {target.label(): _target(target) for target in targets},
+    }
+
+
+def same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    """Raises BenchError naming the first thing in which two environments differ."""
+    for key in IDENTITY:
+        if first.get(key) != second.get(key):
+            raise BenchError(f"results from different environments: {key} is {first.get(key)} and {second.get(key)}")
+    for name, one in first.get("targets", {}).items():
+        other = second.get("targets", {}).get(name, one)
+        for key in ("python", "versions", "gil", "commit"):
+            if one.get(key) != other.get(key):
+                raise BenchError(f"results from different environments: {name} has {key} {one.get(key)} and {other.get(key)}")
+
+
+def commit(root: Path) -> str:
+    """The commit of a tree, with `+` when files differ from it; `unknown` outside git."""
+    git = ["git", "-C", str(root)]
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    if head.returncode != 0:
+        return "unknown"
+    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True)
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def _target(target: Target) -> dict[str, Any]:
+    python = interpreter(target)
+    if not python:
+        return {"python": "none", "versions": {}}
+    root = import_root(target)
+    probe = [python, "-c", _PROBE, *target.distributions, "fastapi"]
+    done = subprocess.run(probe, capture_output=True, text=True, cwd="/")
+    if done.returncode != 0:
+        raise BenchError(f"the interpreter of {target.name} does not work: {done.stderr.strip().splitlines()[-1]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    if root is not None:
+        found["commit"] = commit(root)
+        found["versions"].pop("uvicorn", None)
+    return found
+
+
+def _tools() -> dict[str, str]:
+    found = {}
+    for name, arguments in {"wrk": ["-v"], "h2load": ["--version"], "oha": ["--version"]}.items():
+        if shutil.which(name):
+            done = subprocess.run([name, *arguments], capture_output=True, text=True)
+            words = (done.stdout + done.stderr).split()
+            found[name] = words[1] if len(words) > 1 else "unknown"
+    return found
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().splitlines()[0].strip()
+    except (OSError, IndexError):
+        return ""
+
+
+def _cpuinfo(name: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
+
+
+def _cpu_model() -> str:
+    return _cpuinfo("model name") or platform.processor() or "unknown"
+
+
+def _cpu_flags() -> list[str]:
+    return _cpuinfo("flags").split()
+
+
+@dataclass(frozen=True)
+class CoreTimes:
+    """Busy and stolen seconds of the machine's cores since boot."""
+
+    busy: Mapping[int, float]
+    steal: float
+
+
+def core_times() -> CoreTimes:
+    """Read /proc/stat; empty where it does not exist."""
+    tick = os.sysconf("SC_CLK_TCK")
+    busy: dict[int, float] = {}
+    steal = 0.0
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return CoreTimes({}, 0.0)
+    for line in lines:
+        name, *fields = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, _idle, _wait, irq, softirq, stolen = (int(field) / tick for field in fields[:8])
+            busy[int(name[3:])] = user + nice + system + irq + softirq
+            steal += stolen
+    return CoreTimes(busy, steal)

@@ -1,0 +1,15 @@
+"""What can go wrong in a run, said in one line."""
+
+from __future__ import annotations
+
+
+class BenchError(Exception):
+    """A problem the reader can act on; its text is one clear line and is printed without a traceback."""
+
+
+class ServerError(BenchError):
+    """A server did not start, did not answer as it should, or ended while it was measured."""
+
+
+class LoadError(BenchError):
+    """A load generator is missing, failed, or printed something that cannot be understood."""

@@ -1,0 +1,71 @@
+"""Instructions per operation of the micro-benchmarks, counted by callgrind: nearly the same on busy and idle machines."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.targets import HERE, ROOT, Target, import_root, interpreter
+
+CASES = (
+    *("httptools:get", "httptools:headers", "httptools:post", "httptools:pipeline", "httptools:stream"),
+    *("h11:get", "h11:post", "event:pooled"),
+)
+OPERATIONS = 300
+TIMEOUT = 240.0
+
+
+def missing() -> str | None:
+    """Why instructions cannot be counted here; None when they can."""
+    return None if shutil.which("valgrind") else "valgrind is not installed (apt-get install valgrind)"
+
+
+def run_micro(target: Target, arguments: Sequence[str], *, directory: Path, wrapper: Sequence[str] = ()) -> str:
+    """Run `bench.micro` against a tree in its own interpreter; returns its output. Raises BenchError in one line."""
+    script = directory / "bench_micro.py"
+    shutil.copyfile(HERE / "micro.py", script)
+    root = import_root(target)
+    # The doubles may come from another tree than the code under measurement.
+    path = [str(one) for one in (root, ROOT) if one]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
+    argv = [*wrapper, interpreter(target), str(script), *arguments]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=directory, env=environment, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"the micro-benchmarks did not end within {TIMEOUT:g} s") from None
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        told = [line for line in lines if not line.startswith("==")]
+        raise BenchError(f"the micro-benchmarks failed: {told[-1] if told else 'no reason given'}")
+    return done.stdout
+
+
+def count(target: Target, cases: Sequence[str] = CASES, *, operations: int = OPERATIONS) -> dict[str, float]:
+    """Instructions per operation of each case; raises BenchError when valgrind is missing or a case fails."""
+    trouble = missing()
+    if trouble:
+        raise BenchError(trouble)
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        out = Path(name) / "callgrind.out"
+        wrapper = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--dump-before=getpgid"]
+        run_micro(target, ["count", *cases, "--operations", str(operations)], directory=Path(name), wrapper=wrapper)
+        # Dump 1 is everything before the first mark; from then on every second dump is a case between its marks.
+        return {case: total(out, 2 * number + 2) / operations for number, case in enumerate(cases)}
+
+
+def total(out: Path, dump: int) -> int:
+    """The instructions of one callgrind dump; raises BenchError when it is not there or has no total."""
+    path = Path(f"{out}.{dump}")
+    try:
+        found = re.search(r"^totals: (\d+)", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    except OSError:
+        raise BenchError("callgrind did not see the marks of the micro-benchmarks") from None
+    if found is None:
+        raise BenchError("callgrind wrote a dump without a total")
+    return int(found[1])

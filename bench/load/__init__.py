@@ -1,0 +1,1 @@
+"""Load generators: each is a command whose output is parsed into a `bench.model.Burst`."""

@@ -1,0 +1,68 @@
+"""h2load: closed loop, HTTP/1.1 or HTTP/2. Percentiles come from its request log, counts from its summary."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+
+from bench.errors import LoadError
+from bench.load import histogram
+from bench.load.base import Aim
+from bench.model import Burst, Load
+
+
+class H2load:
+    """The generator `h2load` (HTTP/1.1), or `h2load-h2c` (HTTP/2 over cleartext, by prior knowledge)."""
+
+    def __init__(self, name: str, protocol: tuple[str, ...]) -> None:
+        self.name = name
+        self._protocol = protocol
+
+    def missing(self) -> str | None:
+        """h2load has to be installed."""
+        return None if shutil.which("h2load") else "h2load is not installed (apt-get install nghttp2-client)"
+
+    def command(self, aim: Aim, load: Load) -> list[str]:
+        """One burst; the request log is written into the aim's directory and printed after the summary."""
+        log, body = aim.directory / f"h2load-{aim.port}.log", aim.directory / f"h2load-{aim.port}.body"
+        threads = min(load.threads, load.connections)
+        argv = ["h2load", *self._protocol, "-c", str(load.connections), "-t", str(threads), "-D", f"{load.seconds:g}"]
+        argv += ["-m", str(load.pipeline), f"--log-file={log}"]
+        for name, value in aim.headers.items():
+            argv += ["-H", f"{name}: {value}"]
+        if aim.method != "GET":
+            argv += ["-H", f":method: {aim.method}"]
+        if aim.body:
+            body.write_bytes(aim.body)
+            argv += ["-d", str(body)]
+        log.unlink(missing_ok=True)
+        return ["sh", "-c", f"{shlex.join([*argv, aim.url])} && cat {shlex.quote(str(log))}"]
+
+    def parse(self, output: str, load: Load) -> Burst:
+        """Counts of the summary, durations of the log; raises LoadError when either is missing."""
+        counts = re.search(
+            r"^requests: (\d+) total, \d+ started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout",
+            output,
+            re.MULTILINE,
+        )
+        codes = re.search(r"^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", output, re.MULTILINE)
+        finished = re.search(r"^finished in ([\d.]+)(us|ms|s|m)\b", output, re.MULTILINE)
+        traffic = re.search(r"^traffic: .*?\((\d+)\) total", output, re.MULTILINE)
+        if counts is None or codes is None or finished is None or traffic is None:
+            last = output.strip().splitlines()[-1] if output.strip() else "nothing"
+            raise LoadError(f"h2load did not finish; it printed: {last}")
+        seconds = float(finished[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[finished[2]]
+        bad_status = sum(int(codes[number]) for number in (2, 3, 4))
+        failed = max(0, int(counts[4]) - bad_status)
+        errors = {"failed": failed, "status": bad_status, "errored": int(counts[5]), "timeout": int(counts[6])}
+        recorded = histogram.record(_durations(output))
+        known = histogram.latency(recorded)
+        encoded = histogram.encode(recorded) if known else None
+        kinds = {kind: count for kind, count in errors.items() if count}
+        return Burst(int(codes[1]), seconds, kinds, known, int(traffic[1]), encoded)
+
+
+def _durations(output: str) -> list[float]:
+    """The third column of the log, in seconds: start in microseconds, status, duration in microseconds."""
+    return [int(found[1]) / 1e6 for found in re.finditer(r"^\d{15,}\t2\d\d\t(\d+)$", output, re.MULTILINE)]

@@ -1,0 +1,175 @@
+"""One object, no sockets: nanoseconds and instructions per operation.
+
+This file is copied and run in the interpreter of the tree under measurement, so it imports the standard library only;
+what it drives (a protocol class, a transport double, a pool) is named by import strings `module:attribute`.
+
+    python bench_micro.py time  CASE… --operations N --rounds R    nanoseconds, one JSON object on the last line
+    python bench_micro.py count CASE… --operations N               the same work between marks for callgrind
+
+In `count` mode each mark is a call of getpgid(2), at which callgrind (`--dump-before=getpgid`) writes its counters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Operation = Callable[[int], Awaitable[None]]
+
+GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"
+HEADERS = (
+    b"GET /start/page?with=query HTTP/1.1\r\nHost: example.com\r\n"
+    b"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n"
+    b"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n"
+    b"Accept-Language: en-GB,en;q=0.7,de;q=0.3\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n"
+    b"Referer: https://example.com/start\r\nCookie: session=0123456789abcdef; theme=dark\r\n"
+    b"Sec-Fetch-Mode: navigate\r\nCache-Control: max-age=0\r\n\r\n"
+)
+POST = b"POST / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nContent-Length: 10240\r\n\r\n" + b"x" * 10240
+REQUESTS = {"get": (GET, 1), "headers": (HEADERS, 1), "post": (POST, 1), "pipeline": (GET * 16, 16), "stream": (GET, 1)}
+PROTOCOLS = {
+    "h11": "uvicorn.protocols.http.h11_impl:H11Protocol",
+    "httptools": "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol",
+    "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
+}
+BODY = b"Hello, World!"
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
+
+
+def resolve(path: str) -> Any:
+    """The object an import string names."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    """The shortest application; a posted body is read first."""
+    if scope["method"] == "POST":
+        while (await receive()).get("more_body"):
+            pass
+    await send({**START, "headers": [*START["headers"], (b"content-length", b"13")]})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+async def stream(scope: Any, receive: Any, send: Any) -> None:
+    """Ten pieces without a length."""
+    await send(START)
+    for _ in range(10):
+        await send({"type": "http.response.body", "body": BODY, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def http_case(protocol: str, kind: str, transport: str) -> Operation:
+    """Requests through one protocol object on a transport double, inside a real event loop."""
+    request, answers = REQUESTS[kind]
+    application = stream if kind == "stream" else hello
+    config = resolve("uvicorn:Config")(app=application, access_log=False, lifespan="off", log_config=None)
+    config.load()
+    state = resolve("uvicorn.server:ServerState")()
+    connection = resolve(PROTOCOLS[protocol])(config=config, server_state=state, app_state={})
+    double = resolve(transport)()
+    connection.connection_made(double)
+
+    async def run(operations: int) -> None:
+        for _ in range(operations):
+            connection.data_received(request)
+            while state.tasks or double.buffer.count(b"HTTP/1.1 200") < answers:
+                await asyncio.sleep(0)
+            if double.closed:
+                raise SystemExit(f"{protocol} {kind}: the connection was closed: {double.buffer[:200]!r}")
+            double.clear_buffer()
+
+    return run
+
+
+async def event_case(kind: str, transport: str) -> Operation:
+    """Taking and giving back an event, or making a fresh one."""
+    if kind == "fresh":
+
+        async def fresh(operations: int) -> None:
+            for _ in range(operations):
+                asyncio.Event()
+
+        return fresh
+    pool = resolve("uvicorn.protocols.http.event_pool:EventPool")(256)
+
+    async def pooled(operations: int) -> None:
+        acquire, release = pool.acquire, pool.release
+        for _ in range(operations):
+            release(acquire())
+
+    return pooled
+
+
+async def spin_case(kind: str, transport: str) -> Operation:
+    """Known work, to check the harness itself: `spin:N` runs N iterations of a loop."""
+    iterations = int(kind)
+
+    async def run(operations: int) -> None:
+        for _ in range(operations):
+            for _ in range(iterations):
+                pass
+
+    return run
+
+
+async def prepare(case: str, transport: str) -> Operation:
+    """The operation of a case `family:kind`; families are the protocols, `event` and `spin`."""
+    family, _, kind = case.partition(":")
+    if family in PROTOCOLS and kind in REQUESTS:
+        return await http_case(family, kind, transport)
+    if family == "event" and kind in ("fresh", "pooled"):
+        return await event_case(kind, transport)
+    if family == "spin" and kind.isdecimal():
+        return await spin_case(kind, transport)
+    raise SystemExit(f"unknown micro-benchmark {case!r}")
+
+
+async def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
+    """Nanoseconds per operation of each round, by case."""
+    found: dict[str, list[float]] = {}
+    for case in arguments.cases:
+        operation = await prepare(case, arguments.transport)
+        await operation(arguments.operations // 10 + 1)
+        rounds = found.setdefault(case, [])
+        for _ in range(arguments.rounds):
+            begun = time.perf_counter_ns()
+            await operation(arguments.operations)
+            rounds.append((time.perf_counter_ns() - begun) / arguments.operations)
+    return found
+
+
+async def count(arguments: argparse.Namespace) -> dict[str, int]:
+    """Run each case between two marks; the marks' order is the order of the cases."""
+    for case in arguments.cases:
+        operation = await prepare(case, arguments.transport)
+        # Specialising interpreters rewrite code while it is warm-up; the marks come after.
+        await operation(arguments.operations // 2 + 50)
+        os.getpgid(0)
+        await operation(arguments.operations)
+        os.getpgid(0)
+    return {case: arguments.operations for case in arguments.cases}
+
+
+def main() -> None:
+    """Read the command line, run, print one line of JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=["time", "count"])
+    parser.add_argument("cases", nargs="+")
+    parser.add_argument("--operations", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--transport", default="tests.doubles:MockTransport")
+    arguments = parser.parse_args()
+    found = asyncio.run(measure(arguments) if arguments.mode == "time" else count(arguments))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Results as tables: text, Markdown. Pure: nothing is measured and nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench import plan, stats
+from bench.errors import BenchError
+from bench.model import Sample, usable
+from bench.stats import Interval
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table before it has a form; the first column is text, the others are figures."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, title first."""
+    lines = [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |"]
+    lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
+    return "\n".join([*lines, *(["", table.note] if table.note else [])]) + "\n"
+
+
+def micros(seconds: float) -> str:
+    """A short time in the unit that fits it."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    if seconds >= 0.001:
+        return f"{seconds * 1e3:.2f} ms"
+    return f"{seconds * 1e6:.1f} us"
+
+
+def mib(size: float) -> str:
+    """Bytes as MiB."""
+    return f"{size / 2**20:.1f}"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a sample that can be compared by ratio. `better` is "less" or "more"."""
+
+    name: str
+    better: str
+    key: str
+
+    def of(self, sample: Sample) -> float | None:
+        """The figure; None when it was not measured. Raises BenchError for a sample without a burst."""
+        if self.key == "cpu":
+            return sample.cpu_per_request
+        if self.key == "rps":
+            return sample.rps
+        if self.key == "memory":
+            return float(sample.memory.settled_pss) if sample.memory else None
+        return float(getattr(sample.latency, self.key)) if sample.latency else None
+
+
+METRICS = (
+    Metric("CPU per request", "less", "cpu"),
+    Metric("memory after load (PSS)", "less", "memory"),
+    Metric("p50", "less", "p50"),
+    Metric("p99", "less", "p99"),
+    Metric("p99.9", "less", "p999"),
+    Metric("requests per second", "more", "rps"),
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A against B in one figure: medians of each, and the paired ratio A / B."""
+
+    metric: Metric
+    first: float
+    second: float
+    ratio: Interval
+    pairs: int
+
+    def words(self) -> str:
+        """The verdict: whether the interval clears 1, and to whose side."""
+        if not self.ratio.excludes(1.0):
+            return "no difference shown"
+        first_wins = (self.ratio.high < 1) == (self.metric.better == "less")
+        return "A better" if first_wins else "B better"
+
+
+def compare(samples: Sequence[Sample], metric: Metric) -> Comparison | None:
+    """Pair the bursts of each block; pairs with a void burst are left out.
+
+    None when the figure was not measured; raises BenchError when no pair remains.
+    """
+    found = paired(samples)
+    if not found:
+        raise BenchError(_why_nothing(samples))
+    values = [_values(pairs, metric) for pairs in found]
+    flat = [pair for group in values for pair in group]
+    if not flat:
+        return None
+    return Comparison(
+        metric,
+        stats.median([first for first, _ in flat]),
+        stats.median([second for _, second in flat]),
+        stats.paired_ratio(values),
+        len(flat),
+    )
+
+
+def paired(samples: Sequence[Sample]) -> list[list[tuple[Sample, Sample]]]:
+    """The pairs (A, B) of each block; blocks without a pair that counts are left out."""
+    blocks: dict[int, list[Sample]] = {}
+    for sample in samples:
+        blocks.setdefault(sample.block, []).append(sample)
+    found = [_pairs(sorted(block, key=lambda sample: sample.slot)) for block in blocks.values()]
+    return [pairs for pairs in found if pairs]
+
+
+def _pairs(block: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
+    """The pairs of a block of which both bursts count."""
+    slots = plan.pairs([sample.side for sample in block])
+    return [(block[a], block[b]) for a, b in slots if block[a].void is None and block[b].void is None]
+
+
+def _values(pairs: Sequence[tuple[Sample, Sample]], metric: Metric) -> list[tuple[float, float]]:
+    found = [(metric.of(first), metric.of(second)) for first, second in pairs]
+    return [(first, second) for first, second in found if first and second]
+
+
+def _why_nothing(samples: Sequence[Sample]) -> str:
+    reason = next((f"{sample.target}: {sample.void}" for sample in samples if sample.void), "nothing was measured")
+    return f"no pair of bursts counts ({reason})"
+
+
+def comparison_table(title: str, samples: Sequence[Sample]) -> Table:
+    """All figures of A against B, the ones that matter most first."""
+    rows = []
+    for metric in METRICS:
+        found = compare(samples, metric)
+        if found is None:
+            continue
+        rows.append(
+            (
+                metric.name,
+                _figure(metric, found.first),
+                _figure(metric, found.second),
+                f"{found.ratio.value:.3f}",
+                f"{found.ratio.low:.3f} to {found.ratio.high:.3f}",
+                found.words(),
+            )
+        )
+    names = {sample.side: sample.target for sample in samples}
+    columns = ("figure", f"A: {names['A']}", f"B: {names['B']}", "A / B", "95% interval", "verdict")
+    return Table(title, columns, tuple(rows))
+
+
+def _figure(metric: Metric, value: float) -> str:
+    if metric.key == "rps":
+        return f"{value:,.0f}"
+    if metric.key == "memory":
+        return f"{mib(value)} MiB"
+    return micros(value)
+
+
+def samples_table(title: str, samples: Sequence[Sample]) -> Table:
+    """Each target, workload and connection count in a row: medians over the bursts that count."""
+    rows = tuple(_row(key, group) for key, group in groups(samples).items())
+    columns = (
+        *("workload", "target", "mode", "client", "conns"),
+        *("CPU/req", "PSS MiB", "p50", "p99", "p99.9", "req/s", "status"),
+    )
+    return Table(title, columns, rows)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What bursts must have in common to be summed up in one row."""
+
+    workload: str
+    target: str
+    mode: str
+    client: str
+    connections: int
+
+
+def groups(samples: Sequence[Sample]) -> dict[Case, list[Sample]]:
+    """Samples by case, in the order of the table of workloads, then of targets as measured."""
+    order = {name: number for number, name in enumerate(dict.fromkeys(sample.workload for sample in samples))}
+    found: dict[Case, list[Sample]] = {}
+    for sample in samples:
+        load = sample.load
+        client = load.tool if load.rate is None else f"{load.tool} {load.rate:g}/s"
+        client += f" -t{load.threads}" if load.threads > 1 else ""
+        found.setdefault(Case(sample.workload, sample.target, sample.mode, client, load.connections), []).append(sample)
+    return dict(sorted(found.items(), key=lambda item: (order[item[0].workload], item[0].client, item[0].connections)))
+
+
+def _row(case: Case, group: Sequence[Sample]) -> tuple[str, ...]:
+    good = usable(group)
+    head = (case.workload, case.target, case.mode, case.client, str(case.connections))
+    if not good:
+        return (*head, "", "", "", "", "", "", f"failed: {group[0].void}")
+    cells = []
+    for metric in METRICS:
+        values = [value for sample in good if (value := metric.of(sample)) is not None]
+        figure = _figure(metric, stats.median(values)) if values else "-"
+        cells.append(figure.removesuffix(" MiB"))
+    lost = len(group) - len(good)
+    return (*head, *cells, "ok" if not lost else f"{lost} of {len(group)} void")
+
+
+def environment_lines(environment: Mapping[str, Any]) -> list[str]:
+    """The environment in the few lines a reader needs beside a figure."""
+    lines = [
+        f"{environment['cpu']}, {environment['cores']} cores, {environment['memory_mib']} MiB, "
+        f"{environment['system']} {environment['kernel']} {environment['architecture']}; {environment['pinning']}; "
+        f"load average {environment['load_average'][0]:g}; commit {environment['commit']}"
+    ]
+    for name, target in environment["targets"].items():
+        versions = ", ".join(f"{key} {value}" for key, value in target["versions"].items())
+        built = f" at {target['commit']}" if "commit" in target else ""
+        lines.append(f"{name}{built}: Python {target['python']}; {versions or 'no packages'}")
+    return lines
+
+
+def comparisons(samples: Sequence[Sample]) -> dict[tuple[str, str, int, str, str], list[Sample]]:
+    """Samples by what was compared: workload, mode, connections, target A, target B."""
+    blocks: dict[int, list[Sample]] = {}
+    for sample in samples:
+        blocks.setdefault(sample.block, []).append(sample)
+    found: dict[tuple[str, str, int, str, str], list[Sample]] = {}
+    for block in blocks.values():
+        names = {sample.side: sample.target for sample in block}
+        one = block[0]
+        key = (one.workload, one.mode, one.load.connections, names.get("A", ""), names.get("B", ""))
+        found.setdefault(key, []).extend(block)
+    return found

@@ -1,0 +1,238 @@
+"""Carry out a plan: start servers, drive load, read counters, keep what was measured whatever happens."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bench import environment, process
+from bench.environment import Cores
+from bench.errors import BenchError, LoadError, ServerError
+from bench.load import generators
+from bench.load.base import Aim, Generator, verdict
+from bench.model import Burst, Load, Machine, Sample
+from bench.plan import Block, Scenario
+from bench.process import MemoryWatch, Request, Server
+from bench.scenario import Knobs
+from bench.targets import HERE, ROOT, Launch, Target, import_root, interpreter
+
+# Between a burst and the reading of settled memory.
+SETTLE = 0.3
+# How much longer than asked a generator may take before it is ended.
+GRACE = 30.0
+
+Progress = Callable[[str], None]
+
+
+class Runner:
+    """Runs bursts on this machine. One at a time: two measurements at once would measure each other."""
+
+    def __init__(
+        self,
+        cores: Cores,
+        *,
+        warm_up: float = 1.0,
+        knobs: Knobs | None = None,
+        progress: Progress = lambda text: None,
+        application_directory: Path | None = None,
+    ) -> None:
+        """`warm_up` is seconds of load before the first burst against a fresh process.
+
+        `application_directory` is where servers run when the application is not one of ours.
+        """
+        self.application_directory = application_directory
+        self.cores = cores
+        self.warm_up = warm_up
+        self.knobs = knobs or Knobs()
+        self.progress = progress
+        self.samples: list[Sample] = []
+        process.raise_file_limit()
+
+    def carry_out(self, blocks: Sequence[Block]) -> list[Sample]:
+        """Measure every block; `samples` holds what is finished at any time. A failed burst is a void sample."""
+        for block in blocks:
+            self._block(block)
+        return self.samples
+
+    def _block(self, block: Block) -> None:
+        servers: dict[str, Server] = {}
+        failures: dict[str, str] = {}
+        with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="bench-") as name:
+            for side, target in sorted(block.sides.items()):
+                try:
+                    servers[side] = stack.enter_context(self.serving(target, block.scenario, Path(name)))
+                    self._warm(servers[side], block.scenario, Path(name))
+                except (ServerError, LoadError) as exc:
+                    failures[side] = str(exc)
+            for slot, side in enumerate(block.order):
+                self.progress(f"{block.sides[side].label()} {block.scenario.workload.name}")
+                sample = _blank(block, side, slot, self.knobs)
+                if side in failures:
+                    self.samples.append(replace(sample, void=failures[side]))
+                else:
+                    self.samples.append(self._sample(sample, servers[side], block.scenario, Path(name)))
+
+    @contextmanager
+    def serving(
+        self, target: Target, scenario: Scenario, directory: Path, extra: dict[str, str] | None = None
+    ) -> Iterator[Server]:
+        """A fresh server for a scenario, ready to answer; stopped at the end."""
+        workload = scenario.workload
+        refusal = target.refusal(workload, scenario.mode)
+        if refusal:
+            raise ServerError(refusal)
+        attribute = workload.wsgi if scenario.mode.kind == "wsgi" and workload.wsgi else workload.app
+        application = attribute if ":" in attribute else f"bench_apps:{attribute}"
+        stage = stage_applications(directory)
+        port = process.free_port()
+        launch = Launch(
+            application, port, scenario.mode, workload.access_log, interpreter(target), target.options
+        )
+        server = Server(
+            target.label(),
+            target.command(launch),
+            port=port,
+            directory=self.application_directory or stage,
+            log=stage / f"server-{port}.log",
+            environment={**server_environment(target, stage, self.application_directory), **self.knobs.environment(), **(extra or {})},
+            cores=self.cores.server,
+        )
+        try:
+            server.wait_ready(request_of(scenario))
+            yield server
+        finally:
+            server.stop()
+
+    def _warm(self, server: Server, scenario: Scenario, directory: Path) -> None:
+        if self.warm_up > 0:
+            self.drive(server, scenario, replace(scenario.load, seconds=self.warm_up), directory)
+
+    def drive(self, server: Server, scenario: Scenario, load: Load, directory: Path) -> tuple[Burst, float]:
+        """One burst: what the generator saw, and the CPU seconds it used itself. Raises LoadError or ServerError."""
+        generator = generators.find(load.tool)
+        argv = generator.command(aim_of(server, scenario, directory), load)
+        output, cpu = run_generator(generator, argv, self.cores, load.seconds + GRACE)
+        server.check_alive()
+        return generator.parse(output, load), cpu
+
+    def _sample(self, sample: Sample, server: Server, scenario: Scenario, directory: Path) -> Sample:
+        try:
+            with MemoryWatch(server.pid) as watch:
+                before, cores_before = server.figures(), environment.core_times()
+                begun = time.perf_counter()
+                burst, client_cpu = self.drive(server, scenario, scenario.load, directory)
+                elapsed = time.perf_counter() - begun
+                after, cores_after = server.figures(), environment.core_times()
+            time.sleep(SETTLE)
+            usage = process.difference(before, after)
+            memory = watch.settled(process.read_memory(server.pid))
+        except (ServerError, LoadError) as exc:
+            return replace(sample, void=str(exc))
+        busy = {core: cores_after.busy[core] - cores_before.busy[core] for core in cores_before.busy}
+        own = self.cores.server or tuple(busy)
+        foreign = sum(busy.get(core, 0.0) for core in own) - usage.cpu - (0.0 if self.cores.server else client_cpu)
+        machine = Machine(
+            client_cpu=client_cpu / elapsed,
+            foreign_cpu=max(0.0, foreign / elapsed),
+            steal=max(0.0, cores_after.steal - cores_before.steal) / elapsed,
+        )
+        void = verdict(burst, scenario.load)
+        return replace(sample, burst=burst, usage=usage, memory=memory, machine=machine, void=void)
+
+
+def run_generator(generator: Generator, argv: Sequence[str], cores: Cores, timeout: float) -> tuple[str, float]:
+    """Run a generator on the client's cores; returns its output and the CPU seconds it used. Raises LoadError."""
+    missing = generator.missing()
+    if missing:
+        raise LoadError(missing)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with process.pinned(cores.client):
+        try:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+        except OSError as exc:
+            raise LoadError(f"{generator.name} does not start: {exc}") from None
+    try:
+        output, _ = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise LoadError(f"{generator.name} did not end within {timeout:g} s") from None
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if child.returncode != 0:
+        last = output.strip().splitlines()[-1] if output.strip() else "it printed nothing"
+        raise LoadError(f"{generator.name} failed with status {child.returncode}: {last}")
+    return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def stage_applications(directory: Path) -> Path:
+    """Copy the applications where servers run: a directory with nothing else in it that could be imported."""
+    stage = directory / "stage"
+    try:
+        stage.mkdir(exist_ok=True)
+        shutil.copyfile(HERE / "apps.py", stage / "bench_apps.py")
+    except OSError as exc:
+        raise BenchError(f"cannot prepare the applications: {exc.strerror or exc}") from None
+    return stage
+
+
+def server_environment(target: Target, stage: Path, application_directory: Path | None = None) -> dict[str, str]:
+    """The environment of a server: nothing of the harness's own Python leaks in."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "UVICORN_", "BENCH_"))}
+    root = import_root(target)
+    path = [str(one) for one in (stage, root, application_directory) if one]
+    return {**kept, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def request_of(scenario: Scenario) -> Request:
+    """The request that asks a server whether it is ready, and answers right."""
+    workload = scenario.workload
+    if "websocket" in workload.needs:
+        return Request(response_bytes=workload.response_bytes)
+    return Request(workload.method, workload.path, workload.headers, workload.body, workload.response_bytes)
+
+
+def aim_of(server: Server, scenario: Scenario, directory: Path) -> Aim:
+    """Where a generator's burst goes."""
+    workload = scenario.workload
+    return Aim(
+        server.port,
+        directory,
+        method=workload.method,
+        path=workload.path,
+        headers=workload.headers,
+        body=workload.body,
+        response_bytes=workload.response_bytes,
+        options=workload.options,
+    )
+
+
+def _blank(block: Block, side: str, slot: int, knobs: Knobs) -> Sample:
+    scenario = block.scenario
+    return Sample(
+        target=block.sides[side].label(),
+        side=side,
+        workload=scenario.workload.name,
+        mode=str(scenario.mode),
+        load=scenario.load,
+        block=block.number,
+        slot=slot,
+        started=time.time(),
+        knobs=knobs.__dict__,
+    )

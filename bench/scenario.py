@@ -1,0 +1,151 @@
+"""The workloads: which application, which request, what a right answer looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from bench import apps
+from bench.errors import BenchError
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of work. `app` names an attribute of `bench.apps`; `wsgi` its WSGI form where there is one.
+
+    `response_bytes` is the exact body length of a right answer. `bound_by` says what limits the throughput:
+    "server", "application" (a better server gains little) or "waiting".
+    """
+
+    name: str
+    about: str
+    app: str
+    method: str = "GET"
+    path: str = "/"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    response_bytes: int | None = None
+    pipeline: int = 1
+    access_log: bool = False
+    wsgi: str | None = None
+    needs: frozenset[str] = frozenset()
+    bound_by: str = "server"
+    generator: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What the sleeping, computing and blocking workloads can be told; the same for every target."""
+
+    sleep_ms: float = 10
+    cpu_iterations: int = 2000
+    io_ms: float = 5
+
+    def environment(self) -> dict[str, str]:
+        """As the environment variables `bench.apps` reads."""
+        return {
+            "BENCH_SLEEP_MS": str(self.sleep_ms),
+            "BENCH_CPU_ITERATIONS": str(self.cpu_iterations),
+            "BENCH_IO_MS": str(self.io_ms),
+        }
+
+
+BROWSER_HEADERS = {
+    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+    "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "Accept-Language": "en-GB,en;q=0.7,de;q=0.3",
+    "Accept-Encoding": "gzip, deflate, br, zstd",
+    "Referer": "https://example.com/start/page?with=query",
+    "Cookie": "session=0123456789abcdef0123456789abcdef; theme=dark; consent=yes",
+    "Sec-Fetch-Mode": "navigate",
+    "Cache-Control": "max-age=0",
+}
+
+FASTAPI_ANSWER = b'{"message":"Hello, World!","items":[1,2,3]}'
+
+TABLE = (
+    Workload("hello", "13 bytes, nothing read", "hello", response_bytes=13, wsgi="wsgi_hello"),
+    Workload("10k", "10 KiB answer", "ten_kib", response_bytes=10240, wsgi="wsgi_ten_kib"),
+    Workload(
+        "echo",
+        "10 KiB posted and sent back",
+        "echo",
+        method="POST",
+        body=b"e" * 10240,
+        response_bytes=10240,
+        wsgi="wsgi_echo",
+        needs=frozenset({"body"}),
+    ),
+    Workload("stream", "10 pieces of 1 KiB, chunked", "stream", response_bytes=10240),
+    Workload("headers", "hello with 8 browser headers", "hello", headers=BROWSER_HEADERS, response_bytes=13),
+    Workload("sleep", "hello after a wait on the loop", "sleep", response_bytes=13, bound_by="waiting"),
+    Workload("pipeline", "hello, 16 requests in flight per connection", "hello", response_bytes=13, pipeline=16),
+    Workload("log", "hello with the access log on, default settings", "hello", response_bytes=13, access_log=True,
+        needs=frozenset({"access log"})),
+    Workload("cpu", "the application computes", "cpu", response_bytes=12, bound_by="application"),
+    Workload("io", "a blocking call in the thread pool", "io", response_bytes=13, bound_by="waiting"),
+    Workload("json", "a document of 20 items", "document", response_bytes=apps.DOCUMENT_BYTES),
+    Workload("files", "64 KiB from disk in 4 pieces", "files", response_bytes=apps.FILE_BYTES),
+    Workload(
+        "fastapi", "a FastAPI JSON endpoint", "fastapi", response_bytes=len(FASTAPI_ANSWER), bound_by="application"
+    ),
+    Workload(
+        "websocket",
+        "one message echoed at a time per socket",
+        "websocket",
+        response_bytes=13,
+        needs=frozenset({"websocket"}),
+        generator="websocket",
+        body=b"w" * 128,
+    ),
+)
+
+WORKLOADS = {workload.name: workload for workload in TABLE}
+
+
+def find(names: str) -> list[Workload]:
+    """The workloads named in a comma-separated list, `all` for every one; raises BenchError for an unknown name."""
+    if names == "all":
+        return list(TABLE)
+    found = []
+    for name in names.split(","):
+        if name not in WORKLOADS:
+            raise BenchError(f"unknown workload {name!r}: choose from {', '.join(WORKLOADS)}, all")
+        found.append(WORKLOADS[name])
+    return found
+
+
+def for_application(application: str, *, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Workload:
+    """A workload for an application of the user's own, given as `module:attribute`."""
+    workload = Workload("app", f"{method} {path} of {application}", application)
+    return replace(workload, method=method, path=path, headers=dict(headers), body=body, bound_by="application")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How many processes and threads serve, and through which interface."""
+
+    kind: str = "single"
+    processes: int = 1
+    threads: int = 1
+
+    def __str__(self) -> str:
+        if self.kind == "hybrid":
+            return f"hybrid={self.processes}x{self.threads}"
+        if self.kind in ("processes", "threads"):
+            return f"{self.kind}={max(self.processes, self.threads)}"
+        return self.kind
+
+
+def parse_mode(text: str) -> Mode:
+    """Read `single`, `wsgi`, `processes=N`, `threads=N` or `hybrid=NxM`; raises BenchError for anything else."""
+    kind, _, count = text.partition("=")
+    first, _, second = count.partition("x")
+    if kind in ("single", "wsgi") and not count:
+        return Mode(kind)
+    if kind in ("processes", "threads") and first.isdecimal() and not second and int(first) > 0:
+        return Mode(kind, **{kind: int(first)})
+    if kind == "hybrid" and first.isdecimal() and second.isdecimal() and int(first) > 0 and int(second) > 0:
+        return Mode(kind, int(first), int(second))
+    raise BenchError(f"unknown mode {text!r}: single, wsgi, processes=N, threads=N, hybrid=NxM")

@@ -1,0 +1,267 @@
+"""The servers: how each is started, what it can do, which interpreter it runs in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.scenario import Mode, Workload
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What one start of a server is asked for. `application` is `module:attribute`."""
+
+    application: str
+    port: int
+    mode: Mode
+    access_log: bool
+    python: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server under measurement.
+
+    `python` says whose interpreter runs it: "ours", "peers", or "none" for a native program.
+    `distributions` are the packages whose versions belong to the result.
+    """
+
+    name: str
+    about: str
+    command: Callable[[Launch], list[str]]
+    python: str = "peers"
+    features: frozenset[str] = frozenset()
+    modes: frozenset[str] = frozenset({"single"})
+    options: Mapping[str, str] = field(default_factory=dict)
+    allowed: frozenset[str] = frozenset()
+    distributions: tuple[str, ...] = ()
+
+    def label(self) -> str:
+        """The name with its options, as it is written on the command line."""
+        # A root is told by its last part: results are read on other machines.
+        shown = {key: Path(value).name if key == "root" else value for key, value in self.options.items()}
+        chosen = ",".join(f"{key}={value}" for key, value in sorted(shown.items()))
+        return f"{self.name}:{chosen}" if chosen else self.name
+
+    def refusal(self, workload: Workload, mode: Mode) -> str | None:
+        """Why this server cannot serve a workload in a mode; None when it can."""
+        if mode.kind not in self.modes:
+            return f"{self.name} has no {mode.kind} mode"
+        if mode.kind == "wsgi" and workload.wsgi is None:
+            return f"workload {workload.name} has no WSGI form"
+        if "asgi" not in self.features and workload.app != "hello":
+            return f"{self.name} only answers hello"
+        missing = sorted(workload.needs - self.features)
+        return f"{self.name} has no {missing[0]}" if missing else None
+
+
+def _uvicorn(launch: Launch) -> list[str]:
+    argv = [launch.python, "-m", "uvicorn", launch.application, "--host", "127.0.0.1", "--port", str(launch.port)]
+    if not launch.access_log:
+        argv += ["--no-access-log", "--log-level", "warning"]
+    if launch.mode.processes > 1:
+        argv += ["--workers", str(launch.mode.processes)]
+    if launch.mode.threads > 1:
+        argv += ["--threads", str(launch.mode.threads)]
+    if launch.mode.kind == "wsgi":
+        argv += ["--interface", "wsgi"]
+    for name, option in {"http": "http", "loop": "loop", "ws": "ws", "max-requests": "limit-max-requests"}.items():
+        if name in launch.options:
+            argv += [f"--{option}", launch.options[name]]
+    return argv
+
+
+def _granian(launch: Launch) -> list[str]:
+    interface = "wsgi" if launch.mode.kind == "wsgi" else "asgi"
+    argv = [launch.python, "-m", "granian", "--interface", interface, "--host", "127.0.0.1"]
+    argv += ["--port", str(launch.port), "--workers", str(launch.mode.processes)]
+    if "loop" in launch.options:
+        argv += ["--loop", launch.options["loop"]]
+    argv += ["--access-log"] if launch.access_log else ["--log-level", "warning"]
+    return [*argv, launch.application]
+
+
+def _hypercorn(launch: Launch) -> list[str]:
+    argv = [launch.python, "-m", "hypercorn", "--bind", f"127.0.0.1:{launch.port}"]
+    argv += ["--workers", str(launch.mode.processes), "--worker-class", launch.options.get("loop", "uvloop")]
+    argv += ["--access-logfile", "-"] if launch.access_log else ["--log-level", "warning"]
+    prefix = "wsgi:" if launch.mode.kind == "wsgi" else ""
+    return [*argv, prefix + launch.application]
+
+
+def _daphne(launch: Launch) -> list[str]:
+    argv = [launch.python, "-m", "daphne", "--bind", "127.0.0.1", "--port", str(launch.port)]
+    argv += ["--access-log", "-"] if launch.access_log else ["--verbosity", "0"]
+    return [*argv, launch.application]
+
+
+def _gunicorn(launch: Launch) -> list[str]:
+    worker = "gthread" if launch.mode.kind == "wsgi" else "asgi"
+    argv = [launch.python, "-m", "gunicorn", "--bind", f"127.0.0.1:{launch.port}", "--worker-class", worker]
+    argv += ["--workers", str(launch.mode.processes)]
+    argv += ["--access-logfile", "-"] if launch.access_log else ["--log-level", "warning"]
+    return [*argv, launch.application]
+
+
+def _fastpysgi(launch: Launch) -> list[str]:
+    script = str(Path(launch.python).parent / "fastpysgi")
+    return [launch.python, script, "--host", "127.0.0.1", "--port", str(launch.port), launch.application]
+
+
+def _epoll(launch: Launch) -> list[str]:
+    return [str(compiled("epoll_hello")), str(launch.port)]
+
+
+def compiled(name: str, *, shared: bool = False) -> Path:
+    """The program (or shared library) of `bench/c/NAME.c`, compiled with gcc -O2 into the user's cache.
+
+    Raises BenchError without a compiler.
+    """
+    source = HERE / "c" / f"{name}.c"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uvicorn-bench"
+    program = cache / f"{name}-{digest}"
+    if program.exists():
+        return program
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise BenchError(f"{name} needs a C compiler: install gcc")
+    cache.mkdir(parents=True, exist_ok=True)
+    flags = ["-shared", "-fPIC"] if shared else []
+    partial = cache / f"{name}-{digest}.{os.getpid()}"
+    done = subprocess.run([compiler, "-O2", *flags, "-o", str(partial), str(source)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BenchError(f"{name}.c does not compile: {done.stderr.strip().splitlines()[-1]}")
+    partial.replace(program)
+    return program
+
+
+_ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log"})
+_UVICORN = frozenset({"http", "loop", "ws", "max-requests"})
+_COMMON = ("uvloop", "httptools", "h11", "websockets", "wsproto")
+
+TABLE = (
+    Target(
+        "ours",
+        "this tree",
+        _uvicorn,
+        python="ours",
+        features=_ASGI,
+        modes=frozenset({"single", "processes", "threads", "hybrid", "wsgi"}),
+        allowed=_UVICORN | {"root"},
+        distributions=("uvicorn", *_COMMON),
+    ),
+    Target(
+        "upstream",
+        "uvicorn as published",
+        _uvicorn,
+        features=_ASGI,
+        modes=frozenset({"single", "processes", "wsgi"}),
+        allowed=_UVICORN,
+        distributions=("uvicorn", *_COMMON, "zttp"),
+    ),
+    Target(
+        "granian",
+        "Rust server, tokio and hyper",
+        _granian,
+        features=_ASGI,
+        modes=frozenset({"single", "processes", "wsgi"}),
+        allowed=frozenset({"loop"}),
+        distributions=("granian", "uvloop"),
+    ),
+    Target(
+        "hypercorn",
+        "pure Python, sans-IO libraries",
+        _hypercorn,
+        features=_ASGI,
+        modes=frozenset({"single", "processes", "wsgi"}),
+        allowed=frozenset({"loop"}),
+        distributions=("hypercorn", "uvloop", "h11", "wsproto"),
+    ),
+    Target("daphne", "Twisted", _daphne, features=_ASGI, distributions=("daphne", "twisted", "autobahn")),
+    Target(
+        "gunicorn",
+        "gunicorn with its ASGI worker",
+        _gunicorn,
+        features=_ASGI,
+        modes=frozenset({"single", "processes", "wsgi"}),
+        distributions=("gunicorn", "uvloop"),
+    ),
+    Target(
+        "fastpysgi",
+        "C server, libuv",
+        _fastpysgi,
+        features=frozenset({"asgi", "body"}),
+        modes=frozenset({"single", "wsgi"}),
+        distributions=("fastpysgi",),
+    ),
+    Target("epoll", "a bare C loop with a fixed answer: the floor", _epoll, python="none", features=frozenset()),
+)
+
+TARGETS = {target.name: target for target in TABLE}
+
+
+def find(text: str) -> Target:
+    """The target for `NAME` or `NAME:key=value,…`; raises BenchError for an unknown name or option."""
+    name, _, settings = text.partition(":")
+    if name not in TARGETS:
+        raise BenchError(f"unknown target {name!r}: choose from {', '.join(TARGETS)}")
+    target = TARGETS[name]
+    options = dict(target.options)
+    for setting in filter(None, settings.split(",")):
+        key, separator, value = setting.partition("=")
+        if not separator or key not in target.allowed:
+            known = ", ".join(sorted(target.allowed)) or "none"
+            raise BenchError(f"target {name} has no option {key!r} (known: {known})")
+        options[key] = value
+    return Target(**{**target.__dict__, "options": options})
+
+
+def interpreter(target: Target) -> str:
+    """The interpreter that runs a target: BENCH_OURS_PYTHON / BENCH_PEERS_PYTHON, bench.toml, or the environments
+    that `make bench-setup` makes. Empty for native programs. Raises BenchError when there is none.
+    """
+    if target.python == "none":
+        return ""
+    variable = f"BENCH_{target.python.upper()}_PYTHON"
+    default = ROOT / {"ours": ".venv", "peers": ".venv-peers"}[target.python] / "bin" / "python"
+    chosen = os.environ.get(variable) or _configured(target.python) or (str(default) if default.exists() else "")
+    if not chosen and target.python == "ours":
+        chosen = sys.executable
+    if not chosen or not Path(chosen).exists():
+        raise BenchError(f"no interpreter for {target.name}: run make bench-setup, or set {variable}")
+    return chosen
+
+
+def _configured(name: str) -> str:
+    path = ROOT / "bench.toml"
+    if not path.exists():
+        return ""
+    if sys.version_info < (3, 11):
+        raise BenchError("bench.toml needs Python 3.11: set BENCH_OURS_PYTHON and BENCH_PEERS_PYTHON instead")
+    import tomllib
+
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8")).get("python", {}).get(name, "")
+    except tomllib.TOMLDecodeError as exc:
+        raise BenchError(f"bench.toml: {exc}") from None
+    return str(value)
+
+
+def import_root(target: Target) -> Path | None:
+    """The directory a target's server package is imported from; None when it is installed in its environment."""
+    if target.python != "ours":
+        return None
+    return Path(target.options.get("root", ROOT)).resolve()
