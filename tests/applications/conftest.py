@@ -1,0 +1,58 @@
+"""Serving a real application: a process started through the command line, and required to end without a complaint."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.process import ServerProcess
+
+APPS = Path(__file__).parent / "apps"
+
+Serve = Callable[..., AbstractContextManager[ServerProcess]]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stops servers by SIGTERM")
+
+
+@contextmanager
+def serving(app: str, *options: str, lifespan: bool = True) -> Iterator[ServerProcess]:
+    """Serve ``apps/<app>.py`` while the block runs, then stop gracefully; only INFO lines may have been logged."""
+    with ServerProcess(f"{app}:app", "--app-dir", APPS, "--port", "0", *options) as server:
+        server.wait_for("Uvicorn running on")
+        yield server
+        code = server.stop()
+        assert code == -signal.SIGTERM, server.describe()
+        require_clean_log(server)
+        assert ("Application shutdown complete." in server.error_output) is lifespan, server.describe()
+        assert f"Finished server process [{server.pid}]" in server.error_output, server.describe()
+
+
+def require_clean_log(server: ServerProcess) -> None:
+    """Every line on either stream is an INFO line of ours."""
+    lines = (server.error_output + server.output).splitlines()
+    assert lines
+    assert [line for line in lines if not re.match(r"INFO:     ", line)] == [], server.describe()
+
+
+def client_of(server: ServerProcess) -> httpx.Client:
+    """An HTTP client for the server, which looks at no proxy settings of the machine."""
+    return httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30, trust_env=False)
+
+
+@pytest.fixture(params=["httptools", "h11"])
+def http(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Options that choose each HTTP implementation in turn."""
+    return "--http", request.param
+
+
+@pytest.fixture(params=[("httptools", "websockets-sansio"), ("h11", "wsproto")], ids="-".join)
+def http_and_ws(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Options that choose each HTTP and each WebSocket implementation at least once."""
+    return "--http", request.param[0], "--ws", request.param[1]

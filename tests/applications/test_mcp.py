@@ -1,0 +1,34 @@
+"""The MCP SDK's server over streamable HTTP, driven by its own client."""
+
+from __future__ import annotations
+
+import pytest
+from mcp import Client
+from mcp_types import TextContent, TextResourceContents
+
+from tests.applications.conftest import serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_mcp(http: tuple[str, str], mode: str) -> None:
+    """``legacy`` keeps a session with a stream of its own open, ``auto`` makes each request by itself."""
+    with serving("mcp_app", *http) as server:
+        async with Client(f"http://127.0.0.1:{server.port}/mcp", mode=mode, read_timeout_seconds=30) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"add", "count"}
+
+            added = await client.call_tool("add", {"a": 1, "b": 2})
+            assert isinstance(added.content[0], TextContent) and added.content[0].text == "3"
+
+            reported: list[float] = []
+
+            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+                reported.append(progress)
+
+            counted = await client.call_tool("count", {"upto": 5}, progress_callback=on_progress)
+            assert isinstance(counted.content[0], TextContent) and counted.content[0].text == "counted to 5"
+            assert reported == [1, 2, 3, 4, 5]
+
+            greeting = (await client.read_resource("greeting://world")).contents[0]
+            assert isinstance(greeting, TextResourceContents) and greeting.text == "Hello, world"

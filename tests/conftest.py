@@ -1,0 +1,188 @@
+"""Fixtures for every test: protocol classes, ports, certificates, loggers put back as they were."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from uvicorn.config import LOGGING_CONFIG
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def _load(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("uvicorn.protocols.http.httptools_impl:HttpToolsProtocol", id="httptools"),
+        pytest.param("uvicorn.protocols.http.h11_impl:H11Protocol", id="h11"),
+    ]
+)
+def http_protocol_cls(request: pytest.FixtureRequest) -> Any:
+    """Each Python implementation of HTTP/1.1 in turn."""
+    return _load(request.param)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(
+            "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol", id="websockets-sansio"
+        ),
+        pytest.param("uvicorn.protocols.websockets.wsproto_impl:WSProtocol", id="wsproto"),
+    ]
+)
+def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
+    """Each Python implementation of WebSocket in turn."""
+    return _load(request.param)
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """A loopback TCP port nobody listened on a moment ago."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
+# Certificates, made once per run.
+
+
+@pytest.fixture(scope="session")
+def tls_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tls")
+
+
+@pytest.fixture(scope="session")
+def tls_certificate_authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def tls_certificate(tls_certificate_authority: trustme.CA) -> trustme.LeafCert:
+    """The server's certificate, for localhost and both loopback addresses."""
+    return tls_certificate_authority.issue_cert("localhost", "127.0.0.1", "::1")
+
+
+@pytest.fixture(scope="session")
+def tls_ca_certificate_pem_path(tls_certificate_authority: trustme.CA, tls_directory: Path) -> str:
+    path = tls_directory / "ca.pem"
+    tls_certificate_authority.cert_pem.write_to_path(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def tls_certificate_server_cert_path(tls_certificate: trustme.LeafCert, tls_directory: Path) -> str:
+    path = tls_directory / "server.pem"
+    tls_certificate.cert_chain_pems[0].write_to_path(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def tls_certificate_private_key_path(tls_certificate: trustme.LeafCert, tls_directory: Path) -> str:
+    path = tls_directory / "server.key"
+    tls_certificate.private_key_pem.write_to_path(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def tls_certificate_key_and_chain_path(tls_certificate: trustme.LeafCert, tls_directory: Path) -> str:
+    path = tls_directory / "server-key-and-chain.pem"
+    tls_certificate.private_key_and_cert_chain_pem.write_to_path(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def tls_certificate_private_key_encrypted_path(tls_certificate: trustme.LeafCert, tls_directory: Path) -> str:
+    """The server's key, encrypted with the password `uvicorn password for the win`."""
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_pem_private_key(tls_certificate.private_key_pem.bytes(), password=None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.BestAvailableEncryption(b"uvicorn password for the win"),
+    )
+    path = tls_directory / "server-encrypted.key"
+    path.write_bytes(encrypted)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def tls_client_certificate_path(tls_certificate_authority: trustme.CA, tls_directory: Path) -> str:
+    """Key and chain of a client certificate signed by the same authority (for mutual TLS)."""
+    path = tls_directory / "client.pem"
+    leaf = tls_certificate_authority.issue_cert("client@example.com", common_name="client")
+    leaf.private_key_and_cert_chain_pem.write_to_path(path)
+    return str(path)
+
+
+@pytest.fixture
+def tls_ca_ssl_context(tls_certificate_authority: trustme.CA) -> ssl.SSLContext:
+    """A client's context that trusts the authority and nobody else."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls_certificate_authority.configure_trust(context)
+    return context
+
+
+@pytest.fixture
+def tls_client_ssl_context(tls_ca_ssl_context: ssl.SSLContext, tls_client_certificate_path: str) -> ssl.SSLContext:
+    """`tls_ca_ssl_context` that also shows the client certificate."""
+    tls_ca_ssl_context.load_cert_chain(tls_client_certificate_path)
+    return tls_ca_ssl_context
+
+
+# Logging is process-wide: a Config configures it, so each test starts from, and goes back to, what the run began with.
+
+
+@dataclass
+class _LoggerState:
+    level: int
+    handlers: list[logging.Handler]
+    filters: list[Any]
+    propagate: bool
+    disabled: bool
+
+    @classmethod
+    def of(cls, logger: logging.Logger) -> _LoggerState:
+        return cls(logger.level, logger.handlers[:], logger.filters[:], logger.propagate, logger.disabled)
+
+    def restore(self, logger: logging.Logger) -> None:
+        logger.setLevel(self.level)
+        logger.handlers[:] = self.handlers
+        logger.filters[:] = self.filters
+        logger.propagate = self.propagate
+        logger.disabled = self.disabled
+
+
+LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio")
+
+
+@pytest.fixture(autouse=True)
+def logging_restored() -> Iterator[None]:
+    """Loggers, and the built-in logging configuration (`use_colors` is written into it), are as before afterwards."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    states = [_LoggerState.of(logger) for logger in loggers]
+    configuration = copy.deepcopy(LOGGING_CONFIG)
+    yield
+    LOGGING_CONFIG.clear()
+    LOGGING_CONFIG.update(configuration)
+    for logger, state in zip(loggers, states):
+        state.restore(logger)

@@ -1,0 +1,273 @@
+"""Pings and the deadlines of their pongs: the mixin alone, then in a session."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from tests.protocols.websocket_tools import PING, PONG, TEXT, Application, ServerFrame, Timers, accept, connected, frame
+from uvicorn.protocols.websockets.keepalive import KeepAlive
+
+pytestmark = pytest.mark.anyio
+
+
+class Pinger(KeepAlive):
+    """Notes what it would send."""
+
+    def __init__(self, interval: float | None, timeout: float | None) -> None:
+        super().__init__(interval, timeout)
+        self.timers = Timers()
+        self.loop: Any = self.timers
+        self.pings: list[tuple[float, bytes]] = []
+        self.deaf = False
+        self.timed_out = False
+
+    @property
+    def read_paused(self) -> bool:
+        return self.deaf
+
+    def send_ping(self, payload: bytes) -> None:
+        self.pings.append((self.timers.now - 1000, payload))
+
+    def keepalive_timeout(self) -> None:
+        self.timed_out = True
+
+
+async def test_first_ping_comes_after_one_interval_with_four_random_bytes() -> None:
+    """WSK-01"""
+    pingers = [Pinger(20, 20) for _ in range(20)]
+    for pinger in pingers:
+        pinger.start_keepalive()
+        pinger.timers.advance(19.9)
+        assert pinger.pings == []
+        pinger.timers.advance(0.1)
+    payloads = [payload for pinger in pingers for _, payload in pinger.pings]
+    assert [len(payload) for payload in payloads] == [4] * 20
+    assert len(set(payloads)) > 10
+
+
+async def test_next_ping_is_one_interval_after_the_previous_one_was_sent() -> None:
+    """WSK-01 WSK-02"""
+    pinger = Pinger(20, 20)
+    pinger.start_keepalive()
+    pinger.timers.advance(20)
+    pinger.timers.advance(5)
+    pinger.on_pong(pinger.pings[0][1])
+    assert pinger.last_ping_rtt == 5
+    pinger.timers.advance(14.9)
+    assert len(pinger.pings) == 1
+    pinger.timers.advance(0.1)
+    assert [when for when, _ in pinger.pings] == [20, 40]
+    assert pinger.ping_sent_at == 1040
+
+
+async def test_pong_slower_than_the_interval_is_followed_by_a_ping_at_once() -> None:
+    """WSK-02"""
+    pinger = Pinger(10, 60)
+    pinger.start_keepalive()
+    pinger.timers.advance(10 + 30)
+    pinger.on_pong(pinger.pings[0][1])
+    pinger.timers.advance(0)
+    assert [when for when, _ in pinger.pings] == [10, 40]
+
+
+async def test_only_the_payload_of_the_ping_in_flight_counts() -> None:
+    """WSK-03"""
+    pinger = Pinger(20, 20)
+    pinger.on_pong(b"")
+    pinger.start_keepalive()
+    pinger.timers.advance(20)
+    pinger.on_pong(b"")
+    pinger.on_pong(b"xxxxx")
+    pinger.timers.advance(20)
+    assert pinger.timed_out
+
+
+async def test_missing_pong_times_out() -> None:
+    """WSK-04"""
+    pinger = Pinger(20, 7)
+    pinger.start_keepalive()
+    pinger.timers.advance(26.9)
+    assert not pinger.timed_out
+    pinger.timers.advance(0.1)
+    assert pinger.timed_out
+
+
+async def test_answered_ping_does_not_time_out() -> None:
+    """WSK-04"""
+    pinger = Pinger(20, 7)
+    pinger.start_keepalive()
+    for _ in range(5):
+        pinger.timers.advance(20)
+        pinger.on_pong(pinger.pings[-1][1])
+    pinger.timers.advance(19)
+    assert not pinger.timed_out and len(pinger.pings) == 5
+
+
+@pytest.mark.parametrize("interval", [None, 0])
+async def test_no_interval_means_no_pings(interval: float | None) -> None:
+    """WSK-06"""
+    pinger = Pinger(interval, 20)
+    pinger.start_keepalive()
+    assert pinger.timers.pending == []
+    pinger.stop_keepalive()
+
+
+@pytest.mark.parametrize("timeout", [None, 0])
+async def test_no_timeout_means_pings_for_ever(timeout: float | None) -> None:
+    """WSK-06"""
+    pinger = Pinger(20, timeout)
+    pinger.start_keepalive()
+    pinger.timers.advance(100)
+    assert [when for when, _ in pinger.pings] == [20, 40, 60, 80, 100]
+    pinger.on_pong(pinger.pings[-1][1])
+    assert pinger.pending_ping_payload is None and len(pinger.timers.pending) == 1
+    pinger.timers.advance(1000)
+    assert not pinger.timed_out
+
+
+async def test_stop_leaves_no_timer() -> None:
+    pinger = Pinger(20, 20)
+    pinger.start_keepalive()
+    pinger.stop_keepalive()
+    assert pinger.timers.pending == []
+    pinger.start_keepalive()
+    pinger.timers.advance(20)
+    pinger.stop_keepalive()
+    assert pinger.timers.pending == [] and pinger.pending_ping_payload is None
+
+
+async def test_pong_that_cannot_be_read_is_waited_for() -> None:
+    """W14: the application does not read, so reading is paused and the pong may lie in the socket's buffer."""
+    pinger = Pinger(20, 20)
+    pinger.restart_deadline()
+    assert pinger.timers.pending == []
+    pinger.start_keepalive()
+    pinger.deaf = True
+    pinger.timers.advance(500)
+    assert not pinger.timed_out and len(pinger.pings) == 1
+    pinger.deaf = False
+    pinger.restart_deadline()
+    pinger.timers.advance(19.9)
+    assert not pinger.timed_out
+    pinger.timers.advance(0.1)
+    assert pinger.timed_out
+
+
+# In a session
+
+
+async def test_session_pings_and_takes_the_answer(ws_protocol_cls: Any) -> None:
+    """WSK-01 WSK-02"""
+    async with connected(ws_protocol_cls, Application(), ws_ping_interval=20.0, ws_ping_timeout=20.0) as peer:
+        await peer.open()
+        assert peer.session.ping_timer is not None
+        peer.timers.advance(20)
+        ping = peer.frames[-1]
+        assert ping.first == PING and len(ping.payload) == 4
+        assert peer.session.ping_sent_at == 1020
+        peer.send(frame(PONG, ping.payload))
+        assert peer.session.pong_timer is None
+        peer.timers.advance(20)
+        assert [sent.first for sent in peer.frames] == [PING, PING]
+
+
+async def test_defaults_are_20_seconds_each(ws_protocol_cls: Any) -> None:
+    """WSK-01 WSK-04"""
+    from uvicorn.config import Config
+
+    config = Config(accept)
+    assert (config.ws_ping_interval, config.ws_ping_timeout) == (20.0, 20.0)
+
+
+async def test_silent_client_gets_1011_and_the_connection_is_closed(
+    ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W14 WSK-04 WSK-05 TRC-02"""
+    caplog.set_level(5, "uvicorn.error")
+    app = Application()
+    async with connected(ws_protocol_cls, app, ws_ping_interval=20.0, ws_ping_timeout=20.0) as peer:
+        await peer.open()
+        peer.timers.advance(40)
+        assert peer.frames[-1].close == (1011, "keepalive ping timeout")
+        await peer.until(lambda: app.done and peer.wire.lost)
+        assert app.events[1:] == [{"type": "websocket.disconnect", "code": 1005}]
+        trace = [record.getMessage() for record in caplog.records if record.levelname == "TRACE"]
+        assert "192.0.2.7:50000 - WebSocket keepalive ping timeout" in trace
+        assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+async def test_what_the_server_sends_is_no_sign_of_life(ws_protocol_cls: Any) -> None:
+    """W14"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        for _ in range(45):
+            await send({"type": "websocket.send", "text": "tick"})
+            peer.timers.advance(1)
+            await asyncio.sleep(0)
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app, ws_ping_interval=20.0, ws_ping_timeout=20.0) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        assert [sent for sent in peer.frames if sent.first == 0x88][0].close == (1011, "keepalive ping timeout")
+        assert sum(sent.first == TEXT for sent in peer.frames) == 40
+
+
+async def test_client_that_died_without_reading_is_dropped(ws_protocol_cls: Any) -> None:
+    """W14: the close frame would wait in the buffer for ever."""
+    app = Application()
+    async with connected(ws_protocol_cls, app, ws_ping_interval=20.0, ws_ping_timeout=20.0) as peer:
+        await peer.open()
+        peer.wire.stall()
+        peer.timers.advance(40)
+        assert not peer.wire.lost
+        peer.timers.advance(10)
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.wire.aborted
+
+
+async def test_application_that_does_not_read_does_not_cost_the_client_its_connection(ws_protocol_cls: Any) -> None:
+    """W14: upstream stops reading after one message, sees no pong, and closes with 1011."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await proceed.wait()
+        await receive()
+        await receive()
+        await receive()
+
+    proceed = asyncio.Event()
+    app = Application(script)
+    settings = {"ws_ping_interval": 20.0, "ws_ping_timeout": 20.0, "ws_max_queue": 1}
+    async with connected(ws_protocol_cls, app, **settings) as peer:
+        await peer.open()
+        await peer.turn()
+        peer.send(frame(TEXT, b"1"))
+        peer.timers.advance(20)
+        peer.send(frame(PONG, peer.frames[-1].payload))
+        peer.timers.advance(300)
+        assert [sent.first for sent in peer.frames] == [PING]
+        proceed.set()
+        await peer.turn()
+        peer.timers.advance(0)
+        assert [sent.first for sent in peer.frames] == [PING, PING]
+        peer.send(frame(PONG, peer.frames[-1].payload), frame(TEXT, b"2"), frame(TEXT, b"3"))
+        await peer.until(lambda: app.done)
+        assert app.messages == ["1", "2", "3"]
+
+
+async def test_no_pings_after_the_close(ws_protocol_cls: Any) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await send({"type": "websocket.close"})
+
+    async with connected(ws_protocol_cls, Application(script), ws_ping_interval=1.0, ws_ping_timeout=1.0) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        peer.timers.advance(5)
+        assert peer.frames == [ServerFrame(0x88, b"\x03\xe8")]

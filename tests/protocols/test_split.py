@@ -1,0 +1,81 @@
+"""Every HTTP/1.1 vector cut: in two at every byte, and one byte at a time. Packets have no meaning (U6, D5).
+
+An input longer than `WHOLE` bytes (limits, floods) is cut in the first and last `EDGE` bytes, around each multiple of
+the usual read size, and at some places in between; and only those first and last bytes arrive one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from tests.vectors.judge import verdict
+from tests.vectors.loader import Vector, load
+from tests.vectors.replay import replay
+
+VECTORS = load()
+
+#: Inputs up to this length are cut at every byte.
+WHOLE = 1024
+#: Of longer ones, this many bytes at either end.
+EDGE = 48
+#: And these many places in between, evenly.
+PLACES = 8
+#: What transports and flow control count in.
+READ_SIZE = 65536
+
+#: Connections served side by side: they share the turns of the loop.
+SIDE_BY_SIDE = 64
+
+
+@pytest.fixture(autouse=True)
+def refusals_are_not_logged() -> None:
+    """Hundreds of connections a test, most of them refused: capturing each warning would take longer than the rest."""
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+
+
+def cuts(length: int) -> list[int]:
+    """Where to cut an input of this length in two."""
+    if length <= WHOLE:
+        return list(range(1, length))
+    edges = {*range(1, EDGE), *range(length - EDGE, length)}
+    between = {length * place // PLACES for place in range(1, PLACES)}
+    reads = {at + step for at in range(READ_SIZE, length, READ_SIZE) for step in (-1, 0, 1)}
+    return sorted(at for at in edges | between | reads if 0 < at < length)
+
+
+def crumbs(data: bytes) -> Iterator[bytes]:
+    """The input one byte at a time; of a long one, the middle in pieces."""
+    if len(data) <= WHOLE:
+        yield from (data[at : at + 1] for at in range(len(data)))
+        return
+    yield from crumbs(data[:EDGE])
+    middle = data[EDGE:-EDGE]
+    yield from (middle[at : at + READ_SIZE // 16] for at in range(0, len(middle), READ_SIZE // 16))
+    yield from crumbs(data[-EDGE:])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("vector", VECTORS, ids=attrgetter("id"))
+async def test_vector_cut_in_two_anywhere_has_the_same_outcome(vector: Vector, http_protocol_cls: Any) -> None:
+    """U6"""
+
+    async def faults(at: int) -> tuple[int, list[str]]:
+        return at, verdict(vector, await replay(http_protocol_cls, vector, [vector.data[:at], vector.data[at:]]))
+
+    places = cuts(len(vector.data))
+    for start in range(0, len(places), SIDE_BY_SIDE):
+        outcomes = await asyncio.gather(*map(faults, places[start : start + SIDE_BY_SIDE]))
+        assert [(at, found) for at, found in outcomes if found] == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("vector", VECTORS, ids=attrgetter("id"))
+async def test_vector_byte_by_byte_has_the_same_outcome(vector: Vector, http_protocol_cls: Any) -> None:
+    """U6, D5"""
+    assert verdict(vector, await replay(http_protocol_cls, vector, crumbs(vector.data))) == []

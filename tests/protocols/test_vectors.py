@@ -1,0 +1,96 @@
+"""Every HTTP/1.1 vector, whole, on every implementation; and the data itself."""
+
+from __future__ import annotations
+
+import logging
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from tests.vectors.applications import APPLICATIONS
+from tests.vectors.judge import verdict
+from tests.vectors.loader import Vector, load
+from tests.vectors.replay import replay
+from tests.vectors.responses import BrokenResponse, parse
+from uvicorn.settings import Settings
+
+VECTORS = load()
+
+#: Rows of the threat list that bytes on one HTTP/1.1 connection can show; the others have tests of their own.
+ROWS = (
+    *(f"F{number}" for number in range(1, 20)),
+    *(f"U{number}" for number in (1, 2, 3, 4, 5, 7)),
+    *("R5", "R6", "R12", "K1", "K2", "K5", "D2", "D3", "D4", "D7", "D8"),
+)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("vector", VECTORS, ids=attrgetter("id"))
+async def test_vector_has_the_outcome_it_states(
+    vector: Vector, http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert verdict(vector, await replay(http_protocol_cls, vector, [vector.data])) == []
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_there_are_at_least_400_vectors() -> None:
+    assert len(VECTORS) >= 400
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_row_is_covered_by_a_vector(row: str) -> None:
+    assert any(row in vector.rows for vector in VECTORS)
+
+
+def test_vectors_name_applications_and_settings_that_exist() -> None:
+    for vector in VECTORS:
+        assert vector.app in APPLICATIONS, vector.id
+        assert set(vector.settings) <= set(Settings.__annotations__), vector.id
+
+
+def test_vectors_differ() -> None:
+    """Two names for the same bytes under the same conditions are one vector too many."""
+    seen: dict[object, str] = {}
+    for vector in VECTORS:
+        key = (vector.data, vector.eof, vector.app, tuple(vector.settings.items()))
+        assert key not in seen, f"{vector.id} is {seen[key]}"
+        seen[key] = vector.id
+
+
+OK = b"HTTP/1.1 200 OK\r\ndate: Mon, 02 Jan 2006 15:04:05 GMT\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "methods"),
+    [
+        pytest.param(b"HTTP/1.1 200\r\n\r\n", ["GET"], id="no-space-behind-the-status"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\n", ["GET"], id="other-version"),
+        pytest.param(OK + b"x : y\r\n\r\n", ["GET"], id="space-before-colon"),
+        pytest.param(OK + b"x: y\n\r\n", ["GET"], id="bare-lf"),
+        pytest.param(OK + b"content-length: 3\r\n\r\nab", ["GET"], id="content-too-short"),
+        pytest.param(OK + b"content-length: 1\r\n\r\nab", ["GET"], id="content-too-long"),
+        pytest.param(OK + b"content-length: 2\r\n\r\nab", ["HEAD"], id="content-after-head"),
+        pytest.param(OK + b"transfer-encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n", ["GET"], id="chunk-too-long"),
+        pytest.param(OK + b"\r\nab", ["GET"], id="no-length-on-an-open-connection"),
+    ],
+)
+def test_broken_response_is_noticed(data: bytes, methods: list[str]) -> None:
+    with pytest.raises(BrokenResponse):
+        parse(data, methods, ended=False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", id="no-date"),
+        pytest.param(OK + b"date: Mon, 02 Jan 2006 15:04:05 GMT\r\ncontent-length: 0\r\n\r\n", id="two-dates"),
+        pytest.param(b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-length: 0\r\n\r\n", id="date-in-words"),
+        pytest.param(OK + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", id="both-framings"),
+        pytest.param(b"HTTP/1.1 204 No Content\r\n" + OK[17:] + b"content-length: 0\r\n\r\n", id="length-in-204"),
+        pytest.param(b"HTTP/1.1 405 No\r\n" + OK[17:] + b"content-length: 0\r\n\r\n", id="405-without-allow"),
+    ],
+)
+def test_forbidden_field_is_noticed(data: bytes) -> None:
+    (response,) = parse(data, ["GET"], ended=False)
+    assert response.faults

@@ -1,0 +1,730 @@
+"""How an open connection ends: by the client, by the application, by the server, by a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import struct
+import weakref
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import Any
+
+import pytest
+
+from tests.protocols.websocket_tools import (
+    CLOSE,
+    PING,
+    TEXT,
+    Application,
+    ServerFrame,
+    accept,
+    close_frame,
+    connected,
+    echo,
+    frame,
+    handshake,
+    listen,
+)
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets import closing
+from uvicorn.protocols.websockets.session import SessionState
+
+pytestmark = pytest.mark.anyio
+
+
+def disconnect(code: int, reason: str | None = None) -> dict[str, Any]:
+    event: dict[str, Any] = {"type": "websocket.disconnect", "code": code}
+    if reason is not None:
+        event["reason"] = reason
+    return event
+
+
+def sends(*messages: Any, then: Callable[[Any, Any], Awaitable[Any]] | None = None) -> Application:
+    """An application that accepts, sends, and then receives what there is to receive."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        for message in messages:
+            await send(message)
+        if then is not None:
+            await then(receive, send)
+
+    return Application(script)
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
+    return [record.getMessage().rstrip("\n") for record in caplog.records if record.levelno >= level]
+
+
+# The client closes
+
+
+@pytest.mark.parametrize(
+    ("sent", "echoed", "event"),
+    [
+        pytest.param(close_frame(1000, "bye"), ServerFrame(CLOSE, b"\x03\xe8bye"), disconnect(1000, "bye"), id="reason"),
+        pytest.param(close_frame(4999), ServerFrame(CLOSE, b"\x13\x87"), disconnect(4999, ""), id="private code"),
+        pytest.param(close_frame(1014), ServerFrame(CLOSE, b"\x03\xf6"), disconnect(1014, ""), id="1014"),
+        pytest.param(frame(CLOSE), ServerFrame(CLOSE, b""), disconnect(1005, ""), id="no code"),
+    ],
+)
+async def test_close_frame_is_echoed_and_reported_and_the_connection_closed(
+    ws_protocol_cls: Any, sent: bytes, echoed: ServerFrame, event: dict[str, Any]
+) -> None:
+    """WSX-01 WSX-02 WSX-17; WSX-05: each further receive gives the same event, upstream gives another and then blocks."""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(sent)
+        await peer.until(lambda: app.done)
+        assert peer.frames == [echoed]
+        assert app.events[1:] == [event] * 3
+        await peer.until(lambda: peer.wire.lost)
+        assert not peer.wire.aborted
+
+
+async def test_messages_before_the_close_frame_are_delivered_first(ws_protocol_cls: Any) -> None:
+    """WSX-01"""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"a") + frame(TEXT, b"b") + close_frame(1000) + frame(TEXT, b"never"))
+        await peer.until(lambda: app.done)
+        assert app.messages == ["a", "b"]
+        assert app.events[-1] == disconnect(1000, "")
+
+
+async def test_frames_behind_the_close_frame_are_not_looked_at(ws_protocol_cls: Any) -> None:
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(close_frame(1000) + b"\xff\xff\xff")
+        await peer.until(lambda: app.done)
+        assert peer.frames == [ServerFrame(CLOSE, b"\x03\xe8")]
+
+
+# The connection is lost
+
+
+@pytest.mark.parametrize("how", ["lost", "reset", "half-closed"])
+async def test_loss_without_close_frame_is_reported_as_1005_each_time(ws_protocol_cls: Any, how: str) -> None:
+    """WSX-03; WSX-06: upstream reports it once and then blocks for ever."""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        if how == "half-closed":
+            peer.eof()
+        else:
+            peer.wire.lose(ConnectionResetError() if how == "reset" else None)
+        await peer.until(lambda: app.done)
+        assert app.events[1:] == [disconnect(1005)] * 3
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.session.state is SessionState.CLOSED
+
+
+async def test_loss_before_accept_is_reported_as_1006(
+    ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """WSX-04 WSX-10"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await receive()
+        peer.wire.lose()
+        await receive()
+        await send({"type": "websocket.accept"})
+
+    caplog.set_level(logging.INFO, "uvicorn.error")
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert app.events[1:] == [disconnect(1006)]
+        assert isinstance(app.error, ClientDisconnected)
+        assert lines(caplog, logging.INFO) == []
+
+
+async def test_messages_received_before_the_loss_are_delivered(ws_protocol_cls: Any) -> None:
+    """WSX-03"""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"last words"))
+        peer.wire.lose()
+        await peer.until(lambda: app.done)
+        assert app.messages == ["last words"]
+
+
+async def test_receive_that_nobody_answers_is_no_trap_for_the_event_loop(ws_protocol_cls: Any) -> None:
+    """An application that never looks at the type of an event cannot stop the server."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        while True:
+            await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.wire.lose()
+        await peer.turn()
+        assert not app.done
+        for task in peer.state.tasks:
+            task.cancel()
+        await peer.until(lambda: app.done)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param({"type": "websocket.send", "text": "x"}, id="send"),
+        pytest.param({"type": "websocket.close"}, id="close"),
+        pytest.param({"type": "nonsense"}, id="nonsense"),
+    ],
+)
+@pytest.mark.parametrize("how", ["lost", "closed"])
+async def test_send_after_the_client_has_gone_raises_and_nothing_is_logged(
+    ws_protocol_cls: Any, message: Any, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """WSX-07 WSX-08 WSX-09"""
+    caplog.set_level(logging.WARNING, "uvicorn.error")
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await receive()
+        await send(message)
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        if how == "lost":
+            peer.wire.lose()
+        else:
+            peer.send(close_frame(1000))
+        await peer.until(lambda: app.done)
+        await peer.turn()
+        assert isinstance(app.error, ClientDisconnected) and isinstance(app.error, OSError)
+        assert lines(caplog) == []
+
+
+async def test_client_disconnected_raised_on_an_open_connection_closes_it(ws_protocol_cls: Any) -> None:
+    """W6: it may come from elsewhere, from another connection the application serves."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        raise ClientDisconnected
+
+    async with connected(ws_protocol_cls, Application(script)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        assert peer.frames[0].close == (1000, "")
+
+
+# Backpressure
+
+
+async def test_send_waits_while_the_buffer_is_full(ws_protocol_cls: Any) -> None:
+    """WSM-13"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.wire.stall()
+        await send({"type": "websocket.send", "text": "x"})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        assert not app.done and peer.frames == []
+        peer.wire.flow()
+        await peer.until(lambda: app.done)
+        assert peer.frames[0] == ServerFrame(TEXT, b"x")
+
+
+async def test_client_that_vanishes_while_send_waits_releases_it(ws_protocol_cls: Any) -> None:
+    """W7 WSM-14"""
+    events: list[Any] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.wire.stall()
+        waiting = [asyncio.ensure_future(send({"type": "websocket.send", "text": "x"})) for _ in range(2)]
+        await asyncio.wait(waiting)
+        events.extend(task.exception() for task in waiting)
+        await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        assert not events
+        peer.wire.lose()
+        await peer.until(lambda: app.done)
+        assert [type(event) for event in events] == [ClientDisconnected] * 2
+        assert app.events[1:] == [disconnect(1005)]
+
+
+async def test_half_closed_client_that_does_not_read_is_dropped_by_a_deadline(ws_protocol_cls: Any) -> None:
+    """W7: asyncio would wait for the buffer to drain, for ever."""
+    app = sends(then=listen)
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.wire.stall()
+        await send({"type": "websocket.send", "text": "x"})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        peer.eof()
+        await peer.until(lambda: app.done)
+        assert isinstance(app.error, ClientDisconnected)
+        assert not peer.wire.lost
+        peer.timers.advance(10.0)
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.wire.aborted
+
+
+async def test_only_the_latest_ping_is_answered_when_the_client_does_not_read(ws_protocol_cls: Any) -> None:
+    """RFC 6455 section 5.5.3: a client cannot make the server keep a heap of pongs."""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open()
+        peer.wire.stall()
+        peer.send(*(frame(PING, struct.pack("!I", number)) for number in range(1000)))
+        assert peer.frames == []
+        peer.wire.flow()
+        assert peer.frames == [ServerFrame(0x8A, struct.pack("!I", 999))]
+        peer.wire.stall()
+        peer.wire.flow()
+        assert len(peer.frames) == 1
+
+
+# The application closes
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "reason"),
+    [
+        pytest.param({}, 1000, "", id="defaults"),
+        pytest.param({"code": None, "reason": None}, 1000, "", id="None"),
+        pytest.param({"code": 1008, "reason": "policy"}, 1008, "policy", id="1008"),
+        pytest.param({"code": 3000, "reason": "ünï"}, 3000, "ünï", id="3000"),
+        pytest.param({"code": 4999}, 4999, "", id="4999"),
+        pytest.param({"code": IntEnum("Code", {"A": 1001}).A}, 1001, "", id="IntEnum"),
+        pytest.param({"reason": "x" * 123}, 1000, "x" * 123, id="123 bytes"),
+        pytest.param({"reason": "x" * 124}, 1000, "x" * 123, id="124 bytes"),
+        pytest.param({"reason": "x" * 122 + "é"}, 1000, "x" * 122, id="cut at a character"),
+    ],
+)
+async def test_close_is_sent_and_reported_back(ws_protocol_cls: Any, message: Any, code: int, reason: str) -> None:
+    """W4 WSX-11 WSX-12: a reason is cut to the 123 bytes that fit, at a character."""
+
+    async def ask(receive: Any, send: Any) -> None:
+        await receive()
+        await receive()
+
+    app = sends({"type": "websocket.close", **message}, then=ask)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        assert [sent.close for sent in peer.frames] == [(code, reason)]
+        assert app.events[1:] == [disconnect(code, reason)] * 2
+
+
+@pytest.mark.parametrize("code", [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, -1])
+async def test_invalid_close_code_raises_before_anything_happens(ws_protocol_cls: Any, code: int) -> None:
+    """W4 WSX-15; WSX-16: upstream has then told the application already that the connection is closed."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        with pytest.raises(ValueError, match=f"^Invalid close code {code}: "):
+            await send({"type": "websocket.close", "code": code})
+        await send({"type": "websocket.send", "text": "still open"})
+        await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"hi"))
+        await peer.until(lambda: app.done)
+        assert app.error is None and app.messages == ["hi"]
+        assert peer.frames[0] == ServerFrame(TEXT, b"still open")
+
+
+@pytest.mark.parametrize("kind", ["websocket.send", "websocket.close", "websocket.accept"])
+async def test_anything_after_the_applications_close_is_an_error(ws_protocol_cls: Any, kind: str) -> None:
+    """WSE-08"""
+    app = sends({"type": "websocket.close"}, {"type": kind})
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        assert isinstance(app.error, RuntimeError)
+        assert str(app.error) == f"Unexpected ASGI message '{kind}', after sending 'websocket.close'."
+        assert len(peer.frames) == 1
+
+
+async def test_connection_is_kept_until_the_client_has_closed_too(ws_protocol_cls: Any) -> None:
+    """W3 WSX-13 WSX-14: also after the application has returned; data meanwhile is dropped, pings need no answer."""
+    app = sends({"type": "websocket.close", "code": 3000})
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        peer.send(frame(TEXT, b"late"), frame(0x01, b"la"), frame(0x80, b"te"), frame(PING, b"p"))
+        peer.timers.advance(9.9)
+        await peer.turn()
+        assert not peer.wire.closing
+        peer.send(close_frame(3000))
+        await peer.until(lambda: peer.wire.lost)
+        assert len(peer.frames) == 1 and not peer.wire.aborted
+        assert [event["type"] for event in app.events] == ["websocket.connect"]
+
+
+async def test_client_that_does_not_answer_the_close_is_dropped_after_ten_seconds(ws_protocol_cls: Any) -> None:
+    """W3 WSX-13"""
+    assert closing.CLOSE_TIMEOUT == 10.0
+    app = sends({"type": "websocket.close"})
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        peer.timers.advance(10.0)
+        await peer.until(lambda: peer.wire.lost)
+        assert not peer.wire.aborted
+
+
+async def test_slow_client_gets_all_of_a_large_last_message(ws_protocol_cls: Any) -> None:
+    """W3: as long as it makes progress it has ten seconds more."""
+    app = sends({"type": "websocket.send", "bytes": b"x" * 100_000}, {"type": "websocket.close", "code": 3001})
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.wire.stalled = True
+        await peer.open()
+        await peer.until(lambda: app.done)
+        for _ in range(5):
+            peer.wire.unsent -= 10_000
+            peer.timers.advance(10.0)
+            await peer.turn()
+        assert not peer.wire.lost
+        peer.wire.flow()
+        peer.send(close_frame(3001))
+        await peer.until(lambda: peer.wire.lost)
+        assert [len(sent.payload) for sent in peer.frames] == [100_000, 2]
+        assert not peer.wire.aborted
+
+
+async def test_client_that_stops_reading_the_last_message_is_dropped(ws_protocol_cls: Any) -> None:
+    """W3: bounded"""
+    app = sends({"type": "websocket.send", "bytes": b"x" * 100_000}, {"type": "websocket.close"})
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.wire.stalled = True
+        await peer.open()
+        await peer.until(lambda: app.done)
+        peer.timers.advance(10.0)
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.wire.aborted
+
+
+async def test_garbage_instead_of_the_clients_close_ends_the_wait(ws_protocol_cls: Any) -> None:
+    """W3"""
+    app = sends({"type": "websocket.close"})
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        peer.send(frame(TEXT, b"unmasked", mask=None))
+        await peer.until(lambda: peer.wire.lost)
+        assert len(peer.frames) == 1
+
+
+async def test_paused_reading_does_not_hide_the_clients_close(ws_protocol_cls: Any) -> None:
+    """W3: the frames that were kept back are read when the connection closes."""
+    app = sends(then=lambda receive, send: peer.until(lambda: peer.wire.read_paused))
+    async with connected(ws_protocol_cls, app, ws_max_queue=1) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"a") + frame(TEXT, b"b") + close_frame(1000))
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.frames[0].close == (1000, "")
+
+
+async def test_closing_over_tls_does_not_half_close(ws_protocol_cls: Any) -> None:
+    async with connected(ws_protocol_cls, Application(), tls=True) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"x", mask=None))
+        assert not peer.wire.eof and not peer.wire.closing
+        peer.timers.advance(2.0)
+        await peer.until(lambda: peer.wire.lost)
+
+
+async def test_connection_whose_closing_hangs_is_aborted(ws_protocol_cls: Any) -> None:
+    """TLS: the peer does not take part in the end of the encrypted stream."""
+    app = sends({"type": "websocket.close"})
+    async with connected(ws_protocol_cls, app, tls=True) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        peer.wire.closing = True
+        peer.timers.advance(10.0)
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.wire.aborted
+
+
+# The application ends
+
+
+async def test_return_without_close_sends_1000(ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """W6; WSE-04: upstream drops the connection."""
+    caplog.set_level(logging.WARNING, "uvicorn.error")
+    app = sends()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        assert [sent.close for sent in peer.frames] == [(1000, "")]
+        peer.send(close_frame(1000))
+        await peer.until(lambda: peer.wire.lost)
+        assert lines(caplog) == []
+
+
+async def test_exception_after_accept_sends_1011(ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """W6; WSE-02: upstream drops the connection."""
+    caplog.set_level(logging.WARNING, "uvicorn.error")
+
+    async def boom(receive: Any, send: Any) -> None:
+        raise ValueError("boom")
+
+    async with connected(ws_protocol_cls, sends(then=boom)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        assert [sent.close for sent in peer.frames] == [(1011, "")]
+        assert lines(caplog) == ["Exception in ASGI application"]
+        assert caplog.records[-1].exc_info is not None
+
+
+async def test_exception_after_the_close_is_logged_and_changes_nothing(
+    ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """WSE-02"""
+
+    async def boom(receive: Any, send: Any) -> None:
+        raise ValueError("boom")
+
+    app = sends({"type": "websocket.close", "code": 3000}, then=boom)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        await peer.turn()
+        assert [sent.close for sent in peer.frames] == [(3000, "")]
+        assert lines(caplog) == ["Exception in ASGI application"]
+
+
+async def test_cancelled_application_is_logged_and_sends_1011(
+    ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LIFE-21, for a WebSocket"""
+    async with connected(ws_protocol_cls, Application(echo)) as peer:
+        await peer.open()
+        for task in peer.state.tasks:
+            task.cancel()
+        await peer.until(lambda: peer.frames)
+        assert [sent.close for sent in peer.frames] == [(1011, "")]
+        assert lines(caplog) == ["Exception in ASGI application"]
+
+
+async def test_return_of_something_is_logged(ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """WSE-05"""
+
+    async def script(receive: Any, send: Any) -> int:
+        await accept(receive, send)
+        return 42
+
+    async with connected(ws_protocol_cls, Application(script)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        assert [sent.close for sent in peer.frames] == [(1000, "")]
+        assert lines(caplog) == ["ASGI callable should return None, but returned '42'."]
+
+
+async def test_wrong_message_after_accept_is_an_error(ws_protocol_cls: Any) -> None:
+    """WSE-07"""
+    app = sends({"type": "websocket.accept"})
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        assert isinstance(app.error, RuntimeError)
+        expected = "Expected ASGI message 'websocket.send' or 'websocket.close', but got 'websocket.accept'."
+        assert str(app.error) == expected
+
+
+# The server stops
+
+
+async def test_shutdown_sends_1012_and_waits_for_the_client_with_a_bound(ws_protocol_cls: Any) -> None:
+    """W16 WSX-18: upstream closes at once, so that the client can lose the frame."""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.session.shutdown()
+        await peer.until(lambda: app.done)
+        assert [sent.close for sent in peer.frames] == [(1012, "")]
+        assert app.events[1:] == [disconnect(1012)] * 3
+        assert not peer.wire.closing
+        peer.session.shutdown()
+        assert len(peer.frames) == 1 and not peer.wire.closing
+        peer.timers.advance(10.0)
+        await peer.until(lambda: peer.wire.lost)
+
+
+async def test_shutdown_code_is_the_classs(ws_protocol_cls: Any) -> None:
+    """W16"""
+
+    class GoingAway(ws_protocol_cls):  # type: ignore[misc]
+        __slots__ = ()
+        shutdown_code = 1001
+
+    async with connected(GoingAway, Application()) as peer:
+        await peer.open()
+        peer.session.shutdown()
+        assert [sent.close for sent in peer.frames] == [(1001, "")]
+
+
+async def test_shutdown_releases_a_send_that_waits(ws_protocol_cls: Any) -> None:
+    """W16 K8"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.wire.stall()
+        await send({"type": "websocket.send", "text": "x"})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        peer.session.shutdown()
+        await peer.until(lambda: app.done)
+        assert isinstance(app.error, ClientDisconnected)
+
+
+async def test_shutdown_during_the_handshake_answers_500(ws_protocol_cls: Any) -> None:
+    """WSX-19"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await receive()
+        peer.session.shutdown()
+        await receive()
+        await send({"type": "websocket.accept"})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert (peer.status, peer.body) == (500, b"Internal Server Error")
+        assert app.events[1:] == [disconnect(1006)]
+        assert isinstance(app.error, ClientDisconnected)
+
+
+async def test_shutdown_before_the_handshake_is_complete_closes_silently(ws_protocol_cls: Any) -> None:
+    async with connected(ws_protocol_cls, Application()) as peer:
+        peer.send(handshake()[:-2])
+        peer.session.shutdown()
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.wire.written == b""
+
+
+async def test_shutdown_lets_a_refusal_in_progress_end(ws_protocol_cls: Any) -> None:
+    """LIFE-15, for a refusal"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await send({"type": "websocket.http.response.start", "status": 401, "headers": []})
+        peer.session.shutdown()
+        await send({"type": "websocket.http.response.body", "body": b"no"})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert (peer.status, peer.body) == (401, b"no")
+        peer.session.shutdown()
+        assert peer.wire.closing
+
+
+async def test_disconnect_tells_the_application_at_once(ws_protocol_cls: Any) -> None:
+    """K8: the server's last step before it cancels"""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.session.disconnect()
+        await peer.until(lambda: app.done)
+        assert app.events[1] == disconnect(1012)
+
+
+async def test_disconnect_reaches_an_application_that_is_refusing(ws_protocol_cls: Any) -> None:
+    """K8"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await send({"type": "websocket.http.response.start", "status": 401, "headers": []})
+        await receive()
+        await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.turn()
+        peer.session.disconnect()
+        await peer.until(lambda: app.done)
+        assert app.events == [{"type": "websocket.connect"}, disconnect(1006)]
+
+
+# What is left
+
+
+async def test_names_that_tools_read(ws_protocol_cls: Any) -> None:
+    async with connected(ws_protocol_cls, Application()) as peer:
+        session = peer.session
+        assert not session.handshake_complete and not session.disconnected and not session.read_paused
+        await peer.open()
+        assert session.handshake_complete and session.transport is peer.wire
+        peer.wire.lose()
+        assert session.disconnected
+
+
+@pytest.mark.parametrize("end", ["before", "during", "after", "refused"])
+async def test_lost_connections_leave_no_session_behind(ws_protocol_cls: Any, end: str) -> None:
+    """K3, for a WebSocket: no timer, no task and no cycle of references keeps one."""
+
+    async def deny(receive: Any, send: Any) -> None:
+        await send({"type": "websocket.close"})
+
+    async def one() -> weakref.ref[Any]:
+        app = Application(deny if end == "refused" else None)
+        async with connected(ws_protocol_cls, app, ws_ping_interval=20.0) as peer:
+            if end == "before":
+                peer.send(handshake()[:-1])
+            else:
+                peer.send(handshake("Sec-WebSocket-Extensions: permessage-deflate"))
+                await peer.until(lambda: peer.wire.written)
+            if end == "after":
+                peer.send(close_frame(1000))
+                await peer.until(lambda: peer.wire.lost)
+            peer.wire.lose(ConnectionResetError())
+            return weakref.ref(peer.session)
+
+    gc.collect()
+    gc.disable()
+    try:
+        references = [await one() for _ in range(50)]
+        await asyncio.sleep(0)
+        assert sum(reference() is not None for reference in references) <= 1
+    finally:
+        gc.enable()
+
+
+async def test_no_object_of_a_connection_has_a_dict(ws_protocol_cls: Any) -> None:
+    """One per connection, request or message: every attribute is declared."""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        session = peer.session
+        peer.send(handshake()[:-1])
+        peer.send(handshake()[-1:])
+        objects = [session, session._reader, session._handshake, session.flow, session.closer]
+        await peer.until(lambda: peer.wire.written)
+        objects += [peer.session._log] if peer.session._log else []
+        for item in objects:
+            assert not hasattr(item, "__dict__"), type(item)
+
+

@@ -1,0 +1,663 @@
+"""Messages in both directions: content, fragments, limits, compression, pausing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import tracemalloc
+import zlib
+from typing import Any
+
+import pytest
+
+from tests.protocols.websocket_tools import (
+    BINARY,
+    CLOSE,
+    DEFLATE,
+    PING,
+    PONG,
+    TEXT,
+    Application,
+    ServerFrame,
+    accept,
+    close_frame,
+    connected,
+    frame,
+    listen,
+)
+from uvicorn.protocols.websockets import frames
+
+pytestmark = pytest.mark.anyio
+
+RSV1 = 0x40
+
+
+class Deflater:
+    """The client's half of permessage-deflate."""
+
+    def __init__(self, bits: int = 12) -> None:
+        self.compressor = zlib.compressobj(wbits=-bits)
+        self.decompressor = zlib.decompressobj(-15)
+
+    def compress(self, data: bytes) -> bytes:
+        return (self.compressor.compress(data) + self.compressor.flush(zlib.Z_SYNC_FLUSH))[:-4]
+
+    def decompress(self, data: bytes) -> bytes:
+        return self.decompressor.decompress(data + b"\x00\x00\xff\xff")
+
+
+def sends(*messages: Any) -> Application:
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        for message in messages:
+            await send({"type": "websocket.send", **message})
+        await receive()
+
+    return Application(script)
+
+
+# From the client
+
+
+async def test_text_and_binary_messages_have_one_key_each(ws_protocol_cls: Any) -> None:
+    """WSM-01"""
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, "größe".encode()), frame(BINARY, b"\x00\xff"), frame(TEXT), frame(BINARY))
+        await peer.until(lambda: len(app.events) == 5)
+        assert app.events[1:] == [
+            {"type": "websocket.receive", "text": "größe"},
+            {"type": "websocket.receive", "bytes": b"\x00\xff"},
+            {"type": "websocket.receive", "text": ""},
+            {"type": "websocket.receive", "bytes": b""},
+        ]
+        assert all(type(event["bytes"]) is bytes for event in app.events if "bytes" in event)
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 2047, 2048, 65535, 65536, 300_000])
+@pytest.mark.parametrize("lines", [(), (DEFLATE,)], ids=["plain", "deflate"])
+async def test_message_of_any_size_is_echoed_in_one_frame(ws_protocol_cls: Any, size: int, lines: Any) -> None:
+    """WSM-05 WSC-04"""
+    data = bytes(index * index % 251 for index in range(size))
+    client = Deflater()
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open(*lines)
+        for _ in range(2):
+            peer.send(frame(BINARY | RSV1, client.compress(data)) if lines else frame(BINARY, data))
+        await peer.until(lambda: len(app.messages) == 2)
+        assert app.messages == [data, data]
+        await peer.until(lambda: len(peer.frames) == 2)
+        for first, payload in peer.frames:
+            assert first == (BINARY | RSV1 if lines else BINARY)
+            assert (client.decompress(payload) if lines else payload) == data
+
+
+async def test_fragments_are_joined_and_control_frames_between_them_handled_at_once(ws_protocol_cls: Any) -> None:
+    """WSM-02 WSM-06"""
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(0x01, "gr\u00f6".encode()[:3]), frame(PING, b"between"))
+        assert peer.frames == [ServerFrame(PONG, b"between")]
+        peer.send(frame(0x00, "gr\u00f6".encode()[3:]), frame(0x00), frame(PONG, b"?"), frame(0x80, b"!"))
+        peer.send(frame(0x02, b"a"), frame(0x80, b"b"))
+        await peer.until(lambda: len(app.messages) == 2)
+        assert app.messages == ["grö!", b"ab"]
+
+
+async def test_pings_are_answered_and_unsolicited_pongs_ignored(ws_protocol_cls: Any) -> None:
+    """WSM-06"""
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(PING), frame(PONG, b"x"), frame(PING, b"p" * 125))
+        assert peer.frames == [ServerFrame(PONG, b""), ServerFrame(PONG, b"p" * 125)]
+        await peer.turn()
+        assert len(app.events) == 1
+
+
+async def test_messages_that_come_in_one_read_are_all_delivered(ws_protocol_cls: Any) -> None:
+    """WSM-07"""
+    app = Application()
+    async with connected(ws_protocol_cls, app, ws_max_queue=2) as peer:
+        await peer.open()
+        peer.send(b"".join(frame(TEXT, str(number).encode()) for number in range(100)))
+        await peer.until(lambda: len(app.messages) == 100)
+        assert app.messages == [str(number) for number in range(100)]
+        await peer.until(lambda: len(peer.frames) == 100)
+
+
+@pytest.mark.parametrize("payload", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"a\xf5\x80\x80\x80"])
+async def test_invalid_text_closes_with_1007(
+    ws_protocol_cls: Any, payload: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W11 WSM-11: wsproto dropped the connection."""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"ok") + frame(TEXT, payload) + frame(TEXT, b"never"))
+        await peer.until(lambda: app.done)
+        reason = "invalid UTF-8 in a text message"
+        assert peer.frames[-1].close == (1007, reason)
+        assert app.messages == ["ok"]
+        assert app.events[-1] == {"type": "websocket.disconnect", "code": 1007, "reason": reason}
+        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert errors == ["Invalid UTF-8 sequence received from client."]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([frame(0x01, b"a"), frame(0x00, b"\xff")], id="middle"),
+        pytest.param([frame(0x01, b"a"), frame(0x80, b"\xc3")], id="cut at the end"),
+        pytest.param([frame(CLOSE, b"\x03\xe8\xff")], id="close reason"),
+    ],
+)
+async def test_invalid_text_is_found_in_fragments_and_reasons(ws_protocol_cls: Any, pieces: list[bytes]) -> None:
+    """W11 WSM-11"""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open()
+        peer.send(*pieces)
+        await peer.until(lambda: peer.frames)
+        assert peer.frames[-1].close[0] == 1007
+
+
+async def test_protocol_error_sends_1002_and_reads_on_for_a_while(ws_protocol_cls: Any) -> None:
+    """W11 WSM-12: wsproto dropped the connection; the client gets the frame, not a reset."""
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"x", mask=None))
+        await peer.until(lambda: app.done)
+        assert peer.frames[0].close == (1002, "incorrect masking")
+        event = {"type": "websocket.disconnect", "code": 1002, "reason": "incorrect masking"}
+        assert app.events[1:] == [event]
+        assert peer.wire.eof and not peer.wire.closing
+        peer.send(b"more" * 1000, close_frame(1002))
+        peer.timers.advance(2.0)
+        await peer.until(lambda: peer.wire.lost)
+        assert len(peer.frames) == 1
+
+
+# Limits
+
+
+@pytest.mark.parametrize("fragments", [1, 2, 5])
+@pytest.mark.parametrize("deflate", [False, True], ids=["plain", "deflate"])
+async def test_message_of_exactly_the_limit_passes_and_one_byte_more_does_not(
+    ws_protocol_cls: Any, fragments: int, deflate: bool
+) -> None:
+    """W8 WSM-09 WSM-10"""
+
+    def message(size: int) -> bytes:
+        data = b"\x07" * size
+        if deflate:
+            data = client.compress(data)
+        step = -(-len(data) // fragments)
+        pieces = [data[start : start + step] for start in range(0, len(data), step)]
+        out = b""
+        for index, piece in enumerate(pieces):
+            first = (0x02 | RSV1 * deflate) if index == 0 else 0x00
+            out += frame(first | (0x80 if index == len(pieces) - 1 else 0), piece)
+        return out
+
+    client = Deflater()
+    app = Application()
+    async with connected(ws_protocol_cls, app, ws_max_size=1000) as peer:
+        await peer.open(*[DEFLATE] * deflate)
+        peer.send(message(1000))
+        await peer.until(lambda: app.messages)
+        assert app.messages == [b"\x07" * 1000]
+        peer.send(message(1001))
+        await peer.until(lambda: app.done)
+        reason = "Message exceeds the maximum size (1000 bytes)"
+        assert peer.frames[-1].close == (1009, reason)
+        assert app.events[-1] == {"type": "websocket.disconnect", "code": 1009, "reason": reason}
+
+
+async def test_incompressible_message_of_exactly_the_limit_passes(ws_protocol_cls: Any) -> None:
+    """W8: on the wire it is larger than the limit, which is about what it inflates to."""
+    import random
+
+    data = random.Random(1).randbytes(100_000)
+    payload = Deflater().compress(data)
+    assert len(payload) > len(data)
+    for fragments in (1, 2):
+        app = Application()
+        async with connected(ws_protocol_cls, app, ws_max_size=100_000) as peer:
+            await peer.open(DEFLATE)
+            if fragments == 1:
+                peer.send(frame(BINARY | RSV1, payload))
+            else:
+                peer.send(frame(0x42, payload[:50_000]), frame(0x80, payload[50_000:]))
+            await peer.until(lambda app=app: app.messages)
+            assert app.messages == [data]
+
+
+async def test_oversized_frame_is_refused_by_its_header(ws_protocol_cls: Any) -> None:
+    """W8: not a byte of the payload is waited for, or kept."""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open()
+        peer.send(b"\x82\xff" + (16 * 2**20 + 1).to_bytes(8, "big"))
+        assert peer.frames == []
+        peer.send(b"mask")
+        assert peer.frames[0].close[0] == 1009
+
+
+@pytest.mark.parametrize("fragments", [1, 3])
+async def test_compressed_bomb_is_inflated_to_the_limit_and_no_further(ws_protocol_cls: Any, fragments: int) -> None:
+    """W8: 64 MiB of zeros in 64 KiB"""
+    bomb = Deflater().compress(bytes(64 * 2**20))
+    step = -(-len(bomb) // fragments)
+    app = Application()
+    async with connected(ws_protocol_cls, app, ws_max_size=2**20) as peer:
+        await peer.open(DEFLATE)
+        tracemalloc.start()
+        try:
+            for index in range(fragments):
+                first = (0x42 if index == 0 else 0) | (0x80 if index == fragments - 1 else 0)
+                peer.send(frame(first, bomb[index * step : (index + 1) * step]))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peer.frames[0].close[0] == 1009
+        assert peak < 6 * 2**20
+
+
+async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_protocol_cls: Any) -> None:
+    """W8: reading stops at 64 KiB of content, whatever is in the buffer already."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await asyncio.Event().wait()
+
+    client = Deflater()
+    bombs = b"".join(frame(BINARY | RSV1, client.compress(bytes(2**20))) for _ in range(100))
+    async with connected(ws_protocol_cls, Application(script)) as peer:
+        await peer.open(DEFLATE)
+        await peer.turn()
+        peer.send(bombs)
+        assert len(peer.session.queue) == 1
+        assert peer.wire.read_paused
+
+
+async def test_fragments_are_limited_in_number(ws_protocol_cls: Any) -> None:
+    """W9: exactly the limit passes, one more closes with 1008; memory stays small."""
+    limit = frames.MAX_FRAGMENTS
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(0x02) + frame(0x00) * (limit - 2) + frame(0x80, b"x"))
+        await peer.until(lambda: app.messages)
+        assert app.messages == [b"x"]
+        tracemalloc.start()
+        try:
+            peer.send(frame(0x02) + frame(0x00) * (limit - 1))
+            assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+        finally:
+            tracemalloc.stop()
+        assert len(peer.frames) == 1
+        peer.send(frame(0x00))
+        assert peer.frames[-1].close == (1008, f"message in more than {limit} fragments")
+
+
+async def test_large_frame_in_small_pieces_is_linear_work(ws_protocol_cls: Any) -> None:
+    """D5, for a WebSocket: bytes received are looked at once, not once per piece."""
+    data = frame(BINARY, b"x" * 200_000)
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        reads = 0
+        reader = peer.session._reader
+        for start in range(0, len(data), 7):
+            peer.session.data_received(data[start : start + 7])
+            reads += reader._data is not None
+        await peer.until(lambda: app.messages)
+        assert app.messages == [b"x" * 200_000]
+        assert len(reader) == 0
+
+
+# Pausing
+
+
+@pytest.mark.parametrize("limit", [1, 3, 32])
+async def test_reading_pauses_when_the_queue_is_full_and_goes_on_when_it_is_empty(
+    ws_protocol_cls: Any, limit: int
+) -> None:
+    """WSM-07 WSM-08: ws_max_queue has an effect in every implementation."""
+    proceed = asyncio.Event()
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await proceed.wait()
+        while True:
+            await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app, ws_max_queue=limit) as peer:
+        await peer.open()
+        for number in range(limit):
+            assert not peer.wire.read_paused
+            peer.send(frame(TEXT, str(number).encode()))
+        assert peer.wire.read_paused and peer.session.read_paused
+        assert len(peer.session.queue) == limit
+        proceed.set()
+        await peer.until(lambda: len(app.messages) == limit)
+        assert not peer.wire.read_paused
+
+
+async def test_ws_max_queue_is_32_by_default(ws_protocol_cls: Any) -> None:
+    """WSM-08"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await asyncio.Event().wait()
+
+    async with connected(ws_protocol_cls, Application(script)) as peer:
+        await peer.open()
+        await peer.turn()
+        peer.send(frame(TEXT, b"x") * 100)
+        assert len(peer.session.queue) == 32
+
+
+async def test_reading_pauses_when_the_queued_messages_are_large(ws_protocol_cls: Any) -> None:
+    """WSM-07 D4: at 64 KiB, however few messages that is"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await proceed.wait()
+        await receive()
+        await receive()
+        await receive()
+
+    proceed = asyncio.Event()
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        peer.send(frame(BINARY, b"x" * 65536))
+        assert not peer.wire.read_paused
+        peer.send(frame(BINARY, b"x"))
+        assert peer.wire.read_paused
+        proceed.set()
+        await peer.turn()
+        assert not peer.wire.read_paused
+        peer.send(frame(BINARY, b"y"))
+        await peer.until(lambda: app.done)
+
+
+async def test_cancelled_receive_loses_no_message(ws_protocol_cls: Any) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        for _ in range(3):
+            waiting = asyncio.ensure_future(receive())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        # Woken and cancelled in the same turn.
+        waiting = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        peer.send(frame(TEXT, b"kept"))
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        assert app.messages == ["kept"]
+        assert peer.session._receivers == []
+
+
+async def test_several_receivers_get_one_message_each(ws_protocol_cls: Any) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await asyncio.gather(receive(), receive(), receive())
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        peer.send(frame(TEXT, b"1"))
+        await peer.turn()
+        peer.send(frame(TEXT, b"2") + frame(TEXT, b"3"))
+        await peer.until(lambda: app.done)
+        assert app.messages == ["1", "2", "3"]
+
+
+# From the application
+
+
+@pytest.mark.parametrize(
+    ("message", "sent"),
+    [
+        pytest.param({"text": "größe"}, ServerFrame(TEXT, "größe".encode()), id="text"),
+        pytest.param({"bytes": b"\x00"}, ServerFrame(BINARY, b"\x00"), id="bytes"),
+        pytest.param({"bytes": b"b", "text": "t"}, ServerFrame(BINARY, b"b"), id="both"),
+        pytest.param({"bytes": None, "text": "t"}, ServerFrame(TEXT, b"t"), id="bytes None"),
+        pytest.param({"bytes": b"b", "text": None}, ServerFrame(BINARY, b"b"), id="text None"),
+        pytest.param({"bytes": b"", "text": "t"}, ServerFrame(BINARY, b""), id="empty bytes"),
+        pytest.param({"text": ""}, ServerFrame(TEXT, b""), id="empty text"),
+        pytest.param({"bytes": bytearray(b"ab")}, ServerFrame(BINARY, b"ab"), id="bytearray"),
+        pytest.param({"bytes": memoryview(b"abcd")[::2]}, ServerFrame(BINARY, b"ac"), id="memoryview"),
+    ],
+)
+async def test_message_is_sent_as_one_frame(ws_protocol_cls: Any, message: Any, sent: ServerFrame) -> None:
+    """WSM-03 WSM-05"""
+    async with connected(ws_protocol_cls, sends(message)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        assert peer.frames == [sent]
+        assert peer.wire.writes == 2  # the answer to the handshake, and the frame
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        pytest.param({}, TypeError, id="neither"),
+        pytest.param({"bytes": None, "text": None}, TypeError, id="both None"),
+        pytest.param({"bytes": 5}, TypeError, id="a number"),
+        pytest.param({"text": b"x"}, AttributeError, id="bytes as text"),
+        pytest.param({"text": "\ud800"}, UnicodeEncodeError, id="half a surrogate pair"),
+    ],
+)
+async def test_message_that_cannot_be_sent_raises(ws_protocol_cls: Any, message: Any, error: type[Exception]) -> None:
+    """WSM-04: websockets-sansio sends nothing and says nothing."""
+    app = sends(message)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        assert type(app.error) is error
+
+
+# Compression
+
+
+@pytest.mark.parametrize(
+    ("offer", "answer"),
+    [
+        pytest.param("permessage-deflate", "; server_max_window_bits=12", id="plain"),
+        pytest.param(
+            "permessage-deflate; client_max_window_bits",
+            "; server_max_window_bits=12; client_max_window_bits=12",
+            id="client window",
+        ),
+        pytest.param(
+            "permessage-deflate; client_max_window_bits=10; server_max_window_bits=9",
+            "; server_max_window_bits=9; client_max_window_bits=10",
+            id="smaller windows",
+        ),
+        pytest.param(
+            'permessage-deflate; server_max_window_bits="15"', "; server_max_window_bits=12", id="quoted value"
+        ),
+        pytest.param(
+            "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+            "; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=12",
+            id="no context takeover",
+        ),
+        pytest.param(
+            "permessage-deflate; server_max_window_bits=8, permessage-deflate",
+            "; server_max_window_bits=12",
+            id="second offer",
+        ),
+        pytest.param('x-other; a="b, c"; d, permessage-deflate', "; server_max_window_bits=12", id="after another"),
+        pytest.param("permessage-deflate; client_max_window_bits=16", None, id="window too large"),
+        pytest.param("permessage-deflate; client_max_window_bits=08", None, id="leading zero"),
+        pytest.param("permessage-deflate; server_max_window_bits", None, id="value missing"),
+        pytest.param("permessage-deflate; server_no_context_takeover=1", None, id="value too many"),
+        pytest.param("permessage-deflate; unknown", None, id="unknown parameter"),
+        pytest.param("permessage-deflate; client_max_window_bits; client_max_window_bits", None, id="twice"),
+        pytest.param("permessage-bzip2", None, id="other extension"),
+        pytest.param("", None, id="empty"),
+    ],
+)
+async def test_compression_is_negotiated(ws_protocol_cls: Any, offer: str, answer: str | None) -> None:
+    """WSC-01 WSC-02; WSC-03: wsproto and legacy took windows of 32 KiB."""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open(f"Sec-WebSocket-Extensions: {offer}")
+        expected = None if answer is None else "permessage-deflate" + answer
+        assert dict(peer.headers).get("sec-websocket-extensions") == expected
+
+
+async def test_offers_in_two_fields_are_one_list(ws_protocol_cls: Any) -> None:
+    """WSC-01"""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open("Sec-WebSocket-Extensions: x-other", "Sec-WebSocket-Extensions: permessage-deflate")
+        assert dict(peer.headers)["sec-websocket-extensions"].startswith("permessage-deflate")
+
+
+async def test_offer_is_ignored_when_compression_is_off(ws_protocol_cls: Any) -> None:
+    """WSC-01"""
+    async with connected(ws_protocol_cls, Application(), ws_per_message_deflate=False) as peer:
+        await peer.open(DEFLATE)
+        assert "sec-websocket-extensions" not in dict(peer.headers)
+        peer.send(frame(TEXT, b"plain"))
+        await peer.until(lambda: peer.frames)
+        assert peer.frames == [ServerFrame(TEXT, b"plain")]
+
+
+@pytest.mark.parametrize("parameter", ["", "; client_no_context_takeover", "; server_no_context_takeover"])
+async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_protocol_cls: Any, parameter: str) -> None:
+    """W10 WSC-04"""
+    app = Application()
+    client = Deflater()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open(DEFLATE + parameter)
+        for text in ("one", "two", "one"):
+            if parameter.startswith("; client"):
+                client.compressor = Deflater().compressor
+            payload = client.compress(text.encode())
+            peer.send(frame(0x41, payload[:1]), frame(PING), frame(0x00), frame(0x80, payload[1:]))
+            if parameter.startswith("; client"):
+                client.compressor = Deflater().compressor
+            peer.send(frame(TEXT | RSV1, client.compress(text.encode())))
+        peer.send(frame(TEXT, b"not compressed"))
+        peer.send(frame(0x01, b"nor "), frame(0x80, b"this"))
+        await peer.until(lambda: len(app.messages) == 8)
+        assert app.messages == ["one"] * 2 + ["two"] * 2 + ["one"] * 2 + ["not compressed", "nor this"]
+        echoed = [sent for sent in peer.frames if sent.first != PONG]
+        decompressed = []
+        for sent in echoed:
+            if parameter.startswith("; server"):
+                client.decompressor = zlib.decompressobj(-15)
+            assert sent.first == TEXT | RSV1
+            decompressed.append(client.decompress(sent.payload).decode())
+        assert decompressed == app.messages
+
+
+async def test_empty_compressed_messages_keep_the_stream_in_step(ws_protocol_cls: Any) -> None:
+    """WSC-04: RFC 7692 section 7.2.3.6"""
+    client = Deflater()
+    async with connected(ws_protocol_cls, sends({"text": ""}, {"text": "a"}, {"text": ""}, {"text": "a"})) as peer:
+        await peer.open(DEFLATE)
+        await peer.until(lambda: len(peer.frames) == 4)
+        assert [client.decompress(sent.payload) for sent in peer.frames] == [b"", b"a", b"", b"a"]
+        assert peer.frames[0].payload == b"\x00"
+
+
+async def test_message_that_ends_its_deflate_stream_is_followed_by_a_new_one(ws_protocol_cls: Any) -> None:
+    """RFC 7692 section 7.2.3.4: a block may be marked as the last."""
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open(DEFLATE)
+        last = b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00"  # the example of the RFC
+        peer.send(frame(TEXT | RSV1, last), frame(TEXT | RSV1, last), frame(TEXT | RSV1, Deflater().compress(b"x")))
+        await peer.until(lambda: len(app.messages) == 3)
+        assert app.messages == ["Hello", "Hello", "x"]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([frame(0xC1, b"\xff\xff\xff")], id="whole"),
+        pytest.param([frame(0x41, b"\xff\xff\xff"), frame(0x80)], id="fragments"),
+        pytest.param([frame(0xC1, b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00junk")], id="behind the last block"),
+        pytest.param([frame(0x41, b"\xf3\x48\xcd\xc9\xc9\x07\x00"), frame(0x80)], id="last block in a fragment"),
+    ],
+)
+async def test_bad_deflate_data_closes_with_1002(ws_protocol_cls: Any, pieces: list[bytes]) -> None:
+    """W10"""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open(DEFLATE)
+        peer.send(*pieces)
+        await peer.until(lambda: peer.frames)
+        assert peer.frames[-1].close == (1002, "decompression failed")
+
+
+# Memory
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["idle", "used"])
+async def test_connection_with_compression_has_a_small_fixed_size(ws_protocol_cls: Any, used: bool) -> None:
+    """W15: streams are made when they are first needed, with windows of 4 KiB."""
+    from contextlib import AsyncExitStack
+
+    count = 50
+    async with AsyncExitStack() as stack:
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(count):
+                peer = await stack.enter_async_context(connected(ws_protocol_cls, Application()))
+                await peer.open(DEFLATE)
+                if used:
+                    peer.send(frame(TEXT | RSV1, Deflater().compress(b"hello")))
+                    await peer.until(lambda peer=peer: peer.frames)
+            gc.collect()
+            each = (tracemalloc.get_traced_memory()[0] - before) / count
+        finally:
+            tracemalloc.stop()
+        # The configuration, the double of the transport and the application's task are part of it.
+        assert each < (80_000 if used else 32_000)
+
+
+# Debug lines
+
+
+async def test_debug_lines_show_the_frames(ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """UPG-08: as the websockets library shows them, in every implementation; payloads are cut and escaped."""
+    caplog.set_level(logging.DEBUG, "uvicorn.error")
+    app = Application()
+    async with connected(ws_protocol_cls, app, ws_ping_interval=20.0) as peer:
+        await peer.open()
+        caplog.clear()
+        peer.send(frame(TEXT, b"a\nb" + b"x" * 100), frame(BINARY, b"\xff\x1b"), frame(PING, b"p"), close_frame(1000, "\x1b"))
+        await peer.until(lambda: app.done)
+        shown = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+        text = repr("a\nb" + "x" * 72)
+        assert f"< TEXT {text} [103 bytes]" in shown
+        assert "< BINARY '\\\\xff\\x1b' [2 bytes]" in shown
+        assert "< PING 'p' [1 bytes]" in shown
+        assert "< CLOSE 1000 '\\x1b'" in shown and "> CLOSE 1000 '\\x1b'" in shown
+    caplog.clear()
+    async with connected(ws_protocol_cls, sends({"text": "t"}, {"bytes": b"b"}), ws_ping_interval=20.0) as peer:
+        await peer.open()
+        peer.timers.advance(20.0)
+        shown = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+        assert "> TEXT 't' [1 bytes]" in shown and "> BINARY 'b' [1 bytes]" in shown
+        assert any(line.startswith("> PING ") for line in shown)

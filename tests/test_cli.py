@@ -1,0 +1,402 @@
+"""The command line: what it accepts, and how it refuses the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import uvicorn
+from tests.process import ROOT, ServerProcess
+from tests.utils import as_cwd
+
+HERE = "tests.test_cli:app"
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    raise NotImplementedError
+
+
+def main_module() -> Any:
+    return importlib.import_module("uvicorn.main")
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path) -> Iterator[Path]:
+    with as_cwd(tmp_path):
+        yield tmp_path
+
+
+def invoke(*args: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(uvicorn.main, args, env=env)
+
+
+@pytest.fixture
+def arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command hands to `run`, once it has been invoked."""
+    taken: dict[str, Any] = {}
+    monkeypatch.setattr(main_module(), "run", lambda app, **kwargs: taken.update(kwargs, app=app))
+    return taken
+
+
+# Usage
+
+
+def test_without_application_it_is_a_usage_error() -> None:
+    """CLI-02, CLI-04"""
+    result = invoke()
+    assert result.exit_code == 2
+    assert result.output.startswith("Usage:")
+    assert result.output.endswith("Error: Missing argument 'APP'.\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        pytest.param(["--log-level", "INFO"], "'INFO' is not one of", id="CLI-05 upper-case level"),
+        pytest.param(["--log-lev", "info"], "No such option", id="CLI-18 abbreviated"),
+        pytest.param(["--port", "x"], "'x' is not a valid integer", id="no number"),
+        pytest.param(["--ws-ping-interval", "None"], "'None' is not a valid float", id="CLI-17 None"),
+        pytest.param(["--ws-per-message-deflate", "perhaps"], "is not a valid boolean", id="CLI-16 no boolean"),
+        pytest.param(["--ws-per-message-deflate"], "requires an argument", id="CLI-16 no flag"),
+        pytest.param(["--interface", "cgi"], "'cgi' is not one of", id="no choice"),
+        pytest.param(["--env-file", "not-there"], "does not exist", id="CLI-07 env file"),
+        pytest.param(["--log-config", "not-there"], "does not exist", id="CLI-07 log config"),
+        pytest.param(["--reload-dir", "not-there"], "does not exist", id="CLI-07 reload dir"),
+        pytest.param(["--no-reload"], "No such option", id="CLI-19 reload"),
+        pytest.param(["--no-factory"], "No such option", id="CLI-19 factory"),
+        pytest.param(["--no-http2"], "No such option", id="CLI-19 http2"),
+        pytest.param(["--no-reset-contextvars"], "No such option", id="CLI-19 reset contextvars"),
+        pytest.param(["another:app"], "Got unexpected extra argument", id="two applications"),
+        pytest.param(["--ssl-context-factory", "x:y"], "No such option", id="TLS-08 Python only"),
+    ],
+)
+def test_usage_errors_are_status_2(args: list[str], message: str, arguments: dict[str, Any]) -> None:
+    """CLI-04, CLI-05, CLI-07, CLI-16, CLI-17, CLI-18, CLI-19, TLS-08"""
+    result = invoke(HERE, *args)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert arguments == {}
+
+
+def test_a_wrong_variable_is_the_same_usage_error(arguments: dict[str, Any]) -> None:
+    """ENV-04"""
+    result = invoke(HERE, env={"UVICORN_PORT": "x"})
+    assert result.exit_code == 2
+    assert "'x' is not a valid integer" in result.output
+
+
+@pytest.mark.parametrize("value", ["true", "on", "1", "yes"])
+def test_deflate_takes_a_value(value: str, arguments: dict[str, Any]) -> None:
+    """CLI-16"""
+    assert invoke(HERE, "--ws-per-message-deflate", value).exit_code == 0
+    assert arguments["ws_per_message_deflate"] is True
+
+
+@pytest.mark.parametrize("setting", ["loop", "http", "ws"])
+def test_implementations_are_free_text(setting: str, arguments: dict[str, Any]) -> None:
+    """CLI-06"""
+    assert invoke(HERE, f"--{setting}", "anything").exit_code == 0
+    assert arguments[setting] == "anything"
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("access_log", "access-log"),
+        ("use_colors", "use-colors"),
+        ("proxy_headers", "proxy-headers"),
+        ("server_header", "server-header"),
+        ("date_header", "date-header"),
+    ],
+)
+def test_flags_with_an_off_form(name: str, flag: str, arguments: dict[str, Any]) -> None:
+    """CLI-19"""
+    assert invoke(HERE, f"--{flag}").exit_code == 0
+    assert arguments[name] is True
+    assert invoke(HERE, f"--no-{flag}").exit_code == 0
+    assert arguments[name] is False
+
+
+# Precedence
+
+
+def test_the_command_line_wins_over_the_environment(arguments: dict[str, Any]) -> None:
+    """ENV-01"""
+    assert invoke(HERE, "--port", "1111", env={"UVICORN_PORT": "2222"}).exit_code == 0
+    assert arguments["port"] == 1111
+
+
+def test_variables_are_named_after_the_setting(arguments: dict[str, Any]) -> None:
+    """ENV-02"""
+    assert invoke(HERE, env={"UVICORN_RELOAD_DIR": "not-there", "UVICORN_RELOAD_DIRS": "."}).exit_code == 0
+    assert arguments["reload_dirs"] == (".",)
+
+
+def test_variables_without_prefix_are_not_read(arguments: dict[str, Any]) -> None:
+    """ENV-16"""
+    assert invoke(HERE, env={"PORT": "1", "HOST": "0.0.0.0"}).exit_code == 0
+    assert (arguments["port"], arguments["host"]) == (8000, "127.0.0.1")
+
+
+def test_a_variable_stands_in_for_the_argument(arguments: dict[str, Any]) -> None:
+    """ENV-05, CLI-02"""
+    assert invoke(env={"UVICORN_APP": "from:variable"}).exit_code == 0
+    assert arguments["app"] == "from:variable"
+    assert invoke("from:argument", env={"UVICORN_APP": "from:variable"}).exit_code == 0
+    assert arguments["app"] == "from:argument"
+
+
+def test_empty_lists_are_handed_on_as_none(arguments: dict[str, Any]) -> None:
+    """CLI-21"""
+    assert invoke(HERE).exit_code == 0
+    assert [arguments[name] for name in ("reload_dirs", "reload_includes", "reload_excludes")] == [None] * 3
+
+
+# Header fields
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        pytest.param("X-A:b", ["X-A", "b"], id="plain"),
+        pytest.param("X-B:c:d", ["X-B", "c:d"], id="CLI-09 first colon only"),
+        pytest.param("X-A: b ", ["X-A", "b"], id="CLI-10 trimmed"),
+        pytest.param("X-A:", ["X-A", ""], id="empty"),
+        pytest.param("A:default-src 'self'; x y", ["A", "default-src 'self'; x y"], id="spaces inside"),
+    ],
+)
+def test_header_fields(text: str, field: list[str], arguments: dict[str, Any]) -> None:
+    """CLI-09, CLI-10, CLI-11"""
+    assert invoke(HERE, "--header", text).exit_code == 0
+    assert arguments["headers"] == [field]
+
+
+@pytest.mark.parametrize("text", ["nocolon", ":value"])
+def test_what_is_no_header_field_is_status_1(text: str, arguments: dict[str, Any]) -> None:
+    """CLI-12"""
+    result = invoke(HERE, "--header", text)
+    assert result.exit_code == 1
+    assert result.output.endswith(f"Error: Invalid value for '--header': {text!r} is not of the form Name:Value.\n")
+    assert arguments == {}
+
+
+# Version and help
+
+
+@pytest.mark.parametrize(
+    ("args", "env"),
+    [
+        pytest.param(["--version"], {}, id="option"),
+        pytest.param(["not.there:app", "--version"], {}, id="with an application"),
+        pytest.param([], {"UVICORN_VERSION": "1"}, id="variable"),
+    ],
+)
+def test_version(args: list[str], env: dict[str, str]) -> None:
+    """CLI-03"""
+    result = invoke(*args, env=env)
+    assert result.exit_code == 0
+    first, second = result.output.splitlines()
+    assert first == (
+        f"Running uvicorn {uvicorn.__version__} with {platform.python_implementation()} "
+        f"{platform.python_version()} on {platform.system()}"
+    )
+    assert second in ("HTTP core: native", "HTTP core: httptools", "HTTP core: h11")
+
+
+@pytest.mark.parametrize("core", ["native", "httptools", "h11"])
+def test_version_names_the_core_that_auto_picks(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uvicorn.protocols.http import auto
+
+    picked = type("Protocol", (asyncio.Protocol,), {"__module__": f"uvicorn.protocols.http.{core}_impl"})
+    monkeypatch.setattr(auto, "AutoHTTPProtocol", picked)
+    assert invoke("--version").output.splitlines()[1] == f"HTTP core: {core}"
+
+
+def test_help_lists_every_option() -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for parameter in uvicorn.main.params:
+        for flag in parameter.opts:
+            assert flag == "app" or flag in result.output
+
+
+def test_completion_does_not_print_the_version() -> None:
+    """What shells do to complete an option must have no effects."""
+    context = uvicorn.main.make_context("uvicorn", ["--version", HERE], resilient_parsing=True)
+    assert context.params["app"] == HERE
+
+
+# As a process: the exit status, and one line instead of a traceback
+
+
+def command(*args: str, env: dict[str, str] | None = None) -> tuple[int, str]:
+    with ServerProcess(*args, env=env) as server:
+        return server.wait(), server.error_output + server.output
+
+
+@pytest.fixture
+def broken_modules(directory: Path) -> None:
+    sources = {
+        "served": "async def app(scope, receive, send): pass",
+        "syntax": "def app(:",
+        "raising": "raise RuntimeError('inside')",
+        "dependency": "import not_a_dependency",
+        "factories": "def fails():\n    raise LookupError('inside')\ndef mistyped():\n    raise TypeError('inside')",
+    }
+    for name, source in sources.items():
+        (directory / f"{name}.py").write_text(source + "\n")
+    (directory / "broken.json").write_text("{")
+    (directory / "broken.pem").write_text("nothing\n")
+    (directory / "server.env").write_text("A=b\n")
+
+
+@pytest.mark.usefixtures("broken_modules")
+@pytest.mark.parametrize(
+    ("args", "status", "last_error"),
+    [
+        pytest.param(["served"], 3, "Error loading ASGI app. Import string", id="APP-01 form"),
+        pytest.param(["nope:app"], 3, 'Error loading ASGI app. Could not import module "nope".', id="APP-05 module"),
+        pytest.param(["served:x"], 3, "Error loading ASGI app. Attribute", id="APP-04 attribute"),
+        pytest.param(["nope.sub:app"], 1, "Cannot use app='nope.sub:app': No module", id="APP-07 package"),
+        pytest.param(
+            ["factories:mistyped", "--factory"], 3, "Error loading ASGI app factory: inside", id="APP-16 factory"
+        ),
+        pytest.param(["served:app", "--http", "bogus"], 1, "Cannot use http='bogus'", id="CLI-06 http"),
+        pytest.param(["served:app", "--ws", "bogus"], 1, "Cannot use ws='bogus'", id="CLI-06 ws"),
+        pytest.param(["served:app", "--loop", "bogus"], 3, "Error loading custom loop", id="CLI-06 loop"),
+        pytest.param(["served:app", "--http2"], 1, "Cannot use http2=True", id="API-14 http2"),
+        pytest.param(["served:app", "--ssl-certfile", "x.pem"], 1, "Cannot use ssl_certfile='x.pem'", id="CLI-08 file"),
+        pytest.param(["served:app", "--ssl-keyfile", "x.pem"], 1, "Cannot use ssl_keyfile='x.pem'", id="TLS-02 key"),
+        pytest.param(
+            ["served:app", "--ssl-certfile", "broken.pem"],
+            1,
+            "Cannot use ssl_certfile='broken.pem'",
+            id="CLI-08 content",
+        ),
+        pytest.param(["served:app", "--header", "a b:c"], 1, "Cannot use headers", id="CLI-12 header name"),
+    ],
+)
+def test_mistakes_end_in_one_line(args: list[str], status: int, last_error: str) -> None:
+    """APP-01, APP-04, APP-05, APP-07, APP-10, APP-16, API-10, API-11, API-14, CLI-06, CLI-08, CLI-12, TLS-02"""
+    code, output = command(*args, "--port", "0")
+    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
+    assert len(errors) == 1, output
+    assert errors[0].startswith(f"ERROR:    {last_error}")
+    assert "Traceback" not in output
+    assert "RuntimeWarning" not in output
+    assert "Started server process" not in output
+    assert code == status
+
+
+@pytest.mark.usefixtures("broken_modules")
+def test_a_broken_logging_configuration_ends_in_one_line() -> None:
+    """LOG-12: there is no logging yet, so the line has no level."""
+    code, output = command("served:app", "--log-config", "broken.json")
+    assert output.startswith("Cannot use log_config='broken.json': Expecting property name")
+    assert len(output.splitlines()) == 1
+    assert code == 1
+
+
+@pytest.mark.usefixtures("broken_modules")
+def test_a_wrong_number_of_workers_in_the_environment_ends_in_one_line() -> None:
+    """ENV-07"""
+    code, output = command("served:app", env={"WEB_CONCURRENCY": "abc"})
+    assert output == "ERROR:    Cannot use WEB_CONCURRENCY='abc': the number of workers must be a whole number.\n"
+    assert code == 1
+
+
+@pytest.mark.usefixtures("broken_modules")
+@pytest.mark.parametrize(
+    ("args", "last_line"),
+    [
+        pytest.param(["syntax:app"], "SyntaxError: ", id="APP-11 syntax"),
+        pytest.param(["raising:app"], "RuntimeError: inside", id="APP-11 exception"),
+        pytest.param(["dependency:app"], "ModuleNotFoundError: No module named 'not_a_dependency'", id="APP-06"),
+        pytest.param(["factories:fails", "--factory"], "LookupError: inside", id="APP-17"),
+    ],
+)
+def test_errors_of_the_application_keep_their_traceback(args: list[str], last_line: str) -> None:
+    """APP-06, APP-11, APP-17"""
+    code, output = command(*args, "--port", "0")
+    assert "Traceback (most recent call last):" in output
+    assert output.splitlines()[-1].startswith(last_line)
+    assert code == 1
+
+
+def test_libraries_that_are_missing_end_in_one_line(directory: Path) -> None:
+    """ENV-15, LOG-14"""
+    (directory / "served.py").write_text("async def app(scope, receive, send): pass\n")
+    (directory / "dotenv.py").write_text("raise ImportError\n")
+    (directory / "yaml.py").write_text("raise ImportError\n")
+    (directory / "server.env").touch()
+    (directory / "log.yaml").touch()
+    env = {"PYTHONPATH": f"{directory}:{ROOT}"}
+    code, output = command("served:app", "--env-file", "server.env", env=env)
+    assert output.startswith("ERROR:    Cannot use env_file='server.env': env files need python-dotenv")
+    assert (code, len(output.splitlines())) == (1, 1)
+    code, output = command("served:app", "--log-config", "log.yaml", env=env)
+    assert output.startswith("Cannot use log_config='log.yaml': YAML needs PyYAML")
+    assert (code, len(output.splitlines())) == (1, 1)
+
+
+def test_an_error_that_no_setting_caused_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(app: str, **settings: Any) -> None:
+        raise LookupError("inside")
+
+    monkeypatch.setattr(main_module(), "run", run)
+    assert isinstance(invoke(HERE).exception, LookupError)
+
+
+SERVED = """\
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+@pytest.mark.parametrize("limit", [["--limit-max-requests", "1"]])
+def test_the_application_is_found_in_the_current_directory_or_in_app_dir(directory: Path, limit: list[str]) -> None:
+    """CLI-13, LIM-08"""
+    from tests.utils import request
+
+    (directory / "here.py").write_text(SERVED)
+    (directory / "sub").mkdir()
+    (directory / "sub" / "there.py").write_text(SERVED)
+    for args in (["here:app"], ["there:app", "--app-dir", "sub"]):
+        with ServerProcess(*args, "--port", "0", *limit) as server:
+            assert request(server.address).endswith(b"\r\n\r\nok")
+            assert server.wait() == 0
+
+
+def test_the_package_and_the_command_are_the_same(directory: Path) -> None:
+    """CLI-01"""
+    code = "import uvicorn.__main__, uvicorn; assert uvicorn.main.name == 'main'"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-m", "uvicorn", "--version"], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == invoke("--version").output
+
+
+def test_options_of_the_logging_configuration_file_reach_the_server(directory: Path) -> None:
+    """CLI-20, LOG-12"""
+    (directory / "served.py").write_text(SERVED)
+    config = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "mine %(levelname)s %(message)s"}},
+        "handlers": {"out": {"class": "logging.StreamHandler", "formatter": "plain", "stream": "ext://sys.stdout"}},
+        "loggers": {"uvicorn": {"handlers": ["out"], "level": "INFO"}},
+    }
+    (directory / "log.json").write_text(json.dumps(config))
+    with ServerProcess("served:app", "--port", "0", "--log-config", "log.json") as server:
+        server.wait_for("mine INFO Uvicorn running on")
