@@ -32,6 +32,7 @@ def _load(path: str) -> Any:
     params=[
         pytest.param("uvicorn.protocols.http.httptools_impl:HttpToolsProtocol", id="httptools"),
         pytest.param("uvicorn.protocols.http.h11_impl:H11Protocol", id="h11"),
+        pytest.param("uvicorn.protocols.http.native_impl:NativeProtocol", id="native"),
     ]
 )
 def http_protocol_cls(request: pytest.FixtureRequest) -> Any:

@@ -23,26 +23,45 @@ logger = logging.getLogger("uvicorn.access")
 FORMAT = '%s - "%s %s HTTP/%s" %d'
 DEFAULT_FORMAT = '%(levelprefix)s %(client_addr)s - "%(request_line)s" %(status_code)s'
 
+MAX_CLIENTS = 4096
+"""Formatted client addresses kept: as many as connections that are busy at one moment, about half a megabyte."""
+
 
 class AccessLog:
     """Writes the access records of one event loop.
+
+    `handler` and `formatter` are uvicorn's own, `None` if others were configured; a line is `prefix`, the client,
+    ` - "`, `before_line`, the request line, `after_line`, `" ` and the status.
 
     Args:
         loop: buffered lines are written at the end of its current turn. A loop that cannot `call_soon` (a double in a
             test) switches buffering off.
     """
 
-    __slots__ = ("_loop", "_lines", "_handler", "_formatter", "_prefix", "_statuses", "_bold", "_plain")
+    __slots__ = (
+        "_loop",
+        "_lines",
+        "handler",
+        "formatter",
+        "_colors",
+        "prefix",
+        "_statuses",
+        "_clients",
+        "before_line",
+        "after_line",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._lines: list[str] = []
-        self._handler: logging.StreamHandler[TextIO] | None = None
-        self._formatter: AccessFormatter | None = None
-        self._prefix = ""
+        self.handler: logging.StreamHandler[TextIO] | None = None
+        self.formatter: AccessFormatter | None = None
+        self._colors: bool | None = None
+        self.prefix = ""
         self._statuses: dict[int, str] = {}
-        self._bold = ""
-        self._plain = ""
+        self._clients: dict[tuple[str, int] | None, str] = {}
+        self.before_line = ""
+        self.after_line = ""
         if isinstance(loop, asyncio.AbstractEventLoop):
             self._learn()
 
@@ -59,35 +78,43 @@ class AccessLog:
         formatter = handlers[0].formatter
         if type(formatter) is not AccessFormatter or formatter._fmt != DEFAULT_FORMAT or formatter.datefmt is not None:
             return
-        self._handler = handlers[0]
-        self._formatter = formatter
+        self.handler = handlers[0]
+        self.formatter = formatter
+        self._colors = formatter.use_colors
         record = logging.LogRecord(logger.name, logging.INFO, "", 0, FORMAT, ("", "", "", "", 200), None)
         # The formatter prints one record for us: what stands before the client, and how a request line is dressed up.
         text = formatter.format(record)
-        self._prefix = text[: text.index(' - "')]
+        self.prefix = text[: text.index(' - "')]
         dressed = text[text.index('"') + 1 : text.rindex('"')]
-        self._bold, _, self._plain = dressed.partition("  HTTP/")
+        self.before_line, _, self.after_line = dressed.partition("  HTTP/")
 
     def _is_untouched(self) -> bool:
         """Tell whether logging is still exactly as it was when `_learn` looked."""
-        handler = self._handler
+        handler = self.handler
+        formatter = self.formatter
+        handlers = logger.handlers
         return (
             handler is not None
-            and logger.handlers == [handler]
+            and formatter is not None
+            and len(handlers) == 1
+            and handlers[0] is handler
             and not logger.filters
             and not logger.propagate
             and not handler.filters
-            and handler.formatter is self._formatter
+            and handler.formatter is formatter
+            and formatter.use_colors is self._colors
             and handler.level <= logging.INFO
-            and type(handler) is logging.StreamHandler
-            and logging.getLogRecordFactory() is logging.LogRecord
+            and logging._logRecordFactory is logging.LogRecord  # type: ignore[attr-defined] # the getter is a call
         )
 
     def record(self, scope: WWWScope, status: int) -> None:
         """Log one response: client, method, path with query and HTTP version from `scope`, and its status."""
         if not logger.isEnabledFor(logging.INFO):
             return
-        client = get_client_addr(scope)
+        address = scope["client"]
+        client = self._clients.get(address)
+        if client is None:
+            client = self._remember(address, scope)
         path = get_path_with_query_string(scope)
         method: Any = scope["method"]  # type: ignore[typeddict-item]
         version = scope["http_version"]
@@ -98,21 +125,32 @@ class AccessLog:
             return
         text = self._statuses.get(status)
         if text is None:
-            assert self._formatter is not None
-            text = self._statuses[status] = self._formatter.get_status_code(status)
-        if not self._lines:
+            assert self.formatter is not None
+            text = self._statuses[status] = self.formatter.get_status_code(status)
+        lines = self._lines
+        if not lines:
             self._loop.call_soon(self.flush)
-        self._lines.append(
-            f'{self._prefix}{client} - "{self._bold}{method} {path} HTTP/{version}{self._plain}" {text}\n'
+        lines.append(
+            f'{self.prefix}{client} - "{self.before_line}{method} {path} HTTP/{version}{self.after_line}" {text}\n'
         )
+
+    def _remember(self, address: tuple[str, int] | None, scope: WWWScope) -> str:
+        """Format the address of a client that will mostly be back; cleared when full."""
+        if len(self._clients) >= MAX_CLIENTS:
+            self._clients.clear()
+        text = self._clients[address] = get_client_addr(scope)
+        return text
 
     def flush(self) -> None:
         """Write the lines collected so far."""
-        if not self._lines:
-            return
-        text = "".join(self._lines)
-        self._lines.clear()
-        handler = self._handler
+        if self._lines:
+            text = "".join(self._lines)
+            self._lines.clear()
+            self.write(text)
+
+    def write(self, text: str) -> None:
+        """Write whole lines to where the handler writes."""
+        handler = self.handler
         assert handler is not None
         handler.acquire()
         try:

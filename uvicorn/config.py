@@ -277,6 +277,7 @@ class Config(Settings):
         self.encoded_headers = []
         self.headers = self.headers or []
         self.configure_logging()
+        self._check_numbers()
         self._resolve_reload()
         self._load_env_file()
         self._resolve_workers()
@@ -398,6 +399,15 @@ class Config(Settings):
     def _excluded(self, path: Path) -> bool:
         return any(excluded == path or excluded in path.parents for excluded in self.reload_dirs_excludes)
 
+    def _check_numbers(self) -> None:
+        """Refuse numbers that would end in an uncaught exception once the server runs."""
+        with blaming(f"port={self.port!r}"):
+            if isinstance(self.port, int) and not 0 <= self.port <= 65535:
+                raise ValueError("a port is a number from 0 to 65535.")
+        with blaming(f"limit_max_requests_jitter={self.limit_max_requests_jitter!r}"):
+            if self.limit_max_requests_jitter < 0:
+                raise ValueError("it cannot be negative.")
+
     # Environment
 
     def _load_env_file(self) -> None:
@@ -480,7 +490,7 @@ class Config(Settings):
                 raise KeyError(f"choose one of {', '.join(INTERFACES)}.")
         with blaming("http2=True"):
             if self.http2:
-                raise ValueError("no HTTP implementation here speaks HTTP/2; leave the setting out.")
+                raise ValueError("HTTP/2 requires an HTTP implementation that speaks it, and there is none here.")
         if self.http == "zttp":
             logger.warning("http='zttp' is another name for http='native' here.")
 

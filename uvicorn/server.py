@@ -74,7 +74,7 @@ class Server:
     def _reset(self) -> None:
         """What belongs to one process."""
         self.server_state = ServerState()
-        self.servers: list[asyncio.AbstractServer] = []
+        self.servers: list[listening.Listener] = []
         self.started = False
         self.last_notified = 0.0
         self.on_stage: Callable[[Stage], None] = lambda stage: None
@@ -223,7 +223,7 @@ class Server:
         if self.limit_max_requests is not None:
             self.server_state.limit_requests(self.limit_max_requests, self._limit_reached.set)
 
-    async def _listen(self, bound: list[socket.socket]) -> list[asyncio.AbstractServer]:
+    async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:
         config = self.config
         loop = asyncio.get_running_loop()
 

@@ -259,7 +259,11 @@ class Settings:
         help="File with the certificate and those that lead to its authority; turns TLS on.",
     )
     ssl_keyfile_password: str | None = setting(
-        default=None, section="TLS", secret=True, help="Password of an encrypted private key."
+        default=None,
+        section="TLS",
+        secret=True,
+        help="Password of an encrypted private key. "
+        "Better given as a variable: everybody on the machine can read command lines.",
     )
     ssl_version: int = setting(
         default=SSL_PROTOCOL_VERSION,

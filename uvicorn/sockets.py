@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import inspect
 import logging
 import os
 import socket
@@ -58,6 +59,20 @@ class RunningLine:
         """Write it to the error log."""
         color_message = _RUNNING + style(self.place, bold=True) + _QUIT
         logger.info(_RUNNING + self.place + _QUIT, *self.args, extra={"color_message": color_message})
+
+
+class Listener(Protocol):
+    """What serves a listening socket: asyncio's own server, another loop's, or an `Acceptor`."""
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """What it listens on; nothing once closed."""
+
+    def close(self) -> None:
+        """Refuse new connections and close the sockets."""
+
+    async def wait_closed(self) -> None:
+        """Return once that is done."""
 
 
 class Source(Protocol):
@@ -109,27 +124,34 @@ async def listen(
     backlog: int,
     context: ssl.SSLContext | None = None,
     handshake_timeout: float | None = None,
-) -> list[asyncio.AbstractServer]:
+) -> list[Listener]:
     """Listen on each socket and serve its connections with protocols made by `factory`.
 
     With `context`, connections are TLS and have `handshake_timeout` seconds to become so. The sockets belong to the
     servers returned: closing a server closes its socket.
     """
     loop = asyncio.get_running_loop()
-    servers: list[asyncio.AbstractServer] = []
+    servers: list[Listener] = []
     for sock in bound:
         if isinstance(loop, asyncio.SelectorEventLoop):
             acceptor = Acceptor(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
             await acceptor.start_serving()
             servers.append(acceptor)
         else:
-            options: dict[str, Any] = {"backlog": backlog, "ssl": context}
+            create, options = _native_server(loop, sock)
             if context is not None:
-                options["ssl_handshake_timeout"] = handshake_timeout
-            unix = hasattr(socket, "AF_UNIX") and sock.family == socket.AF_UNIX
-            create = loop.create_unix_server if unix else loop.create_server
-            servers.append(await create(factory, sock=sock, **options))
+                options.update(ssl=context, ssl_handshake_timeout=handshake_timeout)
+            servers.append(await create(factory, sock=sock, backlog=backlog, **options))
     return servers
+
+
+def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The loop's own function that serves `sock`, and options for it."""
+    if sys.platform == "win32" or sock.family != socket.AF_UNIX:
+        return loop.create_server, {}
+    # Whether the file is to be removed is a matter of the source; older loops know no such option and remove nothing.
+    cleans_up = "cleanup_socket" in inspect.signature(loop.create_unix_server).parameters
+    return loop.create_unix_server, {"cleanup_socket": False} if cleans_up else {}
 
 
 class Address:

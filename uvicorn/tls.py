@@ -70,8 +70,8 @@ def load_ssl_context(settings: TLSSettings, alpn_protocols: Sequence[str] | None
     def default_ssl_context_factory() -> ssl.SSLContext:
         if not settings.ssl_certfile:
             raise RuntimeError(
-                "the default function needs `ssl_certfile`; set it, or build the SSLContext in `ssl_context_factory` "
-                "without calling the default one."
+                "`default_ssl_context_factory()` requires `ssl_certfile` to be set on `Config`. Set it, or build the "
+                "SSLContext inside `ssl_context_factory` without calling the default."
             )
         return _default_context(settings, settings.ssl_certfile, alpn_protocols)
 

@@ -151,10 +151,10 @@ class Client:
         for _ in range(turns):
             await asyncio.sleep(0.001)
         try:
-            data = self.sock.recv(1, socket.MSG_PEEK)
+            self.sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return not self.buffer
-        return data is None
+        return False
 
     def half_close(self) -> None:
         """Say that nothing more will be sent."""

@@ -214,7 +214,7 @@ async def test_what_the_server_sends_is_no_sign_of_life(ws_protocol_cls: Any) ->
     async with connected(ws_protocol_cls, app, ws_ping_interval=20.0, ws_ping_timeout=20.0) as peer:
         await peer.open()
         await peer.until(lambda: app.done)
-        assert [sent for sent in peer.frames if sent.first == 0x88][0].close == (1011, "keepalive ping timeout")
+        assert next(sent for sent in peer.frames if sent.first == 0x88).close == (1011, "keepalive ping timeout")
         assert sum(sent.first == TEXT for sent in peer.frames) == 40
 
 
@@ -243,7 +243,7 @@ async def test_application_that_does_not_read_does_not_cost_the_client_its_conne
 
     proceed = asyncio.Event()
     app = Application(script)
-    settings = {"ws_ping_interval": 20.0, "ws_ping_timeout": 20.0, "ws_max_queue": 1}
+    settings: dict[str, Any] = {"ws_ping_interval": 20.0, "ws_ping_timeout": 20.0, "ws_max_queue": 1}
     async with connected(ws_protocol_cls, app, **settings) as peer:
         await peer.open()
         await peer.turn()

@@ -268,9 +268,7 @@ async def test_body_without_its_end_is_visibly_cut(ws_protocol_cls: Any, caplog:
         pytest.param([b"12", b"3"], "Response content shorter than Content-Length", id="shorter"),
     ],
 )
-async def test_body_that_contradicts_its_length_raises(
-    ws_protocol_cls: Any, pieces: list[bytes], message: str
-) -> None:
+async def test_body_that_contradicts_its_length_raises(ws_protocol_cls: Any, pieces: list[bytes], message: str) -> None:
     """R4, for a refusal"""
 
     async def script(receive: Any, send: Any) -> None:

@@ -333,7 +333,10 @@ BROKEN = [
     pytest.param(without(handshake(), "sec-websocket-key"), 400, "missing Sec-WebSocket-Key header", id="no key"),
     pytest.param(handshake(f"Sec-WebSocket-Key: {KEY}"), 400, "invalid Sec-WebSocket-Key header", id="two keys"),
     pytest.param(
-        handshake().replace(KEY.encode(), b"abc="), 400, "invalid Sec-WebSocket-Key header", id="key that is not 16 bytes"
+        handshake().replace(KEY.encode(), b"abc="),
+        400,
+        "invalid Sec-WebSocket-Key header",
+        id="key that is not 16 bytes",
     ),
     pytest.param(
         handshake().replace(KEY.encode(), b"!GhlIHNhbXBsZSBub25jZQ=="),
@@ -356,9 +359,7 @@ BROKEN = [
     pytest.param(handshake("Content-Length: 2"), 400, "a WebSocket handshake has no body", id="with a body"),
     pytest.param(handshake("Transfer-Encoding: chunked"), 400, "a WebSocket handshake has no body", id="chunked"),
     pytest.param(handshake("Expect: tea"), 417, "unknown expectation", id="expectation"),
-    pytest.param(
-        handshake("Sec-WebSocket-Protocol: \x80\xff"), 400, "invalid Sec-WebSocket-Protocol header", id="W1"
-    ),
+    pytest.param(handshake("Sec-WebSocket-Protocol: \x80\xff"), 400, "invalid Sec-WebSocket-Protocol header", id="W1"),
     pytest.param(handshake("Sec-WebSocket-Protocol: a b"), 400, "invalid Sec-WebSocket-Protocol header", id="blank"),
     pytest.param(
         handshake("Sec-WebSocket-Extensions: ;x"), 400, "invalid Sec-WebSocket-Extensions header", id="extensions"
@@ -414,7 +415,7 @@ async def test_refusals_say_what_would_be_right(ws_protocol_cls: Any) -> None:
     ],
 )
 async def test_oversized_handshake_is_refused(
-    ws_protocol_cls: Any, setting: dict[str, int], head: bytes, status: int
+    ws_protocol_cls: Any, setting: dict[str, Any], head: bytes, status: int
 ) -> None:
     """W13"""
     app = Application()
@@ -428,7 +429,7 @@ async def test_oversized_handshake_is_refused(
 async def test_handshake_exactly_at_the_limits_is_let_in(ws_protocol_cls: Any) -> None:
     """W13: the bytes behind it do not count."""
     head = handshake(target="/12345")
-    limits = {"limit_request_head": len(head), "limit_request_fields": 5, "limit_request_target": 6}
+    limits: dict[str, Any] = {"limit_request_head": len(head), "limit_request_fields": 5, "limit_request_target": 6}
     app = Application()
     async with connected(ws_protocol_cls, app, **limits) as peer:
         peer.send(head + frame(TEXT, b"x" * 100))

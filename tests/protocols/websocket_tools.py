@@ -205,7 +205,9 @@ class Wire(asyncio.Transport):
 class Peer:
     """A client of one session, without a network between them."""
 
-    def __init__(self, protocol_cls: Any, config: Config, tls: bool = False, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, protocol_cls: Any, config: Config, tls: bool = False, state: dict[str, Any] | None = None
+    ) -> None:
         if not config.loaded:
             config.load()
         self.state = ServerState()

@@ -24,8 +24,8 @@ MAX_EMPTY_LINES = 8
 """Empty lines skipped in front of a request line (RFC 9112 section 2.2 asks for at least one)."""
 
 # Methods are case-sensitive tokens (RFC 9110 section 9.1). All in use are upper case; one that is not is a mistake or a
-# probe, and frameworks disagree about it, so it ends here.
-_METHOD = rb"[!#$%&'*+\-.^_`|~0-9A-Z]+"
+# probe, and frameworks disagree about it, so it ends here; and so does "#", which starts a fragment elsewhere.
+_METHOD = rb"[!$%&'*+\-.^_`|~0-9A-Z]+"
 
 match_head = re.compile(
     rb"(" + _METHOD + rb") ([\x21-\x7e]+) HTTP/1\.([0-9])\r\n(?:" + FIELD_LINE + rb"\r\n)*\r\n"
@@ -36,6 +36,7 @@ _other_version = re.compile(rb"(?:" + _METHOD + rb") [\x21-\x7e]+ HTTP/([0-9])\.
 _not_yet_wrong = re.compile(rb"(?:\r\n){0,%d}\r?|(?:\r\n)*%b(?: .*)?" % (MAX_EMPTY_LINES, _METHOD), re.DOTALL).fullmatch
 _control = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]|\r[^\n]|(?<!\r)\n").search
 
+_broken_percent = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
 _absolute_form = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE).fullmatch
 _authority = re.compile(
     rb"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
@@ -129,18 +130,20 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     """Return the path-and-query part of a target that is not plainly in origin-form, and the authority it names.
 
     RFC 9112 section 3.2: absolute-form is accepted from anyone; asterisk-form belongs to OPTIONS; authority-form
-    belongs to CONNECT, which a server without tunnels does not implement. A fragment is never sent.
+    belongs to CONNECT. A fragment is never sent, and "%" only with two hexadecimal digits behind it.
 
     Raises:
-        RequestRefused: 400, or 501 for CONNECT.
+        RequestRefused: 400.
     """
     if method == b"CONNECT":
         host, _, port = target.rpartition(b":")
         if host and port.isdigit() and is_authority(target):
-            raise RequestRefused(501, "CONNECT is not implemented")
+            return target, target
         raise RequestRefused(400, "CONNECT needs host:port")
     if b"#" in target:
         raise RequestRefused(400, "fragment in the request target")
+    if b"%" in target and _broken_percent(target.partition(b"?")[0]):
+        raise RequestRefused(400, "malformed percent-encoding in the request target")
     if target[:1] == b"/":
         return target, None
     if target == b"*" and method == b"OPTIONS":
@@ -157,7 +160,7 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
 
 def _content_length(value: bytes) -> int:
     # RFC 9112 section 6.3 lets a list of equal values pass; a strict recipient refuses what nobody should send.
-    if not value.isdigit() or len(value) > 19:
+    if not value.isdigit() or len(value.lstrip(b"0")) > 19:
         raise RequestRefused(400, "malformed Content-Length")
     return int(value)
 
@@ -203,7 +206,7 @@ def examine(minor: bytes, headers: list[tuple[bytes, bytes]]) -> Framing:
         # RFC 9112 section 3.2: required since HTTP/1.1.
         if minor != b"0":
             raise RequestRefused(400, "missing Host")
-    elif host not in _known_hosts and not is_authority(host):
+    elif not host or host[:1] == b":" or (host not in _known_hosts and not is_authority(host)):
         raise RequestRefused(400, "malformed Host")
     if special is not None:
         return _examine_special(minor, special)
@@ -234,9 +237,10 @@ def _examine_special(minor: bytes, special: dict[bytes, list[bytes]]) -> Framing
     expectations = special.get(b"expect")
     if expectations is not None and minor != b"0":
         # RFC 9110 section 10.1.1: ignored from HTTP/1.0 clients; the only expectation there is.
-        if [token for token in _tokens(expectations) if token] != [b"100-continue"]:
-            raise RequestRefused(417, "unknown expectation")
-        expect_continue = True
+        for expectation in filter(None, _tokens(expectations)):
+            if expectation != b"100-continue":
+                raise RequestRefused(417, "unknown expectation")
+            expect_continue = True
 
     options = _tokens(special[b"connection"]) if b"connection" in special else []
     upgrade = b""

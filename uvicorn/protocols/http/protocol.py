@@ -413,7 +413,7 @@ class HTTPProtocol(asyncio.Protocol):
         `head` is well-formed as far as `match_head` can tell; its request line ends before `line_end`.
 
         Raises:
-            RequestRefused: the library does not take it; the reason is found by the caller where there is one.
+            RequestRefused: the library does not take it; the caller's own rules decide then.
         """
         raise NotImplementedError
 
@@ -460,18 +460,19 @@ class HTTPProtocol(asyncio.Protocol):
         if len(method) > MAX_METHOD_LENGTH:
             raise RequestRefused(501, "method too long")
         host = None
-        if target[0] != 47 or b"#" in target or method == b"CONNECT":
+        if target[0] != 47 or b"#" in target or b"%" in target or method == b"CONNECT":
             target, host = split_target(method, target)
         line_end = match.end(3) + 2
         try:
             headers = self.parse_fields(head, line_end)
         except RequestRefused:
-            # The libraries say less about why; ask our own rules first.
-            examine(minor, split_fields(head, line_end))
-            raise
+            # Our own rules decide, and say why.
+            headers = split_fields(head, line_end)
         if len(headers) > settings.limit_fields:
             raise RequestRefused(431, f"more header fields than limit_request_fields ({settings.limit_fields})")
         framing = examine(minor, headers)
+        if method == b"CONNECT":
+            raise RequestRefused(501, "CONNECT is not implemented")
         if host is not None:
             # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
             headers = [(b"host", host), *(field for field in headers if field[0] != b"host")]

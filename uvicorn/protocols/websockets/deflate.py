@@ -34,7 +34,8 @@ _EMPTY_BLOCK = b"\x00"  # with the tail: a stored block of no bytes
 _QUOTED = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t \x21-\x7e\x80-\xff])*"'
 _VALUE = rb"[ \t]*=[ \t]*(?:%b|%b)" % (TOKEN, _QUOTED)
 _PARAMETERS = rb"(?:[ \t]*;[ \t]*%b(?:%b)?)*" % (TOKEN, _VALUE)
-_element = re.compile(rb"[ \t]*(?:(%b)(%b))?[ \t]*(?:,|\Z)" % (TOKEN, _PARAMETERS)).match
+# No two runs of blanks may meet in it: a long run would be divided between them in every possible way.
+_element = re.compile(rb"[ \t]*(?:(%b)(%b)[ \t]*)?(?:,|\Z)" % (TOKEN, _PARAMETERS)).match
 _parameters = re.compile(rb";[ \t]*(%b)(%b)?" % (TOKEN, _VALUE)).findall
 
 

@@ -7,7 +7,7 @@
 //! Any call into Python can come back here (`write` may pause, an eager application may send, close or raise), so no
 //! borrow of [`State`] is held across one: what is needed is taken out first.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use wire::h1::framing::BodyLength;
 use wire::h1::request::Head;
 use wire::headers::Name;
 
+use crate::access;
 use crate::error::exception;
 use crate::ffi::{self, ThreadBound};
 use crate::http::cycle::{Exchange, RequestResponseCycle, State as ExchangeState, wake_all};
@@ -64,6 +65,8 @@ pub(crate) struct Connection {
     protocol: RefCell<Option<Py<PyAny>>>,
     transport: RefCell<Option<Py<PyAny>>>,
     client: RefCell<Option<Py<PyAny>>>,
+    /// `host:port` of it, made when the first line is logged.
+    client_text: OnceCell<String>,
     server_address: RefCell<Option<Py<PyAny>>>,
     state: RefCell<State>,
     slot: Cell<Option<usize>>,
@@ -105,6 +108,7 @@ impl Connection {
             protocol: RefCell::new(None),
             transport: RefCell::new(None),
             client: RefCell::new(None),
+            client_text: OnceCell::new(),
             server_address: RefCell::new(None),
             state: RefCell::new(State {
                 wire: Wire::new(),
@@ -147,6 +151,23 @@ impl Connection {
     #[inline]
     pub(crate) fn is_write_paused(&self) -> bool {
         self.write_paused.get()
+    }
+
+    /// Append the client's address if `client` is it; the middleware may have put another in its place.
+    pub(crate) fn push_client(&self, line: &mut String, client: &Bound<'_, PyAny>) -> bool {
+        let own = self.client.borrow().as_ref().is_some_and(|own| own.is(client));
+        if own {
+            line.push_str(self.client_text.get_or_init(|| match client.extract::<(String, u16)>() {
+                Ok((host, port)) => format!("{host}:{port}"),
+                Err(_) => String::new(),
+            }));
+        }
+        own
+    }
+
+    /// Have the access lines written when the loop gets to it.
+    pub(crate) fn flush_log_soon(&self, py: Python<'_>) -> PyResult<()> {
+        access::flush_soon(&self.core, self.server.bind(py))
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
