@@ -60,8 +60,6 @@ names! {
     body "body"
     more_body "more_body"
     status "status"
-    response_start "http.response.start"
-    response_body "http.response.body"
     http_1_0 "1.0"
     https "https"
     write "write"

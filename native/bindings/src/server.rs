@@ -20,6 +20,8 @@ use crate::settings::Settings;
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
     pub(crate) names: Names,
+    pub(crate) response_start: KnownText,
+    pub(crate) response_body: KnownText,
     pub(crate) settings: Settings,
     pub(crate) config: Py<PyAny>,
     pub(crate) event_loop: Py<PyAny>,
@@ -71,6 +73,8 @@ impl Core {
         task_keywords.set_item("eager_start", true)?;
         let access = if settings.access_log { Some(AccessLog::new(config, event_loop)?) } else { None };
         Ok(Self {
+            response_start: KnownText::new(py, "http.response.start"),
+            response_body: KnownText::new(py, "http.response.body"),
             scope: ScopeTemplate::new(config, &settings, &names)?,
             config: config.clone().unbind(),
             event_loop: event_loop.clone().unbind(),
@@ -200,8 +204,34 @@ pub(crate) fn same<T>(left: &Bound<'_, PyAny>, right: &Py<T>) -> bool {
     left.as_ptr() == right.as_ptr()
 }
 
-/// Whether `value`, a str, is the interned `name`: the pointer settles it nearly always.
-#[inline]
-pub(crate) fn is_name(value: &Bound<'_, PyAny>, name: &Py<PyString>) -> PyResult<bool> {
-    Ok(same(value, name) || value.eq(name)?)
+/// A name that applications write as a constant of their own: equal to ours, but another object, and always the same one.
+pub(crate) struct KnownText {
+    name: Py<PyString>,
+    last: RefCell<Option<Py<PyAny>>>,
+}
+
+impl KnownText {
+    pub(crate) fn new(py: Python<'_>, text: &str) -> Self {
+        Self { name: PyString::intern(py, text).unbind(), last: RefCell::new(None) }
+    }
+
+    /// Whether `value` is this text: the pointer settles it nearly always.
+    #[inline]
+    pub(crate) fn is(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if same(value, &self.name) || self.last.borrow().as_ref().is_some_and(|last| same(value, last)) {
+            return Ok(true);
+        }
+        self.compare(value)
+    }
+
+    #[cold]
+    fn compare(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let equal = value.eq(&self.name)?;
+        if equal {
+            // Held, so that its address cannot come to mean another object.
+            let old = self.last.borrow_mut().replace(value.clone().unbind());
+            drop(old);
+        }
+        Ok(equal)
+    }
 }

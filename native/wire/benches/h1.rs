@@ -1,6 +1,14 @@
 //! Nanoseconds per operation of the paths every request takes. `cargo bench`, or one case under a profiler:
 //! `valgrind --tool=callgrind <binary> --once parse_browser`, which runs 10,000 operations.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "not production code"
+)]
+
 use std::hint::black_box;
 use std::time::Instant;
 

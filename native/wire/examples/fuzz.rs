@@ -5,6 +5,14 @@
 //! cargo run -p wire --profile fuzz --example fuzz -- [--seconds 20] [--seed 1] [target ...]
 //! ```
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "not production code"
+)]
+
 use std::collections::HashSet;
 use std::panic::catch_unwind;
 use std::path::Path;

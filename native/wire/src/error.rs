@@ -158,4 +158,12 @@ mod tests {
         assert_eq!(statuses, [400, 408, 413, 414, 417, 431, 501, 505]);
         assert!(kinds.iter().all(|&kind| !Error::new(kind, "").reason().is_empty()));
     }
+
+    #[test]
+    fn the_texts_applications_may_look_for_are_upstreams() {
+        assert_eq!(AppError::FieldName.to_string(), "Invalid HTTP header name.");
+        assert_eq!(AppError::FieldValue.to_string(), "Invalid HTTP header value.");
+        assert_eq!(AppError::TooLong.to_string(), "Response content longer than Content-Length");
+        assert_eq!(AppError::TooShort.to_string(), "Response content shorter than Content-Length");
+    }
 }

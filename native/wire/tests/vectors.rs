@@ -1,6 +1,14 @@
 //! Replays `tests/vectors/http1.toml`, the data every implementation of the server is held to: each vector whole, cut in
 //! two at every byte, and one byte at a time. Its format is described beside it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "not production code"
+)]
+
 mod support;
 
 use std::collections::HashSet;

@@ -19,7 +19,6 @@ use pyo3::PyTraverseError;
 use crate::awaitable::{Received, Sending};
 use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::protocol::Connection;
-use crate::server::is_name;
 
 /// How far the response has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +174,7 @@ impl Exchange {
         let kind = message.get_item(&names.r#type)?;
         match this.state.get() {
             State::Idle => {
-                if !is_name(&kind, &names.response_start)? {
+                if !this.connection.core.response_start.is(&kind)? {
                     return Err(PyRuntimeError::new_err(format!(
                         "Expected ASGI message 'http.response.start', but got '{kind}'."
                     )));
@@ -185,7 +184,7 @@ impl Exchange {
                 Ok(())
             }
             State::Started => {
-                if !is_name(&kind, &names.response_body)? {
+                if !this.connection.core.response_body.is(&kind)? {
                     return Err(PyRuntimeError::new_err(format!(
                         "Expected ASGI message 'http.response.body', but got '{kind}'."
                     )));

@@ -21,7 +21,6 @@ use wire::error::Error;
 use wire::h1::connection::{Connection as Wire, Deadline, Eof, Event, Progress};
 use wire::h1::framing::BodyLength;
 use wire::h1::request::Head;
-use wire::headers::Name;
 
 use crate::access;
 use crate::error::exception;
@@ -376,7 +375,10 @@ impl Connection {
         let mut waiting: Option<(Rc<Exchange>, Py<PyAny>)> = None;
         loop {
             let rest = input.get(at..).unwrap_or_default();
-            let progress = self.state.borrow_mut().wire.poll(rest, head, limits);
+            let progress = {
+                let sections = &mut *self.core.scope.kept.sections.borrow_mut();
+                self.state.borrow_mut().wire.poll_recalling(rest, head, limits, Some(sections))
+            };
             let Progress { consumed, event } = progress.map_err(|error| Ok(Refusal::from(error)))?;
             let begin = at;
             at += consumed;
@@ -395,8 +397,11 @@ impl Connection {
                     } else {
                         waiting = Some((exchange, app));
                     }
+                    if at == begin + input.len() {
+                        break;
+                    }
                     budget -= 1;
-                    if budget == 0 && self.core.real_loop && at < input.len() {
+                    if budget == 0 && self.core.real_loop {
                         self.resume_soon(py).map_err(Err)?;
                         break;
                     }
@@ -473,7 +478,7 @@ impl Connection {
             state.waits_for = Deadline::None;
         }
         let app = match &core.direct_app {
-            Some(app) if !is_forwarded(head) => app,
+            Some(app) if !core.scope.kept.is_forwarded(head) => app,
             _ => &core.app,
         };
         let app = if self.is_over_limit(py)? { &core.unavailable_app } else { app };
@@ -1095,12 +1100,6 @@ impl Connection {
 fn timeout(part: &str, seconds: Option<Duration>) -> Refusal {
     let seconds = seconds.unwrap_or_default().as_secs_f64();
     Refusal { status: 408, reason: format!("{part} not complete within timeout_request_{part} ({seconds} s)") }
-}
-
-/// Whether the request has a field that the proxy headers middleware looks at.
-#[inline]
-fn is_forwarded(head: &Head) -> bool {
-    head.fields.iter().any(|field| matches!(field.known, Name::XForwardedFor | Name::XForwardedProto))
 }
 
 /// Whether the transport is one whose socket can be written to beside it: uvloop's and asyncio's own, without TLS.

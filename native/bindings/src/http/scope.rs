@@ -1,8 +1,11 @@
 //! Build one ASGI http scope, in upstream's key order.
 
+use std::cell::RefCell;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use wire::h1::request::{Head, Version};
+use wire::h1::Sections;
+use wire::h1::request::{Head, Method, Version};
 use wire::headers::{Field, Name};
 
 use crate::names::Names;
@@ -16,6 +19,65 @@ pub(crate) struct ScopeTemplate {
     asgi: Py<PyDict>,
     root_path: String,
     raw_root_path: Vec<u8>,
+    pub(crate) kept: KeptHeaders,
+}
+
+/// The header lists of field sections that came word for word before, by the numbers of [`Sections`].
+#[derive(Default)]
+pub(crate) struct KeptHeaders {
+    pub(crate) sections: RefCell<Sections>,
+    lists: RefCell<Vec<Option<Kept>>>,
+}
+
+struct Kept {
+    list: Py<PyList>,
+    forwarded: bool,
+}
+
+impl KeptHeaders {
+    /// The headers of a scope: a list of its own, of tuples that may be shared since nobody can change them.
+    #[inline]
+    fn headers<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        head: &Head,
+        input: &[u8],
+    ) -> PyResult<Bound<'py, PyList>> {
+        if head.recalled {
+            let kept = self.lists.borrow();
+            if let Some(Some(kept)) = head.kept.and_then(|number| kept.get(number)) {
+                let list = kept.list.bind(py);
+                return Ok(list.get_slice(0, list.len()));
+            }
+        }
+        let list = headers(py, names, head, input)?;
+        if let Some(number) = head.kept {
+            let kept = Kept { list: list.get_slice(0, list.len()).unbind(), forwarded: has_forwarded(head) };
+            let mut lists = self.lists.borrow_mut();
+            if lists.len() <= number {
+                lists.resize_with(number + 1, || None);
+            }
+            let old = lists.get_mut(number).and_then(|place| place.replace(kept));
+            drop(lists);
+            drop(old);
+        }
+        Ok(list)
+    }
+
+    /// Whether the request has a field that the proxy headers middleware looks at.
+    #[inline]
+    pub(crate) fn is_forwarded(&self, head: &Head) -> bool {
+        if head.recalled {
+            let lists = self.lists.borrow();
+            return head.kept.and_then(|number| lists.get(number)?.as_ref()).is_none_or(|kept| kept.forwarded);
+        }
+        has_forwarded(head)
+    }
+}
+
+fn has_forwarded(head: &Head) -> bool {
+    head.fields.iter().any(|field| matches!(field.known, Name::XForwardedFor | Name::XForwardedProto))
 }
 
 /// What is the same for all scopes of one connection.
@@ -39,7 +101,7 @@ impl ScopeTemplate {
         scope.set_item(&names.server, py.None())?;
         scope.set_item(&names.client, py.None())?;
         scope.set_item(&names.scheme, PyString::intern(py, "http"))?;
-        scope.set_item(&names.method, py.None())?;
+        scope.set_item(&names.method, PyString::intern(py, "GET"))?;
         scope.set_item(&names.root_path, PyString::new(py, &settings.root_path))?;
         scope.set_item(&names.path, py.None())?;
         scope.set_item(&names.raw_path, py.None())?;
@@ -53,7 +115,7 @@ impl ScopeTemplate {
             let quoted: String = py.import("urllib.parse")?.call_method1("quote", (&root_path,))?.extract()?;
             quoted.into_bytes()
         };
-        Ok(Self { scope: scope.unbind(), asgi: asgi.unbind(), root_path, raw_root_path })
+        Ok(Self { scope: scope.unbind(), asgi: asgi.unbind(), root_path, raw_root_path, kept: KeptHeaders::default() })
     }
 
     /// The scope of the request in `head`, which was parsed from `input`.
@@ -76,6 +138,7 @@ impl ScopeTemplate {
         scope.set_item(&names.server, ends.server)?;
         scope.set_item(&names.client, ends.client)?;
         match names.methods.get(head.verb as usize) {
+            Some(_) if head.verb == Method::Get => {}
             Some(method) => scope.set_item(&names.method, method)?,
             None => scope.set_item(&names.method, text(py, head.method.of(input)))?,
         }
@@ -84,7 +147,7 @@ impl ScopeTemplate {
         if !query.is_empty() {
             scope.set_item(&names.query_string, PyBytes::new(py, query))?;
         }
-        scope.set_item(&names.headers, headers(py, names, head, input)?)?;
+        scope.set_item(&names.headers, self.kept.headers(py, names, head, input)?)?;
         let state = if ends.state.is_empty() { PyDict::new(py) } else { ends.state.copy()? };
         scope.set_item(&names.state, state)?;
         Ok(scope)

@@ -9,6 +9,7 @@ use crate::error::{AppError, Error};
 use crate::h1::body::{Decoded, Decoder};
 use crate::h1::request::{Head, Method, Status, Version};
 use crate::h1::response::{BodyWriter, Exchange, HeadWriter, put_interim, put_text};
+use crate::h1::sections::Sections;
 use crate::limits::Limits;
 
 /// What [`Connection::poll`] found.
@@ -132,8 +133,20 @@ impl Connection {
     /// is read any more: answer with [`refuse`](Self::refuse), or abort if the response has begun.
     #[inline]
     pub fn poll(&mut self, input: &[u8], head: &mut Head, limits: &Limits) -> Result<Progress, Error> {
+        self.poll_recalling(input, head, limits, None)
+    }
+
+    /// [`poll`](Self::poll), which reads a field section only if it is not in `sections`; see [`Head::parse_recalling`].
+    #[inline]
+    pub fn poll_recalling(
+        &mut self,
+        input: &[u8],
+        head: &mut Head,
+        limits: &Limits,
+        sections: Option<&mut Sections>,
+    ) -> Result<Progress, Error> {
         let progress = match &mut self.reading {
-            Reading::Head => self.read_head(input, head, limits),
+            Reading::Head => self.read_head(input, head, limits, sections),
             Reading::Body(decoder) => match decoder.decode(input, limits) {
                 Ok(found) => Ok(self.read_body(found)),
                 Err(error) => Err(error),
@@ -151,11 +164,17 @@ impl Connection {
     }
 
     #[inline]
-    fn read_head(&mut self, input: &[u8], head: &mut Head, limits: &Limits) -> Result<Progress, Error> {
+    fn read_head(
+        &mut self,
+        input: &[u8],
+        head: &mut Head,
+        limits: &Limits,
+        sections: Option<&mut Sections>,
+    ) -> Result<Progress, Error> {
         if let Some(partial) = self.partial.take() {
             *head = *partial;
         }
-        let Status::Complete(consumed) = head.parse(input, limits)? else {
+        let Status::Complete(consumed) = head.parse_recalling(input, limits, sections)? else {
             if self.eof {
                 self.reading = Reading::Closed;
                 return Ok(Progress { consumed: input.len(), event: Event::Closed });

@@ -24,6 +24,7 @@ pub mod connection;
 pub mod framing;
 pub mod request;
 pub mod response;
+pub mod sections;
 pub mod target;
 
 pub use body::{Chunked, Decoded, Decoder};
@@ -31,4 +32,5 @@ pub use connection::{Connection, Deadline, Event, Progress};
 pub use framing::BodyLength;
 pub use request::{Head, Method, Status, Version};
 pub use response::{BodyWriter, Framing, HeadWriter};
+pub use sections::Sections;
 pub use target::{Authority, Form, Target};

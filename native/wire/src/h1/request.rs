@@ -5,6 +5,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::h1::framing::{BodyLength, Marks};
+use crate::h1::sections::Sections;
 use crate::h1::target::{Form, Target};
 use crate::headers::{Field, Name, Span, has_member, token_byte};
 use crate::limits::Limits;
@@ -90,6 +91,7 @@ enum Stage {
 /// The public fields are meaningful once [`parse`](Head::parse) said [`Status::Complete`]. Spans are offsets into the
 /// buffer given to that call.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not the states of a machine")]
 pub struct Head {
     stage: Stage,
     /// Where the line or the run being read begins, and how far it is known to be good.
@@ -99,6 +101,8 @@ pub struct Head {
     question: Option<usize>,
     /// The colon of the field line being read, and the name in front of it.
     colon: Option<(usize, Name)>,
+    /// Where the field section begins.
+    section: usize,
     pub(crate) marks: Marks,
 
     /// Where the request line begins: behind empty lines.
@@ -122,6 +126,10 @@ pub struct Head {
     /// Whether the client asks for another protocol in a way that counts (RFC 9110 section 7.8); which one is told by
     /// [`upgrades_to`](Head::upgrades_to).
     pub upgrades: bool,
+    /// The number under which [`Sections`] keeps the fields, if it does; `fields` is empty when they were `recalled`.
+    pub kept: Option<usize>,
+    /// Whether the fields were known, word for word, and not read.
+    pub recalled: bool,
 }
 
 impl Head {
@@ -130,13 +138,27 @@ impl Head {
     /// begins a new head.
     #[inline]
     pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Status, Error> {
-        let window = buf.get(..limits.head).unwrap_or(buf);
-        match self.advance(window, limits) {
+        self.parse_recalling(buf, limits, None)
+    }
+
+    /// [`parse`](Self::parse), which takes what it concluded from the fields out of `sections` when it met them before,
+    /// and puts it there.
+    #[inline]
+    pub fn parse_recalling(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        sections: Option<&mut Sections>,
+    ) -> Result<Status, Error> {
+        // Spans hold 32 bits, whatever the limit.
+        let limit = limits.head.min(u32::MAX as usize);
+        let window = buf.get(..limit).unwrap_or(buf);
+        match self.advance(window, limits, sections) {
             Ok(Some(length)) => {
                 self.stage = Stage::Complete;
                 Ok(Status::Complete(length))
             }
-            Ok(None) if buf.len() <= limits.head => Ok(Status::Partial),
+            Ok(None) if buf.len() <= limit => Ok(Status::Partial),
             Ok(None) if self.stage == Stage::Fields => {
                 self.failed(Error::new(ErrorKind::FieldsTooLarge, "head over the limit"))
             }
@@ -175,7 +197,12 @@ impl Head {
     }
 
     #[inline]
-    fn advance(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, Error> {
+    fn advance(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        sections: Option<&mut Sections>,
+    ) -> Result<Option<usize>, Error> {
         if self.stage == Stage::Complete {
             self.reset();
         }
@@ -188,8 +215,26 @@ impl Head {
         if self.stage == Stage::Version && !self.request_version(buf)? {
             return Ok(None);
         }
+        // What a section means depends on the version, and in other forms of the target on more than that.
+        let recallable = self.version == Version::Http11 && self.target.form == Form::Origin;
+        let sections = sections.filter(|_| recallable);
+        let start = self.section;
+        let rest = buf.get(start..).unwrap_or_default();
+        if let Some(known) = &sections
+            && self.from == start
+            && let Some((number, length)) = known.find(rest)
+        {
+            (self.kept, self.recalled, self.persistent) = (Some(number), true, true);
+            return Ok(Some(start + length));
+        }
         let Some(end) = self.field_lines(buf, limits)? else { return Ok(None) };
         self.decide(buf, limits)?;
+        let plain = self.body == BodyLength::None && self.persistent && !self.upgrades && !self.expects_continue;
+        if let Some(sections) = sections
+            && plain
+        {
+            self.kept = sections.note(buf.get(start..end).unwrap_or_default());
+        }
         Ok(Some(end))
     }
 
@@ -254,6 +299,7 @@ impl Head {
         self.version = version;
         self.target = Target::parse(buf, self.target.whole, self.question, self.verb)?;
         self.from += VERSION_LINE.len();
+        self.section = self.from;
         self.scanned = self.from;
         self.stage = Stage::Fields;
         Ok(true)
@@ -439,7 +485,7 @@ mod tests {
         for &cut in cuts {
             match head.parse(&input[..cut], limits)? {
                 Status::Partial => {}
-                status => return Ok((status, head)),
+                complete @ Status::Complete(_) => return Ok((complete, head)),
             }
         }
         head.parse(input, limits).map(|status| (status, head))

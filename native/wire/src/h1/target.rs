@@ -110,17 +110,19 @@ impl<'a> Authority<'a> {
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let host_end = match text {
             [b'[', ..] => text.iter().position(|&byte| byte == b']')? + 1,
-            _ => text.iter().position(|&byte| byte == b':').unwrap_or(text.len()),
+            _ => reg_name_end(text),
         };
         let (host, rest) = text.split_at_checked(host_end)?;
         let port = match rest {
             [] => None,
-            [b':', digits @ ..] => Some(digits),
+            [b':', digits @ ..] if is_port(digits) => Some(digits),
             _ => return None,
         };
-        let valid = !host.is_empty()
-            && port.is_none_or(is_port)
-            && if host.starts_with(b"[") { is_ip_literal(host) } else { is_reg_name(host) };
+        let valid = match host {
+            [] => false,
+            [b'[', ..] => is_ip_literal(host),
+            _ => true,
+        };
         valid.then_some(Self { host, port })
     }
 }
@@ -133,17 +135,16 @@ fn is_port(digits: &[u8]) -> bool {
     value.is_some()
 }
 
-/// RFC 3986 section 3.2.2. Addresses in dotted form are names by this grammar too.
-fn is_reg_name(mut name: &[u8]) -> bool {
-    while let [byte, rest @ ..] = name {
-        name = match (byte, rest) {
-            (b'%', [high, low, rest @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
-            (b'%', _) => return false,
-            (&byte, rest) if is_unreserved(byte) || is_sub_delimiter(byte) => rest,
-            _ => return false,
-        };
+/// Where a registered name ends (RFC 3986 section 3.2.2). Addresses in dotted form are names by this grammar too.
+fn reg_name_end(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        match text.get(at..).unwrap_or_default() {
+            [byte, ..] if is_name_byte(*byte) => at += 1,
+            [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => at += 3,
+            _ => return at,
+        }
     }
-    true
 }
 
 fn is_ip_literal(bracketed: &[u8]) -> bool {
@@ -158,18 +159,29 @@ fn is_ip_literal(bracketed: &[u8]) -> bool {
 fn is_future_address(rest: &[u8]) -> bool {
     let mut parts = rest.splitn(2, |&byte| byte == b'.');
     let (Some(version @ [_, ..]), Some(address @ [_, ..])) = (parts.next(), parts.next()) else { return false };
-    version.iter().all(u8::is_ascii_hexdigit)
-        && address.iter().all(|&byte| byte == b':' || is_unreserved(byte) || is_sub_delimiter(byte))
+    version.iter().all(u8::is_ascii_hexdigit) && address.iter().all(|&byte| byte == b':' || is_name_byte(byte))
+}
+
+/// For each byte whether it is unreserved or a sub-delimiter (RFC 3986 sections 2.2 and 2.3).
+static NAME_BYTES: [bool; 256] = name_bytes();
+
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+const fn name_bytes() -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        let unreserved = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        let sub_delimiter = matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
+        table[byte as usize] = unreserved || sub_delimiter;
+        byte += 1;
+    }
+    table
 }
 
 #[inline]
-fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
-}
-
-#[inline]
-fn is_sub_delimiter(byte: u8) -> bool {
-    matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
+#[expect(clippy::indexing_slicing, reason = "a u8 is always inside a table of 256")]
+fn is_name_byte(byte: u8) -> bool {
+    NAME_BYTES[byte as usize]
 }
 
 #[cfg(test)]
@@ -255,7 +267,10 @@ mod tests {
         assert_eq!((found.host, found.port), (&b"[::1]"[..], Some(&b"80"[..])));
     }
 
-    fn parse(text: &str, method: Method) -> Result<(Form, &[u8], &[u8], &[u8]), Error> {
+    /// Form, authority, path, query.
+    type Parts<'a> = (Form, &'a [u8], &'a [u8], &'a [u8]);
+
+    fn parse(text: &str, method: Method) -> Result<Parts<'_>, Error> {
         let buf = text.as_bytes();
         let target = Target::parse(buf, Span::new(0, buf.len()), text.find('?'), method)?;
         Ok((target.form, target.authority.of(buf), target.path.of(buf), target.query.of(buf)))

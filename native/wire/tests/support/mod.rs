@@ -1,7 +1,17 @@
 //! A caller of the crate without sockets: buffers, and one of the applications of the vectors.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "not production code"
+)]
+
 use wire::h1::{Connection, Event, Form, Head, Version};
 use wire::{Limits, Name};
+
+type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// A request as the application gets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,7 +171,7 @@ impl Server {
     }
 
     fn respond(&mut self) -> Result<(), wire::AppError> {
-        let (status, fields, parts): (_, &[(&[u8], &[u8])], &[&[u8]]) = match self.app {
+        let (status, fields, parts): (_, &[Pair<'_>], &[&[u8]]) = match self.app {
             App::Echo => (200, &[(b"content-type", b"application/json"), (b"content-length", b"2")], &[b"{}"]),
             App::Ignore | App::ReadOnce => (200, &[(b"content-length", b"2")], &[b"ok"]),
             App::Close => (200, &[(b"connection", b"close"), (b"content-length", b"2")], &[b"ok"]),

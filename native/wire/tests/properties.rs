@@ -1,0 +1,91 @@
+//! The properties of the fuzz targets, on inputs made by proptest: arbitrary bytes, and requests put together from pieces
+//! that are right, nearly right and wrong.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+#[path = "../fuzz/src/lib.rs"]
+mod targets;
+
+type Target = fn(&[u8]) -> u64;
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..300)
+}
+
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let lines: &[&[u8]] = &[
+        b"GET / HTTP/1.1\r\n",
+        b"POST /a%20b?c=%zz HTTP/1.1\r\n",
+        b"GET http://b:80/c HTTP/1.0\r\n",
+        b"HEAD /% HTTP/1.1\r\n",
+        b"Host: a\r\n",
+        b"Content-Length: 7\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Expect: 100-continue\r\n",
+        b"Connection: keep-alive, close\r\n",
+        b"X-Own:\t \xff~ \r\n",
+        b"X : y\r\n",
+        b"X: y\n",
+        b"\r\n",
+        b"5;a=\"b\"\r\nhello\r\n",
+        b"3\r\nabc\r\n",
+        b"0\r\n",
+        b"0\r\nx: y\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+    ];
+    select(lines).prop_map(<[u8]>::to_vec)
+}
+
+/// A control byte for the target, then lines with, now and then, something else between them.
+fn conversation() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![20 => line(), 1 => vec(any::<u8>(), 0..8)];
+    (any::<u8>(), vec(piece, 0..12)).prop_map(|(control, pieces)| [vec![control], pieces.concat()].concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// X4
+    #[test]
+    fn arbitrary_bytes_never_panic_and_never_depend_on_cuts(data in bytes()) {
+        targets::h1_request(&data);
+        targets::h1_split(&data);
+        targets::h1_chunked(&data);
+        targets::h1_response(&data);
+    }
+
+    /// U6
+    #[test]
+    fn any_cut_of_a_conversation_gives_the_same_events(data in conversation()) {
+        targets::h1_split(&data);
+        targets::h1_request(&data[1..]);
+    }
+
+    /// D5
+    #[test]
+    fn any_cut_of_chunks_gives_the_same_data(data in conversation()) {
+        targets::h1_chunked(&data);
+    }
+}
+
+#[test]
+fn the_seeds_of_the_fuzzers_hold() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
+    let targets: [(&str, Target); 4] = [
+        ("h1_request", targets::h1_request),
+        ("h1_split", targets::h1_split),
+        ("h1_chunked", targets::h1_chunked),
+        ("h1_response", targets::h1_response),
+    ];
+    for (name, target) in targets {
+        let seeds: Vec<_> = std::fs::read_dir(directory.join(name)).unwrap().flatten().collect();
+        assert!(!seeds.is_empty());
+        for seed in seeds {
+            target(&std::fs::read(seed.path()).unwrap());
+        }
+    }
+}
