@@ -111,14 +111,15 @@ class AccessLog:
         """Log one response: client, method, path with query and HTTP version from `scope`, and its status."""
         if not logger.isEnabledFor(logging.INFO):
             return
-        address = scope["client"]
-        client = self._clients.get(address)
-        if client is None:
-            client = self._remember(address, scope)
+        try:
+            client = self._clients[scope["client"]]
+        except (KeyError, TypeError):
+            client = self._remember(scope)
         path = get_path_with_query_string(scope)
         method: Any = scope["method"]  # type: ignore[typeddict-item]
         version = scope["http_version"]
-        if not self._is_untouched():
+        # A forwarded address is any text; if the stream cannot encode it, that must not cost the lines of others.
+        if not self._is_untouched() or not client.isascii():
             self.flush()
             if logger.hasHandlers():
                 logger.info(FORMAT, client, method, path, version, status)
@@ -134,11 +135,14 @@ class AccessLog:
             f'{self.prefix}{client} - "{self.before_line}{method} {path} HTTP/{version}{self.after_line}" {text}\n'
         )
 
-    def _remember(self, address: tuple[str, int] | None, scope: WWWScope) -> str:
+    def _remember(self, scope: WWWScope) -> str:
         """Format the address of a client that will mostly be back; cleared when full."""
-        if len(self._clients) >= MAX_CLIENTS:
-            self._clients.clear()
-        text = self._clients[address] = get_client_addr(scope)
+        address = scope.get("client")
+        text = get_client_addr(scope)
+        if not isinstance(address, list):  # as middleware may have left it
+            if len(self._clients) >= MAX_CLIENTS:
+                self._clients.clear()
+            self._clients[address] = text
         return text
 
     def flush(self) -> None:
@@ -153,6 +157,8 @@ class AccessLog:
         handler = self.handler
         assert handler is not None
         handler.acquire()
+        if handler.terminator != "\n":
+            text = text.replace("\n", handler.terminator)
         try:
             handler.stream.write(text)
             handler.flush()

@@ -24,10 +24,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from uvicorn._types import Connection
 from uvicorn.state import ServerState
 
 SETTLE = 0.1
 """Seconds connections and tasks get to end by themselves before the log says what is waited for."""
+
+CLOSE_GRACE = 2.0
+"""Seconds a peer gets to answer that a connection was closed (TLS `close_notify`), once no task is left to wait for."""
 
 DISCONNECT_GRACE = 1.0
 """Seconds (the deadline itself, if that was shorter) applications get to notice that their peers are gone."""
@@ -147,6 +151,7 @@ class Drain:
         self._timeout = timeout
         self._force = force
         self._on_stage = on_stage
+        self._asked: set[Connection] = set()  # once: a TLS transport of asyncio that is closed twice can't be aborted
 
     async def run(self, refuse: Callable[[], None]) -> None:
         """Go through the stages; `refuse` closes the listening sockets. Never raises because of a connection."""
@@ -171,11 +176,17 @@ class Drain:
             return False
         # A connection that was being accepted while the first request went round has not heard it.
         self._shutdown_connections()
-        return await self._until(self._idle_with_log, self._timeout)
+        dropping = asyncio.create_task(self._drop_closed())
+        try:
+            return await self._until(self._idle_with_log, self._timeout)
+        finally:
+            dropping.cancel()
 
     def _shutdown_connections(self) -> None:
         for connection in list(self._state.connections):
-            connection.shutdown()
+            if connection not in self._asked:
+                self._asked.add(connection)
+                connection.shutdown()
 
     async def _idle(self) -> None:
         await self._state.wait_no_connections()
@@ -188,6 +199,20 @@ class Drain:
         if self._running() and self._timeout != 0:
             logger.info("Waiting for background tasks to complete. (CTRL+C to force quit)")
         await self._tasks_done()
+
+    async def _drop_closed(self) -> None:
+        """Take the transports away from connections that are closed but for the peer's answer.
+
+        A TLS client that keeps an idle connection in a pool does not look at it, and asyncio would wait for its
+        `close_notify` for half a minute. Nothing is lost: what is left to send is waited for.
+        """
+        await self._tasks_done()
+        while self._state.connections:
+            await asyncio.sleep(CLOSE_GRACE)
+            for connection in list(self._state.connections):
+                transport = getattr(connection, "transport", None)
+                if transport is not None and transport.is_closing() and not transport.get_write_buffer_size():
+                    transport.abort()
 
     async def _disconnect(self) -> None:
         """Tell the applications that the peers are gone; they may return by themselves then."""

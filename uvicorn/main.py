@@ -94,7 +94,8 @@ def _http_core() -> str:
     """Name the implementation ``auto`` picks here."""
     module = importlib.import_module("uvicorn.protocols.http.auto")
     name: str = module.AutoHTTPProtocol.__module__
-    return name.rpartition(".")[2].removesuffix("_impl")
+    core = name.rpartition(".")[2].removesuffix("_impl")
+    return core if core == "native" else f"{core} (the native core was not built)"
 
 
 class HeaderError(click.BadParameter):

@@ -210,7 +210,7 @@ class Pool(Generic[W]):
                 # It has ended by itself (its request limit), but something keeps it from exiting.
                 self._kill(worker)
                 self._bury(worker, now)
-            elif worker.stage >= Stage.SERVING and worker not in self._served:
+            elif worker.has_served and worker not in self._served:
                 self._served.add(worker)
                 self._has_served = True
                 self._failures = 0
@@ -218,28 +218,29 @@ class Pool(Generic[W]):
     def _bury(self, worker: W, now: float) -> None:
         """Take a dead worker out, and decide when, and whether, there is to be another."""
         worker.join(KILL_WAIT)
+        worker.listen(now)  # its last words
         self.workers.remove(worker)
         if worker.exitcode is None:
             self._leaving[worker] = now
-        has_served = worker in self._served or worker.stage >= Stage.SERVING
         self._served.discard(worker)
-        if self._cannot_start(worker.exitcode, has_served):
+        if self._cannot_start(worker):
             logger.error("Child process [%d] failed to start, stopping the parent process.", worker.pid)
             self.failed = True
             return
         logger.info("Child process [%d] died", worker.pid)
-        if has_served:
+        if worker.has_served:
+            self._has_served = True
             self._start_at = now
         else:
             self._failures += 1
             self._start_at = now + restart_delay(self._failures)
         self._promote_replacement_of(worker)
 
-    def _cannot_start(self, exitcode: int | None, has_served: bool) -> bool:
+    def _cannot_start(self, worker: W) -> bool:
         """Whether more attempts are in vain: the worker says so, or has failed by itself and none ever served."""
-        if exitcode == STARTUP_FAILURE:
+        if worker.exitcode == STARTUP_FAILURE:
             return True
-        return exitcode is not None and exitcode > 0 and not has_served and not self._has_served
+        return bool(worker.exitcode and worker.exitcode > 0) and not (worker.has_served or self._has_served)
 
     def _kill(self, worker: W) -> None:
         worker.kill()

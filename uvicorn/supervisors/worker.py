@@ -45,6 +45,10 @@ class Worker(Protocol):
     def stage_since(self) -> float:
         """When that report came in (`time.monotonic()`)."""
 
+    @property
+    def has_served(self) -> bool:
+        """Whether it has ever reported that it serves."""
+
     def start(self) -> None:
         """Start it."""
 
@@ -98,6 +102,7 @@ class ProcessWorker:
         self._heartbeat = Heartbeat(config.timeout_worker_healthcheck)
         self._stage = Stage.STARTING
         self._stage_since = time.monotonic()
+        self._has_served = False
         self._has_joined = False
         self._was_killed = False
         self._is_deaf = False  # nothing more can come from the child
@@ -227,6 +232,11 @@ class ProcessWorker:
         """When that report came in (`time.monotonic()`)."""
         return self._stage_since
 
+    @property
+    def has_served(self) -> bool:
+        """Whether the child has ever reported that it serves."""
+        return self._has_served
+
     def ping(self, timeout: float = 5) -> bool:
         """Whether the child answers within `timeout` seconds."""
         return self._ask(timeout) is not None
@@ -322,6 +332,7 @@ class ProcessWorker:
             return message
         self._stage = Stage(message)
         self._stage_since = now
+        self._has_served = self._has_served or self._stage is Stage.SERVING
         return None
 
     def _send_question(self) -> bool:

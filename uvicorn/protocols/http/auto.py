@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import importlib
 
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.protocol import HTTPProtocol
+# In order of preference.
+_IMPLEMENTATIONS = (
+    ("uvicorn.protocols.http.native_impl", "NativeProtocol"),
+    ("uvicorn.protocols.http.httptools_impl", "HttpToolsProtocol"),
+    ("uvicorn.protocols.http.h11_impl", "H11Protocol"),
+)
 
-AutoHTTPProtocol: type[HTTPProtocol]
-try:
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-except ImportError:  # pragma: no cover - the standard extras are always there in the tests
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    AutoHTTPProtocol = H11Protocol
-else:
-    AutoHTTPProtocol = HttpToolsProtocol
+def _first() -> type[asyncio.Protocol]:
+    for module, name in _IMPLEMENTATIONS[:-1]:
+        try:
+            chosen: type[asyncio.Protocol] = getattr(importlib.import_module(module), name)
+        except ImportError:
+            continue
+        return chosen
+    module, name = _IMPLEMENTATIONS[-1]
+    last: type[asyncio.Protocol] = getattr(importlib.import_module(module), name)
+    return last
+
+
+AutoHTTPProtocol = _first()

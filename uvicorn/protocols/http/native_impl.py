@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn import _native
+import uvicorn._native as _native
 from uvicorn._types import ProtocolConfig
 from uvicorn.state import ServerState
 

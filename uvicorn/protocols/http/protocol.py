@@ -768,11 +768,13 @@ class HTTPProtocol(asyncio.Protocol):
         if seconds <= 0:
             self._deadline = 0.0
             return
-        now = self.settings.clock()
+        settings = self.settings
+        now = settings.clock()
         self._deadline = now + seconds
         timer = self._timer
         if timer is not None:
-            if self._timer_at <= self._deadline:
+            # The double of a loop has timers and no time, so there each is set for what it is about.
+            if self._timer_at <= self._deadline and settings.real_loop:
                 return
             timer.cancel()
         self._arm(now, seconds)
@@ -810,6 +812,8 @@ class HTTPProtocol(asyncio.Protocol):
             self._refuse(
                 RequestRefused(408, f"head not complete within timeout_request_head ({settings.timeout_head} s)")
             )
+        elif self._reading is BODY and self.cycle is not None and self.cycle.state is COMPLETE:
+            self._close(linger=True)  # answered already: nothing is refused
         elif self._reading is BODY:
             self._refuse(
                 RequestRefused(408, f"body not complete within timeout_request_body ({settings.timeout_body} s)")

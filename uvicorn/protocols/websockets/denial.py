@@ -23,11 +23,10 @@ class DenialResponse:
         TypeError: a status that is not an int, a header that is not bytes.
     """
 
-    __slots__ = ("status", "started", "_headers", "_default_head", "_head", "_framing", "_owed")
+    __slots__ = ("status", "_headers", "_default_head", "_head", "_framing", "_owed")
 
     def __init__(self, status: int, headers: Iterable[tuple[bytes, bytes]], default_head: bytes) -> None:
         self.status = status
-        self.started = False  # something of it was encoded, and so is on its way
         self._headers = list(headers)
         self._default_head = default_head
         self._encode_head()
@@ -42,7 +41,7 @@ class DenialResponse:
         Raises:
             RuntimeError: more or, at the end, fewer bytes than the application's Content-Length.
         """
-        if not self.started and not more_body and self._framing is BodyFraming.CHUNKED:
+        if self._head and not more_body and self._framing is BodyFraming.CHUNKED:
             self._headers.append((b"content-length", b"%d" % len(body)))
             self._encode_head()
         if self._framing is BodyFraming.LENGTH:
@@ -55,6 +54,5 @@ class DenialResponse:
             body = encode_chunk(body, not more_body)
         elif self._framing is BodyFraming.NONE:
             body = b""
-        self.started = True
         head, self._head = self._head, b""
         return head + body

@@ -40,6 +40,9 @@ class Opcode(IntEnum):
     PONG = 0xA
 
 
+# Tells the opcodes of text and binary messages apart.
+_TEXT_BIT = 0x01
+
 _OPCODES = {opcode.value: opcode for opcode in Opcode}
 
 
@@ -217,7 +220,8 @@ class FrameReader:
         if end < len(data):
             self._start = end
         else:
-            self.clear()
+            self._data = b""
+            self._start = 0
         self._needed = 2
         if whole:
             return self._message(first, data, body, end)
@@ -234,7 +238,7 @@ class FrameReader:
         if first & RSV1:
             assert self._inflate is not None
             payload = self._inflate(payload, True)
-        if first & 0x0F == Opcode.BINARY:
+        if not first & _TEXT_BIT:
             return payload
         try:
             return str(payload, "utf-8")

@@ -122,6 +122,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "_disconnect",
         "_ended",
         "_response",
+        "_half_closed",
         "_awaiting_close",
         "_pong",
         "_log",
@@ -166,6 +167,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._disconnect: WebSocketDisconnectEvent | None = None
         self._ended = ""  # what the application did to end the connection
         self._response: DenialResponse | None = None
+        self._half_closed = False  # the client has nothing more to send
         self._awaiting_close = False  # we have sent a close frame, and read on for the client's
         self._pong = b""  # the answer to the latest ping, while the peer does not read
         self._log: FrameLog | None = None  # if debug lines are wanted
@@ -238,7 +240,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends nothing more. Returns whether the connection stays open: for a response it still reads."""
-        if self.state is SessionState.DENYING:
+        if self.state is SessionState.DENYING and self.transport.can_write_eof():
+            self._half_closed = True
             return True
         self._peer_gone()
         # Closing waits for what is still to be written, which a peer that has gone never reads.
@@ -365,25 +368,29 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._end(1006)
         self._start_closing()
         self.flow.resume_reading()
-        self.closer.linger()
+        if self._half_closed:
+            self.closer.close()
+        else:
+            self.closer.linger()
 
     # The application's side.
 
     async def run_asgi(self) -> None:
         """Call the application and see to it that the connection ends, well or badly."""
-        failed = True
+        failed = False
         try:
             result = await cast(Any, self.app)(self.scope, self.receive, self.send)
         except ClientDisconnected:
             # The application need not handle that its client has gone.
-            failed = False
+            pass
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this connection and nothing else.
             self.logger.error("Exception in ASGI application\n", exc_info=exc)
+            failed = True
         else:
-            failed = False
             if result is not None:
                 self.logger.error("ASGI callable should return None, but returned '%s'.", result)
+                failed = True
             elif self.state is SessionState.CONNECTING or self.state is SessionState.DENYING:
                 self.logger.error("ASGI callable returned without completing handshake.")
         self._app_ended(failed)
@@ -392,13 +399,13 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         """Nobody will send any more: end what is still open."""
         if self.state is _ACCEPTED:
             self._close(1011 if failed else 1000)
-        elif self.state is SessionState.DENYING and self._response is not None and self._response.started:
-            # Without its end the client sees that the body is not complete.
+        elif self.state is SessionState.CONNECTING:
+            self._refuse(500, "Internal Server Error")
+        elif self.state is SessionState.DENYING:
+            # As with any response that was started: the client sees that it is not complete.
             self._end(1006)
             self._start_closing()
             self.closer.close()
-        elif self.state is SessionState.CONNECTING or self.state is SessionState.DENYING:
-            self._refuse(500, "Internal Server Error")
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next event; `websocket.disconnect` is the last, and comes again however often it is asked for."""
