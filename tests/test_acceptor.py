@@ -68,7 +68,7 @@ async def test_connections_are_accepted_until_it_is_closed(sock: Faulty, protoco
     server = Acceptor(sock, protocol, backlog=5)
     address = sock.getsockname()
     assert server.is_serving()
-    assert server.sockets == (sock,)
+    assert server.sockets[0] is sock
     assert server.get_loop() is asyncio.get_running_loop()
     await server.start_serving()
     with open_connection(address):
@@ -77,7 +77,7 @@ async def test_connections_are_accepted_until_it_is_closed(sock: Faulty, protoco
     server.close()
     await server.wait_closed()
     assert not server.is_serving()
-    assert server.sockets == ()
+    assert not server.sockets
     with pytest.raises(ConnectionRefusedError):
         open_connection(address)
 

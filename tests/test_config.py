@@ -411,6 +411,23 @@ def test_number_of_workers(workers: int | None, resolved: int, subprocess: bool)
 
 
 @pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("port", 65536, "a port is a number from 0 to 65535."),
+        ("port", -1, "a port is a number from 0 to 65535."),
+        ("limit_max_requests_jitter", -1, "it cannot be negative."),
+    ],
+)
+def test_numbers_that_would_fail_later_are_refused_at_once(setting: str, value: int, reason: str, log: Log) -> None:
+    """Deliberately different: upstream ends in an uncaught exception once the server runs."""
+    settings: dict[str, Any] = {setting: value}
+    with pytest.raises(ValueError) as caught:
+        Config(asgi_app, log_config=None, **settings)
+    assert report_fault(caught.value)
+    assert log() == [("ERROR", f"Cannot use {setting}={value}: {reason}")]
+
+
+@pytest.mark.parametrize(
     ("variable", "given", "resolved"),
     [
         pytest.param(None, None, "127.0.0.1,::1", id="default"),
@@ -796,7 +813,10 @@ def test_http2_is_refused_in_one_line(http: str, log: Log) -> None:
         loaded(http=http, http2=True)
     assert report_fault(caught.value)
     assert log() == [
-        ("ERROR", "Cannot use http2=True: no HTTP implementation here speaks HTTP/2; leave the setting out.")
+        (
+            "ERROR",
+            "Cannot use http2=True: HTTP/2 requires an HTTP implementation that speaks it, and there is none here.",
+        )
     ]
 
 

@@ -26,8 +26,9 @@ def test_asyncio_gives_the_selector_loop(use_subprocess: bool) -> None:
 def test_asyncio_gives_the_proactor_loop_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """WIN-03: only without children, which inherit sockets a proactor cannot serve."""
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(asyncio, "ProactorEventLoop", "the proactor", raising=False)
-    assert asyncio_loop_factory() == "the proactor"
+    proactor = type("ProactorEventLoop", (), {})
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", proactor, raising=False)
+    assert asyncio_loop_factory() is proactor
     assert asyncio_loop_factory(use_subprocess=True) is asyncio.SelectorEventLoop
 
 
@@ -64,7 +65,7 @@ def test_zuvloop_is_used_when_it_is_installed(monkeypatch: pytest.MonkeyPatch) -
     class Zuvloop:
         new_event_loop = object()
 
-    monkeypatch.setitem(sys.modules, "zuvloop", Zuvloop())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "zuvloop", Zuvloop())
     assert zuvloop_loop_factory() is Zuvloop.new_event_loop
 
 

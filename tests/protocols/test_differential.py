@@ -1,8 +1,10 @@
 """The same bytes mean the same to every implementation, whatever they are.
 
 Inputs are put together from good and bad parts of messages, or are vectors with a few bytes changed. Compared are the
-statuses, the requests that reached the application whole (scope and body), and that the connection ends. Besides, no
-input may make a server send anything but responses, or a status that is not its to give.
+application's responses, the requests that reached it whole (scope and body), and that the connection ends. What is left
+to each is the refusal at the end: a message with two faults may be refused for either, and one that is hopeless already
+at once or when the client gives up; the vectors see to its status. Besides, no input may make a server send anything
+but responses, or a status that is not its to give.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tests.vectors.responses import parse
 IMPLEMENTATIONS = (
     "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol",
     "uvicorn.protocols.http.h11_impl:H11Protocol",
+    "uvicorn.protocols.http.native_impl:NativeProtocol",
 )
 
 #: What may answer a client's bytes when the application only ever says 200.
@@ -124,10 +127,11 @@ def outcome(seen: Observation) -> dict[str, Any]:
     responses = parse(seen.output, [request.scope["method"] for request in seen.requests], ended=seen.closed)
     assert {response.status for response in responses} <= STATUSES
     assert [fault for response in responses for fault in response.faults] == []
+    assert all(response.status < 400 for response in responses[:-1]), "something follows a refusal"
     whole = [request for request in seen.requests if request.complete]
     keys = ("method", "raw_path", "path", "query_string", "http_version", "headers")
     return {
-        "statuses": [response.status for response in responses],
+        "responses": [response.status for response in responses if response.status < 400],
         "requests": [({key: request.scope[key] for key in keys}, request.body) for request in whole],
         "closed": seen.closed,
     }

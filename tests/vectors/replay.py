@@ -23,7 +23,7 @@ from uvicorn.state import ServerState
 __all__ = ["observe", "replay"]
 
 #: Seconds after which a server that has neither closed nor answered has had its chance.
-DEADLINE = 5.0
+DEADLINE = 10.0
 
 #: Turns of the loop from a client's send to the end of the protocol's `data_received`: in the first the client goes on,
 #: in the second the reader is called; the third lets tasks started there take their first step.

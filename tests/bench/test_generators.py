@@ -1,0 +1,168 @@
+"""Every load generator against a server whose latency and errors are known.
+
+Delays are lower bounds, so that a busy machine cannot break these tests: a server that waits 20 ms does not answer sooner.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench import environment, runner
+from bench.errors import LoadError
+from bench.load import generators, histogram
+from bench.load.base import Aim, Generator, verdict
+from bench.model import Burst, Load
+from tests.bench import fake
+
+CORES = environment.Cores((), ())
+
+
+def _usable(name: str, **marks: object) -> object:
+    missing = generators.GENERATORS[name].missing()
+    return pytest.param(name, id=name, marks=[pytest.mark.skip(reason=missing)] if missing else [])
+
+
+CLOSED = [_usable(name) for name in ("wrk", "h2load", "httpx", "oha")]
+OPEN = [_usable(name) for name in ("openloop", "oha")]
+ALL = [_usable(name) for name in ("wrk", "h2load", "httpx", "openloop", "oha")]
+
+
+def _load(name: str, *, connections: int = 4, seconds: float = 1.0, rate: float = 100.0) -> Load:
+    return Load(name, connections, 1, seconds, rate if name in ("openloop", "oha") else None)
+
+
+def _drive(generator: Generator, port: int, load: Load, directory: Path) -> Burst:
+    argv = generator.command(Aim(port, directory, response_bytes=13), load)
+    output, _ = runner.run_generator(generator, argv, CORES, 60)
+    return generator.parse(output, load)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_known_delay_is_found(name: str, tmp_path: Path) -> None:
+    with fake.running(tmp_path, delay=0.02) as server:
+        burst = _drive(generators.find(name), server.port, _load(name), tmp_path)
+    assert verdict(burst, _load(name)) is None
+    assert burst.latency is not None
+    assert 0.0199 <= burst.latency.p50 <= burst.latency.p99 <= burst.latency.max
+    assert burst.latency.p50 < 0.5
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_wrong_statuses_are_counted_and_void_the_burst(name: str, tmp_path: Path) -> None:
+    load = _load(name)
+    with fake.running(tmp_path, delay=0.005, error_every=10) as server:
+        burst = _drive(generators.find(name), server.port, load, tmp_path)
+    answered = burst.requests + (0 if name == "wrk" else burst.errors["status"])
+    assert burst.errors["status"] == pytest.approx(answered / 10, abs=load.connections + 1)
+    reason = verdict(burst, load)
+    assert reason is not None
+    assert "status" in reason
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_connections_that_end_without_an_answer_void_the_burst(name: str, tmp_path: Path) -> None:
+    with fake.running(tmp_path, delay=0.005, close_every=10) as server:
+        burst = _drive(generators.find(name), server.port, _load(name), tmp_path)
+    assert verdict(burst, _load(name)) is not None
+
+
+@pytest.mark.parametrize("name", [_usable("httpx"), _usable("openloop")])
+def test_short_answers_are_noticed_by_those_who_look(name: str, tmp_path: Path) -> None:
+    with fake.running(tmp_path, delay=0.005, short_every=10) as server:
+        burst = _drive(generators.find(name), server.port, _load(name), tmp_path)
+    assert burst.errors["length"] > 1
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_an_open_loop_charges_a_stall_to_everything_that_had_to_wait(name: str, tmp_path: Path) -> None:
+    """200 requests per second and a stall of 0.5 s in 2 s: about a quarter was due during the stall."""
+    with fake.running(tmp_path, stall_at=100, stall=0.5) as server:
+        burst = _drive(generators.find(name), server.port, _load(name, seconds=2.0, rate=200), tmp_path)
+    assert burst.latency is not None
+    assert burst.latency.p99 > 0.35
+    assert burst.latency.p90 > 0.15
+    assert burst.latency.max >= 0.49
+
+
+def test_the_open_loop_and_oha_agree_on_a_server_that_stalls(tmp_path: Path) -> None:
+    if not shutil.which("oha"):
+        pytest.skip("oha is not installed (cargo install oha --locked)")
+    found = {}
+    for name in ("openloop", "oha"):
+        with fake.running(tmp_path, stall_at=100, stall=0.5) as server:
+            burst = _drive(generators.find(name), server.port, _load(name, seconds=2.0, rate=200), tmp_path)
+        assert burst.latency is not None
+        found[name] = burst.latency
+    for field in ("p95", "p99", "max"):
+        assert getattr(found["openloop"], field) == pytest.approx(getattr(found["oha"], field), rel=0.35)
+
+
+@pytest.mark.parametrize("name", [_usable("httpx")])
+def test_a_closed_loop_hides_the_same_stall_in_its_maximum(name: str, tmp_path: Path) -> None:
+    """Why the open loop is there: only as many requests as connections see the stall."""
+    with fake.running(tmp_path, stall_at=100, stall=0.5) as server:
+        burst = _drive(generators.find(name), server.port, _load(name, connections=2, seconds=2.0), tmp_path)
+    assert burst.latency is not None
+    assert burst.latency.max >= 0.49
+    assert burst.latency.p90 < burst.latency.max / 2
+
+
+def test_the_open_loop_sends_what_the_rate_asks_for_and_counts_each_once(tmp_path: Path) -> None:
+    with fake.running(tmp_path) as server:
+        burst = _drive(generators.find("openloop"), server.port, _load("openloop", rate=150), tmp_path)
+    assert burst.requests + sum(burst.errors.values()) == 150
+    assert burst.histogram is not None
+    assert histogram.merge([burst.histogram, burst.histogram]).get_total_count() == 2 * burst.requests
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_server_that_dies_under_load_gives_no_good_burst(name: str, tmp_path: Path) -> None:
+    with fake.running(tmp_path, delay=0.005, die_at=50) as server:
+        try:
+            burst = _drive(generators.find(name), server.port, _load(name), tmp_path)
+        except LoadError as exc:
+            assert "\n" not in str(exc)
+        else:
+            assert verdict(burst, _load(name)) is not None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nobody_listening_gives_no_good_burst(name: str, tmp_path: Path) -> None:
+    with fake.running(tmp_path) as server:
+        port = server.port
+    try:
+        burst = _drive(generators.find(name), port, _load(name), tmp_path)
+    except LoadError as exc:
+        assert "\n" not in str(exc)
+    else:
+        assert verdict(burst, _load(name)) is not None
+
+
+def test_an_open_loop_needs_a_rate(tmp_path: Path) -> None:
+    with fake.running(tmp_path) as server, pytest.raises(LoadError, match="needs --rate"):
+        _drive(generators.find("openloop"), server.port, Load("openloop", 1, 1, 1.0), tmp_path)
+
+
+def test_a_server_that_speaks_no_websocket_refuses_the_handshake(tmp_path: Path) -> None:
+    with fake.running(tmp_path) as server, pytest.raises(LoadError, match="handshake was refused"):
+        _drive(generators.find("websocket"), server.port, Load("websocket", 2, 1, 1.0), tmp_path)
+
+
+def test_an_unknown_generator_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="unknown load generator 'ab'"):
+        generators.require("ab")
+
+
+def test_a_generator_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    for name in ("wrk", "h2load", "oha"):
+        with pytest.raises(LoadError, match="install"):
+            generators.require(name)
+
+
+def test_a_generator_that_never_ends_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="did not end within"):
+        runner.run_generator(generators.find("httpx"), ["sleep", "60"], CORES, 0.1)

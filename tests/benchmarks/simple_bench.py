@@ -1,0 +1,28 @@
+"""The first look: how many requests per second at 1, 10, 50 and 100 connections, through httpx, in under a minute.
+
+    python tests/benchmarks/simple_bench.py                                  starts this tree's server itself
+    python -m tests.benchmarks.simple_bench --url http://127.0.0.1:8000/     loads one that already runs
+
+Further arguments go to `python -m bench run`. A result file with the time in its name lands in bench/results.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.__main__ import main as bench
+
+ARGUMENTS = ["--tool", "httpx", "--connections", "1,10,50,100", "--seconds", "5", "--rounds", "1"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run; the exit status is that of the harness."""
+    return bench(["run", *ARGUMENTS, *argv])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,909 @@
+"""The server in the running event loop: its life, its limits, its end; and, as a process, the ends that are not easy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import pickle
+import random
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process import ServerProcess
+from tests.utils import open_connection, read_to_end, read_until, request, run_server, server_port, wait_until
+from uvicorn import server as module
+from uvicorn.config import Config
+from uvicorn.drain import Stage
+from uvicorn.server import Server
+
+pytestmark = pytest.mark.anyio
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+GET = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="uvicorn.error")
+    return caplog
+
+
+def lines(log: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in log.records if record.name == "uvicorn.error"]
+
+
+async def respond(send: Any, body: bytes = b"ok", status: int = 200) -> None:
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await respond(send)
+
+
+def make_config(application: App = app, **settings: Any) -> Config:
+    return Config(application, **{"port": 0, "log_config": None, **settings})
+
+
+class Client:
+    """A raw connection to the server under test, in the same event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def until(self, marker: bytes) -> bytes:
+        return await asyncio.wait_for(self.reader.readuntil(marker), 30)
+
+    async def rest(self) -> bytes:
+        return await asyncio.wait_for(self.reader.read(), 30)
+
+    def reset(self) -> None:
+        """Go away for good: a plain close could be one of the sending side only."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0))
+        self.writer.transport.abort()
+
+
+@asynccontextmanager
+async def connect(server: Server) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server_port(server))
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+
+
+class Stopping:
+    """`run_server`, but stopped by the test, which then waits for the end."""
+
+    def __init__(self, config: Config) -> None:
+        self.server = Server(config)
+        self.task = asyncio.create_task(self.server.serve())
+
+    async def __aenter__(self) -> Stopping:
+        await wait_until(lambda: self.server.started or self.task.done())
+        return self
+
+    async def end(self) -> None:
+        await asyncio.wait_for(self.task, 30)
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.server.should_exit = True
+        self.server.force_exit = True
+        await self.end()
+
+
+# The lines of a life
+
+
+async def test_lines_from_start_to_end(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-01, LIFE-02, LIFE-04, LIFE-07, LIFE-25, API-18"""
+    async with run_server(make_config()) as server:
+        port = server_port(server)
+    pid = os.getpid()
+    assert lines(log) == [
+        f"Started server process [{pid}]",
+        "Waiting for application startup.",
+        "Application startup complete.",
+        f"Uvicorn running on http://127.0.0.1:{port} (Press CTRL+C to quit)",
+        "Shutting down",
+        "Waiting for application shutdown.",
+        "Application shutdown complete.",
+        f"Finished server process [{pid}]",
+    ]
+    assert {record.levelname for record in log.records} == {"INFO"}
+    records = {record.msg: record for record in log.records}
+    assert records["Started server process [%d]"].args == (pid,)
+    assert records["Finished server process [%d]"].args == (pid,)
+    running = records["Uvicorn running on %s://%s:%d (Press CTRL+C to quit)"]
+    assert running.args == ("http", "127.0.0.1", port)
+    started = records["Started server process [%d]"]
+    assert started.__dict__["color_message"] == "Started server process [\033[36m%d\033[0m]"
+
+
+async def test_lifespan_off_has_no_application_lines(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-03"""
+    async with run_server(make_config(lifespan="off")):
+        pass
+    assert [line for line in lines(log) if "pplication" in line] == []
+
+
+async def test_configuration_is_loaded_by_serving_it() -> None:
+    """API-05"""
+    config = make_config()
+    assert not config.loaded
+    async with run_server(config) as server:
+        assert config.loaded
+        assert server.started
+
+
+async def test_application_that_does_not_start_is_not_served(log: pytest.LogCaptureFixture) -> None:
+    """LSP-07, X3"""
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("no")
+
+    server = Server(make_config(broken, lifespan="on"))
+    await server.serve()
+    assert not server.started
+    assert server.should_exit
+    assert "Finished" not in lines(log)[-1]
+
+
+async def test_startup_main_loop_and_shutdown_can_be_called_one_by_one(log: pytest.LogCaptureFixture) -> None:
+    """API-18: as programs do that bring a loop of their own."""
+    server = Server(make_config())
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    await server.startup()
+    loop = asyncio.create_task(server.main_loop())
+    async with connect(server) as client:
+        client.send(GET)
+        assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK")
+    server.should_exit = True
+    await loop
+    await server.shutdown()
+    assert lines(log)[-1] == "Application shutdown complete."
+
+
+async def test_should_exit_during_startup_still_shuts_down(log: pytest.LogCaptureFixture) -> None:
+    """SIG-11, X3: the socket is bound, the running line logged, and shutdown follows at once."""
+    server: Server
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        server.should_exit = True
+        await asyncio.sleep(0.01)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    server = Server(make_config(slow))
+    await server.serve()
+    assert server.started
+    assert [line.split()[0] for line in lines(log)[2:]] == [
+        *("Application", "Uvicorn", "Shutting", "Waiting", "Application", "Finished")
+    ]
+
+
+async def test_forced_end_during_startup_cancels_it(log: pytest.LogCaptureFixture) -> None:
+    """K8: a start-up that hangs can be interrupted."""
+    cancelled = False
+
+    async def hanging(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal cancelled
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cancelled = True
+
+    server = Server(make_config(hanging))
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: "Waiting for application startup." in lines(log))
+    server.force_exit = True
+    await asyncio.wait_for(task, 30)
+    assert cancelled
+    assert not server.started
+    assert len(lines(log)) == 2
+
+
+async def test_stages_are_reported() -> None:
+    """The supervisor judges by them."""
+    stages: list[Stage] = []
+    async with Stopping(make_config()) as stopping:
+        stopping.server.on_stage = stages.append
+        stopping.server.should_exit = True
+        await stopping.end()
+    assert stages == [Stage.REFUSING, Stage.CLOSING, Stage.DONE]
+
+
+async def test_server_can_be_pickled_before_it_runs() -> None:
+    """RLD-05: its `run` is the target of a child process."""
+
+    class Plain(Server):
+        pass
+
+    server = Server(make_config(app, workers=1))
+    server.should_exit = True
+    vars(server)["custom"] = "kept"
+    copy = pickle.loads(pickle.dumps(server.run)).__self__
+    assert type(copy) is Server
+    assert copy.config.port == 0
+    assert vars(copy)["custom"] == "kept"
+    assert not copy.should_exit
+    assert copy.server_state is not server.server_state
+
+
+# Bind failures
+
+
+async def test_address_in_use_ends_with_status_3_after_a_lifespan_shutdown(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-09, LIFE-10, LIFE-26"""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = Server(make_config(port=taken.getsockname()[1]))
+        with pytest.raises(SystemExit) as caught:
+            await server.serve()
+    assert caught.value.code == 3
+    assert not server.started
+    assert "error while attempting to bind on address" in lines(log)[3]
+    assert lines(log)[4:] == ["Waiting for application shutdown.", "Application shutdown complete."]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such settings on Windows")
+@pytest.mark.parametrize("settings", [{"fd": 987}, {"uds": "/nonexistent/directory/s"}], ids=["fd", "uds"])
+async def test_descriptor_or_path_that_cannot_be_used_is_an_oserror(
+    settings: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    """LIFE-09: the application is shut down first."""
+    with pytest.raises(OSError):
+        await Server(make_config(**settings)).serve()
+    assert lines(log)[-1] == "Application shutdown complete."
+
+
+# Sockets that are given
+
+
+async def test_given_sockets_are_served_without_a_running_line_and_closed(log: pytest.LogCaptureFixture) -> None:
+    """SOCK-15"""
+    sockets = [socket.socket() for _ in range(2)]
+    for sock in sockets:
+        sock.bind(("127.0.0.1", 0))
+    addresses = [sock.getsockname() for sock in sockets]
+    async with run_server(make_config(), sockets=sockets):
+        for address in addresses:
+            assert (await asyncio.to_thread(request, address)).endswith(b"ok")
+    assert [sock.fileno() for sock in sockets] == [-1, -1]
+    assert not any("running" in line for line in lines(log))
+
+
+async def test_no_sockets_at_all_is_a_server_that_listens_nowhere() -> None:
+    """SOCK-15"""
+    async with run_server(make_config(), sockets=[]) as server:
+        assert server.servers == []
+
+
+async def test_socket_that_cannot_listen_ends_with_status_3() -> None:
+    with socket.socket() as first, socket.socket() as second:
+        for sock in (first, second):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        first.bind(("127.0.0.1", 0))
+        second.bind(first.getsockname())
+        first.listen()
+        with pytest.raises(SystemExit) as caught:
+            await Server(make_config()).serve(sockets=[second])
+        assert caught.value.code == 3
+
+
+# Connections at the end
+
+
+async def test_new_connections_are_refused_while_old_ones_finish(http_protocol_cls: Any) -> None:
+    """LIFE-13, LIFE-15, K7"""
+    go_on = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await go_on.wait()
+        await respond(send)
+
+    async with Stopping(make_config(slow, http=http_protocol_cls, lifespan="off")) as stopping:
+        address = ("127.0.0.1", server_port(stopping.server))
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await wait_until(lambda: stopping.server.server_state.tasks)
+            stopping.server.should_exit = True
+            await wait_until(lambda: not stopping.server.servers[0].sockets)
+            with pytest.raises(ConnectionRefusedError):
+                open_connection(address)
+            go_on.set()
+            response = await client.rest()
+            assert response.endswith(b"ok")
+            assert b"connection: close" in response.lower()
+            await stopping.end()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT"], ids=["nothing", "part of a head"])
+async def test_idle_connections_are_closed_without_a_byte(http_protocol_cls: Any, sent: bytes) -> None:
+    """LIFE-14, K7"""
+    async with Stopping(make_config(http=http_protocol_cls, timeout_graceful_shutdown=-1)) as stopping:
+        async with connect(stopping.server) as client:
+            client.send(sent)
+            await wait_until(lambda: stopping.server.server_state.connections)
+            stopping.server.should_exit = True
+            assert await client.rest() == b""
+            await stopping.end()
+
+
+async def test_connection_kept_alive_is_closed_at_once(http_protocol_cls: Any) -> None:
+    """LIFE-14, K7"""
+    async with Stopping(make_config(http=http_protocol_cls, timeout_keep_alive=3600)) as stopping:
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await client.until(b"ok")
+            stopping.server.should_exit = True
+            assert await client.rest() == b""
+            await stopping.end()
+
+
+async def test_pipelined_request_is_not_answered_any_more(http_protocol_cls: Any) -> None:
+    """LIFE-24"""
+    go_on = asyncio.Event()
+    calls = 0
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal calls
+        calls += 1
+        await go_on.wait()
+        await respond(send)
+
+    async with Stopping(make_config(slow, http=http_protocol_cls, lifespan="off")) as stopping:
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await wait_until(lambda: calls)
+            stopping.server.should_exit = True
+            await wait_until(lambda: not stopping.server.servers[0].sockets)
+            client.send(GET)
+            await asyncio.sleep(0.01)
+            go_on.set()
+            assert (await client.rest()).count(b"HTTP/1.1 ") == 1
+            await stopping.end()
+    assert calls == 1
+
+
+async def test_task_whose_client_has_gone_is_waited_for(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-17, LIFE-18, CON-09"""
+    go_on = asyncio.Event()
+    finished = False
+
+    async def working(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal finished
+        await go_on.wait()
+        finished = True
+
+    async with Stopping(make_config(working, lifespan="off")) as stopping:
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await wait_until(lambda: stopping.server.server_state.tasks)
+            client.reset()
+        await wait_until(lambda: not stopping.server.server_state.connections)
+        stopping.server.should_exit = True
+        await wait_until(lambda: "Waiting for background tasks to complete. (CTRL+C to force quit)" in lines(log))
+        go_on.set()
+        await stopping.end()
+    assert finished
+
+
+async def test_cancelled_request_is_answered_with_500(http_protocol_cls: Any, log: pytest.LogCaptureFixture) -> None:
+    """LIFE-20, LIFE-21, LIFE-22, LIFE-23, K8"""
+
+    async def stuck(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await app(scope, receive, send)
+        await asyncio.sleep(3600)
+
+    async with Stopping(make_config(stuck, http=http_protocol_cls, timeout_graceful_shutdown=0)) as stopping:
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await wait_until(lambda: stopping.server.server_state.tasks)
+            stopping.server.should_exit = True
+            assert (await client.rest()).startswith(b"HTTP/1.1 500 ")
+            await stopping.end()
+    shown = lines(log)
+    assert "Cancel 1 running task(s), timeout graceful shutdown exceeded" in shown
+    assert any(line.startswith("Exception in ASGI application") for line in shown)
+    assert "Waiting for connections to close. (CTRL+C to force quit)" not in shown
+    assert "Application shutdown complete." in shown
+
+
+async def test_forced_end_skips_the_lifespan(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-23, SIG-06, LSP-22, API-18"""
+
+    async def stuck(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await app(scope, receive, send)
+        await asyncio.sleep(3600)
+
+    async with Stopping(make_config(stuck, timeout_graceful_shutdown=-1)) as stopping:
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await wait_until(lambda: stopping.server.server_state.tasks)
+            stopping.server.should_exit = True
+            await wait_until(lambda: any(line.startswith("Waiting for connections") for line in lines(log)))
+            stopping.server.force_exit = True
+            assert await client.rest() == b""
+            await stopping.end()
+    assert "Waiting for application shutdown." not in lines(log)
+    assert "ASGI 'lifespan' protocol appears unsupported." not in lines(log)
+
+
+async def test_lifespan_shutdown_has_a_deadline(
+    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K8: upstream waits for ever."""
+    monkeypatch.setattr(module, "MINIMUM_LIFESPAN_SHUTDOWN", 0.05)
+
+    async def hanging(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await asyncio.sleep(3600)
+
+    async with Stopping(make_config(hanging, timeout_graceful_shutdown=0)) as stopping:
+        stopping.server.should_exit = True
+        await stopping.end()
+    assert any(line.startswith("Application shutdown not complete after") for line in lines(log))
+    assert lines(log)[-1].startswith("Finished")
+
+
+async def test_lifespan_shutdown_has_none_where_the_drain_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIFE-19: a negative timeout waits for ever."""
+    monkeypatch.setattr(module, "MINIMUM_LIFESPAN_SHUTDOWN", 0.0)
+    go_on = asyncio.Event()
+    ended = False
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal ended
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await go_on.wait()
+        ended = True
+
+    async with Stopping(make_config(slow, timeout_graceful_shutdown=-1)) as stopping:
+        stopping.server.should_exit = True
+        await asyncio.sleep(0.05)
+        assert not stopping.task.done()
+        go_on.set()
+        await stopping.end()
+    assert ended
+
+
+async def test_cancelling_serve_cleans_up_and_waits_for_nobody(log: pytest.LogCaptureFixture) -> None:
+    """API-19"""
+
+    async def stuck(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await app(scope, receive, send)
+        await asyncio.sleep(3600)
+
+    server = Server(make_config(stuck))
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: server.started)
+    async with connect(server) as client:
+        client.send(GET)
+        await wait_until(lambda: server.server_state.tasks)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 30)
+        assert not server.server_state.tasks
+        assert not server.servers[0].sockets
+    assert "Application shutdown complete." in lines(log)
+
+
+async def test_cancelling_serve_during_startup_cancels_the_lifespan() -> None:
+    """API-19"""
+    cancelled = False
+    waiting = asyncio.Event()
+
+    async def hanging(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal cancelled
+        waiting.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cancelled = True
+
+    task = asyncio.create_task(Server(make_config(hanging)).serve())
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled
+
+
+# Exit flag, ticks and limits
+
+
+async def test_should_exit_can_be_set_by_any_thread() -> None:
+    """API-18"""
+    async with Stopping(make_config()) as stopping:
+        await asyncio.to_thread(setattr, stopping.server, "should_exit", True)
+        await stopping.end()
+
+
+async def test_flags_can_be_taken_back() -> None:
+    """API-18"""
+    server = Server(make_config())
+    for name in ("should_exit", "force_exit"):
+        assert getattr(server, name) is False
+        setattr(server, name, True)
+        assert getattr(server, name) is True
+        setattr(server, name, False)
+        assert getattr(server, name) is False
+
+
+async def test_server_that_has_nothing_to_do_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIFE-11, LIFE-12: no background tick."""
+    loop = asyncio.get_running_loop()
+    async with run_server(make_config(limit_max_requests=10)):
+        await asyncio.sleep(0.05)
+        selector = loop._selector  # type: ignore[attr-defined]
+        original, calls = selector.select, []
+
+        def select(timeout: float | None = None) -> Any:
+            calls.append(timeout)
+            return original(timeout)
+
+        monkeypatch.setattr(selector, "select", select)
+        await asyncio.sleep(0.5)
+        assert len(calls) <= 3
+
+
+async def test_request_limit_ends_the_server(http_protocol_cls: Any, log: pytest.LogCaptureFixture) -> None:
+    """LIM-07, LIM-08"""
+    async with Stopping(make_config(http=http_protocol_cls, limit_max_requests=2)) as stopping:
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await client.until(b"ok")
+            assert not stopping.task.done()
+            client.send(GET)
+            await client.until(b"ok")
+            await stopping.end()
+        assert not stopping.server.should_exit
+    assert lines(log).count("Maximum request limit of 2 exceeded. Terminating process.") == 1
+    (record,) = [record for record in log.records if "Maximum" in record.msg]
+    assert (record.levelname, record.args) == ("INFO", (2,))
+    assert "Application shutdown complete." in lines(log)
+
+
+async def test_request_without_a_complete_response_does_not_count(http_protocol_cls: Any) -> None:
+    """LIM-17"""
+
+    async def waiting(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "http.request"
+        assert (await receive())["type"] == "http.disconnect"
+
+    config = make_config(waiting, http=http_protocol_cls, limit_max_requests=1, lifespan="off")
+    async with run_server(config) as server:
+        async with connect(server) as client:
+            client.send(GET)
+            await wait_until(lambda: server.server_state.tasks)
+        await wait_until(lambda: not server.server_state.tasks)
+        assert server.server_state.total_requests == 0
+
+
+async def test_jitter_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIM-10, API-17"""
+    drawn: list[tuple[int, int]] = []
+
+    def randint(low: int, high: int) -> int:
+        drawn.append((low, high))
+        return high
+
+    monkeypatch.setattr(random, "randint", randint)
+    server = Server(make_config(limit_max_requests=10, limit_max_requests_jitter=5))
+    assert [server.limit_max_requests, server.limit_max_requests] == [15, 15]
+    assert drawn == [(0, 5)]
+    assert Server(make_config(limit_max_requests_jitter=5)).limit_max_requests is None
+
+
+async def test_tick_says_whether_to_end(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-11, LIM-08"""
+    server = Server(make_config(limit_max_requests=2))
+    assert await server.on_tick(0) is False
+    server.should_exit = True
+    assert await server.on_tick(1) is True
+    server.should_exit = False
+    server.server_state.total_requests = 2
+    assert await server.on_tick(2) is True
+    assert lines(log) == ["Maximum request limit of 2 exceeded. Terminating process."]
+
+
+async def test_callback_is_called_at_once_and_then_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIFE-27"""
+    monkeypatch.setattr(module, "NOTIFY_INTERVAL", 0.05)
+    calls: list[float] = []
+
+    async def notify() -> None:
+        calls.append(time.monotonic())
+
+    config = make_config(callback_notify=notify, timeout_notify=0)
+    async with run_server(config) as server:
+        await wait_until(lambda: len(calls) >= 3)
+        assert time.time() - server.last_notified < 30
+    assert all(later - earlier >= 0.045 for earlier, later in zip(calls, calls[1:]))
+
+
+async def test_tick_calls_back_each_tenth_time_if_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIFE-27"""
+    now = 1000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    calls = 0
+
+    async def notify() -> None:
+        nonlocal calls
+        calls += 1
+
+    server = Server(make_config(callback_notify=notify, timeout_notify=30))
+    for counter in range(1, 10):
+        await server.on_tick(counter)
+    assert calls == 0
+    await server.on_tick(10)
+    await server.on_tick(20)
+    assert (calls, server.last_notified) == (1, 1000.0)
+    now = 1029.0
+    await server.on_tick(30)
+    assert calls == 1
+    now = 1031.0
+    await server.on_tick(40)
+    assert calls == 2
+    now = 500.0  # the clock was set back
+    await server.on_tick(50)
+    assert calls == 3
+
+
+async def test_callback_that_fails_ends_the_server_and_its_error_comes_out(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-27: unlike upstream's, the sockets are closed and the application is shut down."""
+
+    async def notify() -> None:
+        raise ZeroDivisionError
+
+    server = Server(make_config(callback_notify=notify))
+    with pytest.raises(ZeroDivisionError):
+        await server.serve()
+    assert not server.servers[0].sockets
+    assert "Application shutdown complete." in lines(log)
+
+
+# Context
+
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+
+@pytest.mark.parametrize(("reset", "expected"), [(False, b"outside"), (True, b"unset")])
+async def test_context_of_the_start_reaches_requests_and_no_further(
+    http_protocol_cls: Any, reset: bool, expected: bytes
+) -> None:
+    """CON-11, K6"""
+
+    async def setting(scope: Any, receive: Any, send: Any) -> None:
+        seen = variable.get()
+        variable.set("by a request")
+        await respond(send, seen.encode())
+
+    variable.set("outside")
+    config = make_config(setting, http=http_protocol_cls, lifespan="off", reset_contextvars=reset)
+    async with run_server(config) as server, connect(server) as client:
+        for _ in range(3):
+            client.send(GET)
+            assert (await client.until(expected)).startswith(b"HTTP/1.1 200")
+
+
+# In a loop of its own
+
+
+def test_run_in_another_thread_leaves_signals_alone(unused_tcp_port: int) -> None:
+    """SIG-02"""
+    server = Server(make_config(port=unused_tcp_port, loop="asyncio"))
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not server.started and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert signal.getsignal(signal.SIGINT) is before
+        assert request(("127.0.0.1", unused_tcp_port)).endswith(b"ok")
+    finally:
+        server.should_exit = True
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_run_ends_although_a_task_ignores_its_cancellation(
+    unused_tcp_port: int, log: pytest.LogCaptureFixture
+) -> None:
+    """K8: `asyncio.run` alone would wait for such a task for ever."""
+    release = threading.Event()
+
+    async def stubborn(scope: Any, receive: Any, send: Any) -> None:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+
+    config = make_config(stubborn, port=unused_tcp_port, loop="asyncio", lifespan="off", timeout_graceful_shutdown=0)
+    server = Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    client = open_connection(("127.0.0.1", unused_tcp_port), GET)
+    while not server.server_state.tasks:
+        time.sleep(0.005)
+    server.should_exit = True
+    thread.join(30)
+    release.set()
+    client.close()
+    assert not thread.is_alive()
+    (task,) = server.server_state.tasks
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    assert any(line.startswith("Abandon a task that ignores its cancellation") for line in lines(log))
+
+
+# As a process: K8 and K9
+
+EVERYTHING_AT_ONCE = """
+import asyncio
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        print("lifespan shut down", flush=True)
+        await send({"type": "lifespan.shutdown.complete"})
+    elif scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while True:
+            await send({"type": "websocket.send", "text": "tick"})
+            await asyncio.sleep(0.01)
+    elif scope["path"] == "/stuck":
+        await asyncio.sleep(3600)
+    elif scope["path"] == "/stubborn":
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+    else:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        while True:
+            await send({"type": "http.response.body", "body": b"data: tick\\n\\n", "more_body": True})
+            await asyncio.sleep(0.01)
+"""
+
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nhost: test\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\r\n"
+)
+
+
+def occupy(address: tuple[str, int], *paths: bytes) -> list[socket.socket]:
+    clients = []
+    for path in paths:
+        data = UPGRADE if path == b"/ws" else b"GET " + path + b" HTTP/1.1\r\nhost: test\r\n\r\n"
+        client = open_connection(address, data)
+        if path not in (b"/stuck", b"/stubborn"):
+            read_until(client, b"tick")
+        clients.append(client)
+    return clients
+
+
+@pytest.fixture
+def everything(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(EVERYTHING_AT_ONCE)
+    return tmp_path
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("http", ["httptools", "h11"])
+def test_endless_streams_and_stuck_tasks_end_with_the_deadline(everything: Path, http: str, loop: str) -> None:
+    """K8: and the application is shut down."""
+    arguments = ["app:app", "--port", "0", "--http", http, "--loop", loop, "--timeout-graceful-shutdown", "1"]
+    with ServerProcess(*arguments, cwd=everything) as server:
+        clients = occupy(server.address, b"/", b"/ws", b"/stuck")
+        started = time.monotonic()
+        assert server.stop() == -signal.SIGTERM
+        assert time.monotonic() - started < 20
+        assert "lifespan shut down" in server.output
+        assert "Finished server process" in server.error_output
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_task_that_ignores_its_cancellation_does_not_keep_the_process(everything: Path) -> None:
+    """K8"""
+    arguments = ["app:app", "--port", "0", "--timeout-graceful-shutdown", "0"]
+    with ServerProcess(*arguments, cwd=everything) as server:
+        (client,) = occupy(server.address, b"/stubborn")
+        time.sleep(0.1)
+        assert server.stop(signal.SIGINT) == 0
+        assert "lifespan shut down" in server.output
+        client.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize(("first", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
+def test_second_signal_ends_at_once(everything: Path, first: signal.Signals, status: int) -> None:
+    """K8, SIG-06, SIG-08, SIG-09: unfinished connections are closed as they stand."""
+    with ServerProcess("app:app", "--port", "0", cwd=everything) as server:
+        clients = occupy(server.address, b"/", b"/ws", b"/stuck")
+        server.send_signal(first)
+        server.wait_for("Waiting for connections to close. (CTRL+C to force quit)")
+        assert server.stop(signal.SIGINT) == status
+        assert "lifespan shut down" not in server.output
+        assert "appears unsupported" not in server.error_output
+        assert read_to_end(clients[2]) == b""
+        for client in clients:
+            client.close()
+
+
+SATURATED = """
+import asyncio, time
+
+async def spin():
+    while True:
+        time.sleep(0.002)
+        await asyncio.sleep(0)
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    tasks = [asyncio.ensure_future(spin()) for _ in range(50)]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"spinning", "more_body": True})
+    await asyncio.gather(*tasks)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_sigterm_ends_a_saturated_loop(tmp_path: Path, loop: str) -> None:
+    """K9"""
+    (tmp_path / "app.py").write_text(SATURATED)
+    arguments = ["app:app", "--port", "0", "--loop", loop, "--timeout-graceful-shutdown", "1"]
+    with ServerProcess(*arguments, cwd=tmp_path) as server:
+        client = open_connection(server.address, GET)
+        read_until(client, b"spinning")
+        assert server.stop() == -signal.SIGTERM
+        assert "Cancel 1 running task(s), timeout graceful shutdown exceeded" in server.error_output
+        assert "Finished server process" in server.error_output
+        client.close()

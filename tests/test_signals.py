@@ -1,0 +1,294 @@
+"""Signals to a single process: who handles them, for how long, and what the process ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process import ServerProcess
+from tests.utils import assert_signal, open_connection, read_until, wait_until
+from uvicorn.config import Config
+from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="these signals cannot be sent on Windows"),
+]
+
+CLI = """
+import asyncio
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"first", "more_body": True})
+    await asyncio.sleep(0.5)
+    await send({"type": "http.response.body", "body": b"last"})
+
+async def slow_to_start(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        print("starting", flush=True)
+        await asyncio.sleep(1)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+async def never_starting(scope, receive, send):
+    await receive()
+    print("starting", flush=True)
+    await asyncio.sleep(3600)
+"""
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("not called")
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(Config(app, lifespan="off", port=0, log_config=None))
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(CLI)
+    return tmp_path
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+# In an embedding program
+
+
+def test_handled_signals() -> None:
+    """SIG-01"""
+    assert HANDLED_SIGNALS[:2] == (signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("sig", HANDLED_SIGNALS)
+async def test_signal_ends_the_server_and_is_raised_again_for_the_program(sig: signal.Signals, server: Server) -> None:
+    """SIG-01, SIG-03, SIG-05"""
+    with assert_signal(sig):
+        handler = signal.getsignal(sig)
+        task = asyncio.create_task(server.serve())
+        await wait_until(lambda: server.started)
+        assert signal.getsignal(sig) == server.handle_exit
+        signal.raise_signal(sig)
+        await asyncio.wait_for(task, 30)
+        assert signal.getsignal(sig) is handler
+    assert server.should_exit
+    assert not server.force_exit
+
+
+async def test_signals_are_raised_again_the_latest_first(server: Server) -> None:
+    """SIG-03, SIG-08"""
+    received: list[int] = []
+    previous = {sig: signal.signal(sig, lambda number, frame: received.append(number)) for sig in HANDLED_SIGNALS}
+    try:
+        with server.capture_signals():
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
+            assert received == []
+    finally:
+        for sig, handler in previous.items():
+            signal.signal(sig, handler)
+    assert received == [signal.SIGINT, signal.SIGTERM]
+    assert server.force_exit
+
+
+async def test_every_signal_is_raised_again_even_if_one_raises_an_exception(server: Server) -> None:
+    """SIG-08: SIGINT's exception does not swallow the SIGTERM before it."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    with assert_signal(signal.SIGTERM):
+        previous = signal.signal(signal.SIGINT, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt), server.capture_signals():
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
+async def test_handlers_are_restored_when_the_block_fails(server: Server) -> None:
+    """SIG-03"""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ZeroDivisionError), server.capture_signals():
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+async def test_handler_from_outside_python_becomes_the_default(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIG-03: None is what `signal.signal` returns for it, and cannot be put back."""
+    installed: list[tuple[int, Any]] = []
+    monkeypatch.setattr(signal, "signal", lambda sig, handler: installed.append((sig, handler)))
+    with server.capture_signals():
+        pass
+    assert [handler for _, handler in installed[-2:]] == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+def test_other_threads_handle_no_signals(server: Server) -> None:
+    """SIG-02"""
+    seen: list[Any] = []
+
+    def run() -> None:
+        with server.capture_signals():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+@pytest.mark.parametrize(
+    ("signals", "is_forced"),
+    [
+        ([signal.SIGINT], False),
+        ([signal.SIGTERM, signal.SIGTERM], False),
+        ([signal.SIGINT, signal.SIGTERM], False),
+        ([signal.SIGINT, signal.SIGINT], True),
+        ([signal.SIGTERM, signal.SIGINT], True),
+    ],
+)
+def test_only_a_later_sigint_forces_the_end(signals: list[signal.Signals], is_forced: bool, server: Server) -> None:
+    """SIG-06, SIG-07, SIG-08"""
+    for sig in signals:
+        server.handle_exit(sig, None)
+    assert server.should_exit
+    assert server.force_exit is is_forced
+
+
+async def test_a_signal_wakes_a_selector_that_sleeps_through_signals() -> None:
+    """WIN-01: what a selector loop on Windows needs, tried with a loop that does not need it."""
+    loop = asyncio.get_running_loop()
+    before = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before)
+    with assert_signal(signal.SIGTERM), waking_on_signals(loop):
+        descriptor = signal.set_wakeup_fd(-1)
+        assert descriptor not in (-1, before)
+        signal.set_wakeup_fd(descriptor)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.01)  # the byte is taken by the loop
+    assert signal.set_wakeup_fd(before) == before
+
+
+# The process
+
+
+def test_sigterm_finishes_the_work_and_then_kills_the_process(cwd: Path, loop: str) -> None:
+    """SIG-04, LIFE-15, LIFE-17"""
+    with ServerProcess("app:app", "--port", "0", "--loop", loop, cwd=cwd) as server:
+        client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
+        read_until(client, b"first")
+        assert server.stop(signal.SIGTERM) == -signal.SIGTERM
+        assert read_until(client, b"last")
+        client.close()
+        shown = [line.split(maxsplit=1)[1] for line in server.error_output.splitlines()[4:]]
+        assert shown == [
+            "Shutting down",
+            "Waiting for connections to close. (CTRL+C to force quit)",
+            "Waiting for application shutdown.",
+            "Application shutdown complete.",
+            f"Finished server process [{server.pid}]",
+        ]
+
+
+def test_sigint_ends_with_status_0(cwd: Path, loop: str) -> None:
+    """SIG-04"""
+    with ServerProcess("app:app", "--port", "0", "--loop", loop, cwd=cwd) as server:
+        assert server.port
+        assert server.stop(signal.SIGINT) == 0
+        assert "Traceback" not in server.error_output
+
+
+def test_code_after_run_is_reached_after_sigint(cwd: Path) -> None:
+    """LIFE-25"""
+    (cwd / "main.py").write_text("import uvicorn\nuvicorn.run('app:app', port=0)\nprint('after run', flush=True)\n")
+    with ServerProcess(command=[sys.executable, "main.py"], cwd=cwd) as server:
+        assert server.port
+        assert server.stop(signal.SIGINT) == 0
+        assert "after run" in server.output
+
+
+def test_second_sigterm_does_not_force(cwd: Path) -> None:
+    """SIG-07"""
+    with ServerProcess("app:app", "--port", "0", cwd=cwd) as server:
+        client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
+        read_until(client, b"first")
+        server.send_signal(signal.SIGTERM)
+        server.wait_for("Shutting down")
+        assert server.stop(signal.SIGTERM) == -signal.SIGTERM
+        assert read_until(client, b"last")
+        client.close()
+        assert "Application shutdown complete." in server.error_output
+
+
+def test_signal_during_startup_is_honoured_when_that_is_complete(cwd: Path) -> None:
+    """SIG-11"""
+    with ServerProcess("app:slow_to_start", "--port", "0", cwd=cwd) as server:
+        server.wait_for("starting")
+        assert server.stop(signal.SIGTERM) == -signal.SIGTERM
+        shown = [line.split(maxsplit=1)[1].split()[0] for line in server.error_output.splitlines()]
+        assert shown == [
+            *("Started", "Waiting", "Application", "Uvicorn"),
+            *("Shutting", "Waiting", "Application", "Finished"),
+        ]
+
+
+def test_second_interrupt_ends_a_startup_that_hangs(cwd: Path) -> None:
+    """K8"""
+    with ServerProcess("app:never_starting", "--port", "0", cwd=cwd) as server:
+        server.wait_for("starting")
+        deadline = time.monotonic() + 30
+        while server.process.poll() is None and time.monotonic() < deadline:
+            server.send_signal(signal.SIGINT)  # two that come too fast are one
+            time.sleep(0.2)
+        server.wait(timeout=5)
+        assert "Uvicorn running" not in server.error_output
+
+
+@pytest.mark.parametrize("sig", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
+def test_other_signals_keep_their_default_action(cwd: Path, sig: signal.Signals) -> None:
+    """SIG-12"""
+    with ServerProcess("app:app", "--port", "0", cwd=cwd) as server:
+        assert server.port
+        assert server.stop(sig) == -sig
+        assert "Shutting down" not in server.error_output
+
+
+def test_embedding_program_keeps_its_own_handler(cwd: Path) -> None:
+    """SIG-05"""
+    (cwd / "main.py").write_text(
+        "import asyncio, signal, uvicorn\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('my own handler', flush=True))\n"
+        "async def main():\n"
+        "    await uvicorn.Server(uvicorn.Config('app:app', port=0)).serve()\n"
+        "    print('serve returned', flush=True)\n"
+        "asyncio.run(main())\n"
+    )
+    with ServerProcess(command=[sys.executable, "main.py"], cwd=cwd) as server:
+        assert server.port
+        assert server.stop(signal.SIGTERM) == 0
+        assert server.output.splitlines() == ["my own handler", "serve returned"]
