@@ -1,5 +1,6 @@
 """The benchmark harness: `python -m bench`.
 
-It starts servers as processes, puts them under load one burst at a time, and compares them by pairs measured in the same minute.
+It starts servers as processes, puts them under load one burst at a time, and compares them by pairs measured in the
+same minute.
 Nothing here imports a server: what is measured runs in its own interpreter.
 """

@@ -18,9 +18,12 @@ COMMANDS = {
     "websocket": "echo and broadcast by message size",
     "profile": "where a server's time goes: yappi and flame graphs",
     "gate": "fail when this tree got slower (for CI)",
+    "report": "stored results as Markdown and as one HTML page; tables inside documents",
+    "baseline": "keep results in the repository, hold new ones against them",
     "show": "stored results as tables",
     "pool": "the event pool against no pool; slots; building bytes",
     "workers": "many processes: start-up, memory, load, recycling, leaks, mixed work",
+    "micro": "one protocol object, no sockets: time, instructions, memory per operation",
     "memory": "memory at rest, under load, per connection; allocations; garbage collector",
 }
 

@@ -19,7 +19,14 @@ FEW_REQUESTS = 1000
 
 def doubts(samples: Sequence[Sample], environment: Mapping[str, Any]) -> list[str]:
     """Everything a sceptic should know about these samples, most serious first."""
-    return [*_voids(samples), *_machine(environment), *_disturbance(samples), *_spread(samples), *_tails(samples)]
+    return [
+        *_voids(samples),
+        *_machine(environment),
+        *_disturbance(samples),
+        *_spread(samples),
+        *_tails(samples),
+        *_blocks(samples),
+    ]
 
 
 def _voids(samples: Sequence[Sample]) -> Iterable[str]:
@@ -70,8 +77,10 @@ def _disturbance(samples: Sequence[Sample]) -> Iterable[str]:
 
 def _client_full(sample: Sample) -> bool:
     # An open loop spins while it waits; it says itself when it could not keep up.
-    return sample.machine is not None and sample.load.rate is None and sample.machine.client_cpu > CLIENT * min(
-        sample.load.threads, sample.load.connections
+    return (
+        sample.machine is not None
+        and sample.load.rate is None
+        and sample.machine.client_cpu > CLIENT * min(sample.load.threads, sample.load.connections)
     )
 
 
@@ -84,7 +93,7 @@ def _groups(samples: Sequence[Sample]) -> dict[tuple[str, str, int], list[Sample
 
 def _spread(samples: Sequence[Sample]) -> Iterable[str]:
     for (target, workload, connections), group in _groups(samples).items():
-        values = [sample.cpu_per_request for sample in group]
+        values = [sample.cpu_per_request for sample in group if sample.usage]
         spread = stats.deviation(values) / stats.mean(values) if len(values) > 1 else 0.0
         if spread > SPREAD:
             needed = stats.runs_needed(values)
@@ -99,6 +108,13 @@ def _tails(samples: Sequence[Sample]) -> Iterable[str]:
         fewest = min(sample.burst.requests for sample in group if sample.burst)
         if fewest < FEW_REQUESTS:
             yield f"{target} on {workload} ({connections} connections): p99.9 rests on {fewest} requests"
-    blocks = {sample.block for sample in usable(samples) if sample.side == "B"}
-    if blocks and len(blocks) < FEW_BLOCKS:
-        yield f"only {len(blocks)} blocks: the interval is narrower than it should be"
+
+
+def _blocks(samples: Sequence[Sample]) -> Iterable[str]:
+    blocks: dict[tuple[str, str, int], set[int]] = {}
+    for sample in usable(samples):
+        if sample.side == "B":
+            blocks.setdefault((sample.workload, sample.target, sample.load.connections), set()).add(sample.block)
+    fewest = min(map(len, blocks.values()), default=FEW_BLOCKS)
+    if fewest < FEW_BLOCKS:
+        yield f"only {fewest} blocks in a comparison: its interval is narrower than it should be"

@@ -1,4 +1,4 @@
-"""Where a measurement was made: machine, kernel, interpreters, versions, commit. Results from different ones do not mix."""
+"""Where a measurement was made: machine, kernel, interpreters, versions, commit. Different ones do not mix."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
         other = second.get("targets", {}).get(name, one)
         for key in ("python", "versions", "gil", "commit"):
             if one.get(key) != other.get(key):
-                raise BenchError(f"results from different environments: {name} has {key} {one.get(key)} and {other.get(key)}")
+                raise BenchError(
+                    f"results from different environments: {name} has {key} {one.get(key)} and {other.get(key)}"
+                )
 
 
 def commit(root: Path) -> str:

@@ -7,6 +7,7 @@ answers sleeps in accept() between questions. Standard library only; yappi is im
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import socket
@@ -73,8 +74,7 @@ def objects(order: dict[str, Any]) -> dict[str, Any]:
 
 def profile_start(order: dict[str, Any]) -> dict[str, Any]:
     """Begin to profile every thread; `clock` is "cpu" or "wall"."""
-    import yappi
-
+    yappi = importlib.import_module("yappi")
     yappi.set_clock_type(order["clock"])
     yappi.start(builtins=True)
     return {}
@@ -82,8 +82,7 @@ def profile_start(order: dict[str, Any]) -> dict[str, Any]:
 
 def profile_stop(order: dict[str, Any]) -> dict[str, Any]:
     """End the profile, save it for pstats at `path`, and return the `top` functions by own time."""
-    import yappi
-
+    yappi = importlib.import_module("yappi")
     yappi.stop()
     found = yappi.get_func_stats()
     found.save(order["path"], type="pstat")

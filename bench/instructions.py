@@ -1,4 +1,4 @@
-"""Instructions per operation of the micro-benchmarks, counted by callgrind: nearly the same on busy and idle machines."""
+"""Instructions per operation of the micro-benchmarks, counted by callgrind: the same on busy and idle machines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
@@ -26,14 +26,21 @@ def missing() -> str | None:
     return None if shutil.which("valgrind") else "valgrind is not installed (apt-get install valgrind)"
 
 
-def run_micro(target: Target, arguments: Sequence[str], *, directory: Path, wrapper: Sequence[str] = ()) -> str:
+def run_micro(
+    target: Target,
+    arguments: Sequence[str],
+    *,
+    directory: Path,
+    wrapper: Sequence[str] = (),
+    extra: Mapping[str, str] | None = None,
+) -> str:
     """Run `bench.micro` against a tree in its own interpreter; returns its output. Raises BenchError in one line."""
     script = directory / "bench_micro.py"
     shutil.copyfile(HERE / "micro.py", script)
     root = import_root(target)
     # The doubles may come from another tree than the code under measurement.
     path = [str(one) for one in (root, ROOT) if one]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0", **(extra or {})}
     argv = [*wrapper, interpreter(target), str(script), *arguments]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, cwd=directory, env=environment, timeout=TIMEOUT)

@@ -3,8 +3,12 @@
 This file is copied and run in the interpreter of the tree under measurement, so it imports the standard library only;
 what it drives (a protocol class, a transport double, a pool) is named by import strings `module:attribute`.
 
-    python bench_micro.py time  CASE… --operations N --rounds R    nanoseconds, one JSON object on the last line
-    python bench_micro.py count CASE… --operations N               the same work between marks for callgrind
+    python bench_micro.py time        CASE… --operations N --rounds R    nanoseconds of each round
+    python bench_micro.py count       CASE… --operations N               the same work between marks for callgrind
+    python bench_micro.py memory      CASE… --operations N               bytes held, and left behind
+    python bench_micro.py allocations CASE… --operations N               calls of the allocator and bytes asked of it
+
+Each prints one JSON object: figures by case.
 
 In `count` mode each mark is a call of getpgid(2), at which callgrind (`--dump-before=getpgid`) writes its counters.
 """
@@ -13,13 +17,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import importlib
 import json
+import mmap
 import os
-import sys
+import struct
 import time
-from collections.abc import Awaitable, Callable
+import tracemalloc
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+# Cases prepared at once to know what one of them holds.
+HELD = 50
 
 Operation = Callable[[int], Awaitable[None]]
 
@@ -40,7 +50,7 @@ PROTOCOLS = {
     "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
 }
 BODY = b"Hello, World!"
-START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
+START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
 
 
 def resolve(path: str) -> Any:
@@ -146,6 +156,49 @@ async def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
     return found
 
 
+async def memory(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Bytes that one case holds (a protocol: a connection that served a request), and that each operation leaves."""
+    found: dict[str, dict[str, float]] = {}
+    for case in arguments.cases:
+        await (await prepare(case, arguments.transport))(10)
+        gc.collect()
+        tracemalloc.start()
+        held = []
+        for _ in range(HELD):
+            operation = await prepare(case, arguments.transport)
+            await operation(1)
+            held.append(operation)
+        gc.collect()
+        each = tracemalloc.get_traced_memory()[0] / HELD
+        await held[0](10)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        await held[0](arguments.operations)
+        gc.collect()
+        left = (tracemalloc.get_traced_memory()[0] - before) / arguments.operations
+        tracemalloc.stop()
+        found[case] = {"held": each, "left": left}
+    return found
+
+
+async def allocations(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Calls of the allocator and bytes asked of it per operation; needs the preloaded counter (c/alloc_count.c)."""
+    found = {}
+    with (
+        open(os.environ["BENCH_ALLOC_FILE"], "rb") as file,
+        mmap.mmap(file.fileno(), 16, prot=mmap.PROT_READ) as counters,
+    ):
+        for case in arguments.cases:
+            operation = await prepare(case, arguments.transport)
+            await operation(arguments.operations)
+            before = struct.unpack("=QQ", counters[:16])
+            await operation(arguments.operations)
+            after = struct.unpack("=QQ", counters[:16])
+            each = [(now - then) / arguments.operations for now, then in zip(after, before, strict=True)]
+            found[case] = {"allocations": each[0], "bytes": each[1]}
+    return found
+
+
 async def count(arguments: argparse.Namespace) -> dict[str, int]:
     """Run each case between two marks; the marks' order is the order of the cases."""
     for case in arguments.cases:
@@ -155,21 +208,28 @@ async def count(arguments: argparse.Namespace) -> dict[str, int]:
         os.getpgid(0)
         await operation(arguments.operations)
         os.getpgid(0)
-    return {case: arguments.operations for case in arguments.cases}
+    return dict.fromkeys(arguments.cases, arguments.operations)
+
+
+MODES: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Any]]] = {
+    "time": measure,
+    "count": count,
+    "memory": memory,
+    "allocations": allocations,
+}
 
 
 def main() -> None:
     """Read the command line, run, print one line of JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=["time", "count"])
+    parser.add_argument("mode", choices=list(MODES))
     parser.add_argument("cases", nargs="+")
     parser.add_argument("--operations", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--transport", default="tests.doubles:MockTransport")
     arguments = parser.parse_args()
-    found = asyncio.run(measure(arguments) if arguments.mode == "time" else count(arguments))
-    print(json.dumps(found))
+    print(json.dumps(asyncio.run(MODES[arguments.mode](arguments))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

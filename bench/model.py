@@ -92,7 +92,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident, proportional and unique set size of the process tree: highest seen in the burst, and after it settled."""
+    """Resident, proportional and unique set size of the process tree: highest in the burst, and after it settled."""
 
     peak_rss: int
     peak_pss: int
@@ -147,6 +147,32 @@ class Sample:
     def latency(self) -> Latency | None:
         """Latency of the burst, None when it was not measured; raises BenchError for a sample without a burst."""
         return self._burst().latency
+
+    @property
+    def client_share(self) -> float:
+        """CPU of the load generator, as a share of one core; 0 when it was not measured."""
+        return self.machine.client_cpu if self.machine else 0.0
+
+    @property
+    def system_share(self) -> float:
+        """The kernel's part of the server's CPU; 0 when it was not measured."""
+        return self.usage.system / self.usage.cpu if self.usage and self.usage.cpu else 0.0
+
+    @property
+    def switches_per_request(self) -> float:
+        """Context switches of the server per request; 0 when they were not measured."""
+        if self.usage is None:
+            return 0.0
+        return (self.usage.voluntary_switches + self.usage.involuntary_switches) / self._burst().requests
+
+    @property
+    def process_texts(self) -> list[str]:
+        """Each server process that used the CPU in a few words: name, threads, share of one core."""
+        if self.usage is None:
+            return []
+        seconds = self._burst().seconds
+        used = [one for one in self.usage.processes if one.cpu / seconds >= 0.005]
+        return [f"{one.name} {one.threads} thr {one.cpu / seconds:.0%}" for one in used]
 
     def _burst(self) -> Burst:
         if self.burst is None or self.burst.requests == 0:

@@ -41,7 +41,7 @@ def comparison(scenario: Scenario, first: Target, second: Target, *, blocks: int
 def survey(scenarios: Sequence[Scenario], targets: Sequence[Target], *, rounds: int, seed: int = 1) -> list[Block]:
     """Every target in every scenario, `rounds` times, in a new random order each round."""
     generator = random.Random(seed)
-    blocks = []
+    blocks: list[Block] = []
     for scenario in scenarios:
         for _ in range(rounds):
             for target in generator.sample(list(targets), len(targets)):
@@ -66,4 +66,7 @@ def pairs(order: Sequence[str]) -> list[tuple[int, int]]:
 
 def seconds(blocks: Sequence[Block], *, warm_up: float, start: float = 1.0) -> float:
     """About how long a plan takes."""
-    return sum(len(block.order) * (block.scenario.load.seconds + 0.4) + len(block.sides) * (warm_up + start) for block in blocks)
+    return sum(
+        len(block.order) * (block.scenario.load.seconds + 0.4) + len(block.sides) * (warm_up + start)
+        for block in blocks
+    )

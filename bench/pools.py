@@ -55,8 +55,11 @@ def drop(one: object) -> None:
 
 def event_cases(capacities: list[int]) -> dict[str, Operation]:
     """The event pool at each capacity, plain, preallocated and with expiry, and fresh events."""
-    pool_class = getattr(importlib.import_module("uvicorn.protocols.http.event_pool"), "EventPool")
-    found = {"events, no pool": cycle(asyncio.Event, drop), f"events, no pool, bursts of {BURST}": burst(asyncio.Event, drop)}
+    pool_class = importlib.import_module("uvicorn.protocols.http.event_pool").EventPool
+    found = {
+        "events, no pool": cycle(asyncio.Event, drop),
+        f"events, no pool, bursts of {BURST}": burst(asyncio.Event, drop),
+    }
     for capacity in capacities:
         forms = {
             "": pool_class(capacity),
@@ -201,7 +204,7 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     counter = os.environ.get("BENCH_ALLOC_FILE")
     cases = plain_cases() | event_cases(order["capacities"])
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, operation in cases.items():
         if counter:
             found[name] = allocations(operation, order["operations"], counter)

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from bench.errors import ServerError
+from bench.errors import BenchError, ServerError
 from bench.model import Memory, ProcessUse, Usage
 
 READY_TIMEOUT = 30.0
@@ -131,6 +132,7 @@ class Server:
             self.check_alive()
             try:
                 request.ask(self.port)
+                self.check_alive()
                 self.ready_after = time.perf_counter() - self.started
                 return self.ready_after
             except (OSError, http.client.HTTPException) as exc:
@@ -163,6 +165,24 @@ class Server:
         return status
 
 
+class Elsewhere:
+    """A server on loopback that somebody else started: it can be loaded, but not looked into."""
+
+    def __init__(self, url: str) -> None:
+        """Raises BenchError for an address that is not plain HTTP on loopback."""
+        parts = urlsplit(url)
+        if parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "localhost") or not parts.port:
+            raise BenchError(f"load goes to http://127.0.0.1:PORT/… only, not to {url!r}")
+        self.port: int = parts.port
+        self.path = parts.path or "/"
+        self.label = f"127.0.0.1:{self.port}"
+
+    def check_alive(self) -> None:
+        """Raises ServerError when nobody listens there."""
+        if not in_use(self.port):
+            raise ServerError(f"nobody listens at {self.label}")
+
+
 @dataclass(frozen=True)
 class Request:
     """One request with its right answer."""
@@ -188,6 +208,13 @@ class Request:
         if self.response_bytes is not None and len(body) != self.response_bytes:
             raise ServerError(f"the server answers {len(body)} bytes instead of {self.response_bytes}")
         return time.perf_counter() - begun
+
+
+def in_use(port: int) -> bool:
+    """Whether somebody listens on a port of the loopback address."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def tree(root: int) -> list[int]:
@@ -283,11 +310,12 @@ def read_memory(root: int) -> MemoryFigures:
 
 
 class MemoryWatch:
-    """Reads a tree's memory in a thread, four times a second, and keeps the highest."""
+    """Reads a tree's memory in a thread, four times a second: keeps the highest, and every process seen."""
 
     def __init__(self, root: int) -> None:
         self._root = root
         self._done = threading.Event()
+        self.pids: set[int] = set(tree(root))
         self.peak = read_memory(root)
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -301,6 +329,7 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._done.wait(MEMORY_INTERVAL):
+            self.pids.update(tree(self._root))
             self._take(read_memory(self._root))
 
     def _take(self, now: MemoryFigures) -> None:

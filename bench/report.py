@@ -55,7 +55,7 @@ class Metric:
     def of(self, sample: Sample) -> float | None:
         """The figure; None when it was not measured. Raises BenchError for a sample without a burst."""
         if self.key == "cpu":
-            return sample.cpu_per_request
+            return sample.cpu_per_request if sample.usage else None
         if self.key == "rps":
             return sample.rps
         if self.key == "memory":
@@ -83,10 +83,12 @@ class Comparison:
     ratio: Interval
     pairs: int
 
-    def words(self) -> str:
-        """The verdict: whether the interval clears 1, and to whose side."""
+    def words(self, floor: float = 0.0) -> str:
+        """The verdict: whether the interval clears 1 and the ratio the noise floor, and to whose side."""
         if not self.ratio.excludes(1.0):
             return "no difference shown"
+        if abs(self.ratio.value - 1) <= floor:
+            return f"within the noise of {floor:.1%}"
         first_wins = (self.ratio.high < 1) == (self.metric.better == "less")
         return "A better" if first_wins else "B better"
 
@@ -137,8 +139,18 @@ def _why_nothing(samples: Sequence[Sample]) -> str:
     return f"no pair of bursts counts ({reason})"
 
 
-def comparison_table(title: str, samples: Sequence[Sample]) -> Table:
-    """All figures of A against B, the ones that matter most first."""
+def noise_floors(samples: Sequence[Sample]) -> dict[str, float]:
+    """For each figure, how far from 1 its ratio strays when a server is compared with itself."""
+    found = {}
+    for metric in METRICS:
+        one = compare(samples, metric)
+        if one is not None:
+            found[metric.key] = stats.noise_floor(one.ratio)
+    return found
+
+
+def comparison_table(title: str, samples: Sequence[Sample], floors: Mapping[str, float] | None = None) -> Table:
+    """All figures of A against B, the ones that matter most first; `floors` are those of `noise_floors`."""
     rows = []
     for metric in METRICS:
         found = compare(samples, metric)
@@ -147,11 +159,11 @@ def comparison_table(title: str, samples: Sequence[Sample]) -> Table:
         rows.append(
             (
                 metric.name,
-                _figure(metric, found.first),
-                _figure(metric, found.second),
+                figure(metric, found.first),
+                figure(metric, found.second),
                 f"{found.ratio.value:.3f}",
                 f"{found.ratio.low:.3f} to {found.ratio.high:.3f}",
-                found.words(),
+                found.words((floors or {}).get(metric.key, 0.0)),
             )
         )
     names = {sample.side: sample.target for sample in samples}
@@ -159,7 +171,8 @@ def comparison_table(title: str, samples: Sequence[Sample]) -> Table:
     return Table(title, columns, tuple(rows))
 
 
-def _figure(metric: Metric, value: float) -> str:
+def figure(metric: Metric, value: float) -> str:
+    """A figure in the unit that fits its metric."""
     if metric.key == "rps":
         return f"{value:,.0f}"
     if metric.key == "memory":
@@ -174,7 +187,30 @@ def samples_table(title: str, samples: Sequence[Sample]) -> Table:
         *("workload", "target", "mode", "client", "conns"),
         *("CPU/req", "PSS MiB", "p50", "p99", "p99.9", "req/s", "status"),
     )
-    return Table(title, columns, rows)
+    return Table(title, columns, rows, LITTLE)
+
+
+LITTLE = (
+    "In a closed loop a connection sends its next request when the last is answered, so the mean latency is the number "
+    "of connections divided by the throughput: more in flight lengthens each wait while it shortens the total. Compare "
+    "latencies at the same number of connections, or at a fixed rate (openloop, oha)."
+)
+
+
+def processes_table(samples: Sequence[Sample]) -> Table:
+    """Who used the cores: threads and CPU of the client, and of each server process; shares are of one core."""
+    rows = []
+    for case, group in groups(samples).items():
+        good = [sample for sample in usable(group) if sample.usage and sample.machine and sample.burst]
+        if good:
+            last = good[-1]
+            client = f"{last.load.threads} thr {stats.median([sample.client_share for sample in good]):.0%}"
+            system = f"{stats.median([sample.system_share for sample in good]):.0%}"
+            switches = stats.median([sample.switches_per_request for sample in good])
+            servers = ", ".join(last.process_texts)
+            rows.append((case.workload, case.target, str(case.connections), client, servers, system, f"{switches:.2f}"))
+    columns = ("workload", "target", "conns", "client", "server processes", "of it in the kernel", "switches/req")
+    return Table("threads and cores", columns, tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -197,7 +233,13 @@ def groups(samples: Sequence[Sample]) -> dict[Case, list[Sample]]:
         client = load.tool if load.rate is None else f"{load.tool} {load.rate:g}/s"
         client += f" -t{load.threads}" if load.threads > 1 else ""
         found.setdefault(Case(sample.workload, sample.target, sample.mode, client, load.connections), []).append(sample)
-    return dict(sorted(found.items(), key=lambda item: (order[item[0].workload], item[0].client, item[0].connections)))
+    return dict(sorted(found.items(), key=lambda item: _place(item[0], order)))
+
+
+def _place(case: Case, order: Mapping[str, int]) -> tuple[int, str, str, int, bool, bool, str]:
+    """Rows that a reader compares stand together: ours first, then upstream, then the others by name."""
+    ours, upstream = case.target.startswith("ours"), case.target.startswith("upstream")
+    return (order[case.workload], case.mode, case.client, case.connections, not ours, not upstream, case.target)
 
 
 def _row(case: Case, group: Sequence[Sample]) -> tuple[str, ...]:
@@ -208,8 +250,7 @@ def _row(case: Case, group: Sequence[Sample]) -> tuple[str, ...]:
     cells = []
     for metric in METRICS:
         values = [value for sample in good if (value := metric.of(sample)) is not None]
-        figure = _figure(metric, stats.median(values)) if values else "-"
-        cells.append(figure.removesuffix(" MiB"))
+        cells.append(figure(metric, stats.median(values)).removesuffix(" MiB") if values else "-")
     lost = len(group) - len(good)
     return (*head, *cells, "ok" if not lost else f"{lost} of {len(group)} void")
 

@@ -13,14 +13,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bench import environment, process
+from bench import environment, probe, process
 from bench.environment import Cores
 from bench.errors import BenchError, LoadError, ServerError
 from bench.load import generators
 from bench.load.base import Aim, Generator, verdict
 from bench.model import Burst, Load, Machine, Sample
 from bench.plan import Block, Scenario
-from bench.process import MemoryWatch, Request, Server
+from bench.process import Elsewhere, MemoryWatch, Request, Server
 from bench.scenario import Knobs
 from bench.targets import HERE, ROOT, Launch, Target, import_root, interpreter
 
@@ -43,12 +43,15 @@ class Runner:
         knobs: Knobs | None = None,
         progress: Progress = lambda text: None,
         application_directory: Path | None = None,
+        port: int | None = None,
     ) -> None:
         """`warm_up` is seconds of load before the first burst against a fresh process.
 
-        `application_directory` is where servers run when the application is not one of ours.
+        `application_directory` is where servers run when the application is not one of ours; `port` is where they
+        listen, a free one each time unless given.
         """
         self.application_directory = application_directory
+        self.port = port
         self.cores = cores
         self.warm_up = warm_up
         self.knobs = knobs or Knobs()
@@ -92,17 +95,21 @@ class Runner:
         attribute = workload.wsgi if scenario.mode.kind == "wsgi" and workload.wsgi else workload.app
         application = attribute if ":" in attribute else f"bench_apps:{attribute}"
         stage = stage_applications(directory)
-        port = process.free_port()
-        launch = Launch(
-            application, port, scenario.mode, workload.access_log, interpreter(target), target.options
-        )
+        port = self.port or process.free_port()
+        if process.in_use(port):
+            raise BenchError(f"port {port} is in use")
+        launch = Launch(application, port, scenario.mode, workload.access_log, interpreter(target), target.options)
         server = Server(
             target.label(),
             target.command(launch),
             port=port,
             directory=self.application_directory or stage,
             log=stage / f"server-{port}.log",
-            environment={**server_environment(target, stage, self.application_directory), **self.knobs.environment(), **(extra or {})},
+            environment={
+                **server_environment(target, stage, self.application_directory),
+                **self.knobs.environment(),
+                **(extra or {}),
+            },
             cores=self.cores.server,
         )
         try:
@@ -111,11 +118,40 @@ class Runner:
         finally:
             server.stop()
 
-    def _warm(self, server: Server, scenario: Scenario, directory: Path) -> None:
+    @contextmanager
+    def alone(
+        self, target: Target, scenario: Scenario, extra: dict[str, str] | None = None, *, inside: bool = False
+    ) -> Iterator[tuple[Server, Path]]:
+        """A server with a directory of its own; with `inside`, one whose interpreters can be asked (`bench.probe`)."""
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            directory = Path(name)
+            if inside:
+                probe.install(stage_applications(directory))
+            given = {**(probe.ENVIRONMENT if inside else {}), **(extra or {})}
+            with self.serving(target, scenario, directory, given) as server:
+                yield server, directory
+
+    def _warm(self, server: Server | Elsewhere, scenario: Scenario, directory: Path) -> None:
         if self.warm_up > 0:
             self.drive(server, scenario, replace(scenario.load, seconds=self.warm_up), directory)
 
-    def drive(self, server: Server, scenario: Scenario, load: Load, directory: Path) -> tuple[Burst, float]:
+    def outside(self, server: Elsewhere, scenario: Scenario) -> Sample:
+        """One burst against a server that was already there: no figures of its processes."""
+        self.progress(f"{server.label} {scenario.workload.name}")
+        sample = replace(_blank(Block(len(self.samples), scenario, {}, ()), "A", 0, self.knobs), target=server.label)
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            try:
+                server.check_alive()
+                request_of(scenario).ask(server.port)
+                self._warm(server, scenario, Path(name))
+                burst, _ = self.drive(server, scenario, scenario.load, Path(name))
+                sample = replace(sample, burst=burst, void=verdict(burst, scenario.load))
+            except (ServerError, LoadError, OSError) as exc:
+                sample = replace(sample, void=str(exc))
+        self.samples.append(sample)
+        return sample
+
+    def drive(self, server: Server | Elsewhere, scenario: Scenario, load: Load, directory: Path) -> tuple[Burst, float]:
         """One burst: what the generator saw, and the CPU seconds it used itself. Raises LoadError or ServerError."""
         generator = generators.find(load.tool)
         argv = generator.command(aim_of(server, scenario, directory), load)
@@ -166,14 +202,14 @@ def run_generator(generator: Generator, argv: Sequence[str], cores: Cores, timeo
             )
         except OSError as exc:
             raise LoadError(f"{generator.name} does not start: {exc}") from None
-    try:
-        output, _ = child.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        raise LoadError(f"{generator.name} did not end within {timeout:g} s") from None
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
+    with child:
+        try:
+            output, _ = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise LoadError(f"{generator.name} did not end within {timeout:g} s") from None
+        finally:
+            if child.poll() is None:
+                child.kill()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if child.returncode != 0:
         last = output.strip().splitlines()[-1] if output.strip() else "it printed nothing"
@@ -208,7 +244,7 @@ def request_of(scenario: Scenario) -> Request:
     return Request(workload.method, workload.path, workload.headers, workload.body, workload.response_bytes)
 
 
-def aim_of(server: Server, scenario: Scenario, directory: Path) -> Aim:
+def aim_of(server: Server | Elsewhere, scenario: Scenario, directory: Path) -> Aim:
     """Where a generator's burst goes."""
     workload = scenario.workload
     return Aim(
@@ -226,7 +262,7 @@ def aim_of(server: Server, scenario: Scenario, directory: Path) -> Aim:
 def _blank(block: Block, side: str, slot: int, knobs: Knobs) -> Sample:
     scenario = block.scenario
     return Sample(
-        target=block.sides[side].label(),
+        target=block.sides[side].label() if side in block.sides else "",
         side=side,
         workload=scenario.workload.name,
         mode=str(scenario.mode),

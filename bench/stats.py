@@ -92,10 +92,10 @@ def bootstrap(
     return Interval(value, percentile(drawn, tail), percentile(drawn, 100 - tail))
 
 
-def paired_ratio(groups: Sequence[Sequence[tuple[float, float]]], *, seed: int = 1) -> Interval:
+def paired_ratio(groups: Sequence[Sequence[tuple[float, float]]], *, resamples: int = 4000, seed: int = 1) -> Interval:
     """Ratio first/second of each pair, averaged geometrically, with its bootstrap interval over groups of pairs."""
     ratios = [[first / second for first, second in group] for group in groups]
-    return bootstrap(ratios, geometric_mean, seed=seed)
+    return bootstrap(ratios, geometric_mean, resamples=resamples, seed=seed)
 
 
 def noise_floor(interval: Interval) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import report, stats
 from bench.errors import BenchError
-from bench.model import Result
+from bench.model import Result, Sample
 from bench.report import Table
 
 MISSING = "-"
@@ -16,21 +16,37 @@ MISSING = "-"
 def tables(result: Result) -> list[Table]:
     """The tables of a stored result."""
     maker = KINDS.get(result.kind)
-    return maker(result) if maker else [report.samples_table(result.kind, result.samples)]
+    return maker(result) if maker else samples(result)
+
+
+def samples(result: Result) -> list[Table]:
+    """Medians of each case, and who used the cores."""
+    return [report.samples_table(result.kind, result.samples), report.processes_table(result.samples)]
 
 
 def compare(result: Result) -> list[Table]:
     """One table per comparison."""
     found = []
-    for (workload, mode, connections, first, second), chosen in report.comparisons(result.samples).items():
+    comparisons = report.comparisons(result.samples)
+    floors = {key[:3]: _floors(chosen) for key, chosen in comparisons.items() if key[3] == key[4]}
+    for (workload, mode, connections, first, second), chosen in comparisons.items():
         title = f"{workload}, {mode}, {connections} connections"
         if first == second:
             title += ": the noise floor, a server against itself"
+        floor = floors.get((workload, mode, connections), {}) if first != second else {}
         try:
-            found.append(report.comparison_table(title, chosen))
+            found.append(report.comparison_table(title, chosen, floor))
         except BenchError as exc:
             found.append(Table(title, ("A", "B", "failed"), ((first, second, str(exc)),)))
     return found
+
+
+def _floors(samples: Sequence[Sample]) -> dict[str, float]:
+    """The noise floors, empty when the server against itself did not count either."""
+    try:
+        return report.noise_floors(samples)
+    except BenchError:
+        return {}
 
 
 def _cell(record: Mapping[str, Any], key: str, form: Callable[[float], str]) -> str:
@@ -43,9 +59,15 @@ def memory(result: Result) -> list[Table]:
     held = [
         (
             name,
-            *(_cell(record, key, report.mib) for key in ("rest_rss", "rest_pss", "rest_uss", "peak_pss", "settled_pss")),
+            *(
+                _cell(record, key, report.mib)
+                for key in ("rest_rss", "rest_pss", "rest_uss", "peak_pss", "settled_pss")
+            ),
             _cell(record, "second_growth", report.mib),
-            *(_cell(record, f"{kind}_bytes", lambda value: f"{value / 1024:.1f}") for kind in ("connection", "websocket")),
+            *(
+                _cell(record, f"{kind}_bytes", lambda value: f"{value / 1024:.1f}")
+                for kind in ("connection", "websocket")
+            ),
         )
         for name, record in records.items()
     ]
@@ -72,8 +94,8 @@ def memory(result: Result) -> list[Table]:
         *("time in GC", "longest pause", "objects/connection", "objects/WebSocket"),
     )
     note = (
-        "Allocations are counted by a preloaded library (calls and bytes asked of malloc, Python's own allocator switched "
-        "off); bytes left and traced peak are tracemalloc's, which sees Python memory only."
+        "Allocations are counted by a preloaded library (calls and bytes asked of malloc, Python's own allocator "
+        "switched off); bytes left and traced peak are tracemalloc's, which sees Python memory only."
     )
     name = result.data["workload"]
     return [
@@ -91,9 +113,25 @@ def startup(result: Result) -> list[Table]:
         ends = ", ".join(sorted({str(int(start["status"])) for start in starts}))
         times = (middle["ready"], slowest, middle["cpu"], middle["stop"])
         rows.append(
-            (name, str(len(starts)), *(report.micros(time) for time in times), *map(report.mib, (middle["pss"], middle["rss"])), ends)
+            (
+                name,
+                str(len(starts)),
+                *(report.micros(time) for time in times),
+                *map(report.mib, (middle["pss"], middle["rss"])),
+                ends,
+            )
         )
-    columns = ("target", "starts", "to first answer", "slowest", "CPU until then", "to stop", "PSS MiB", "RSS MiB", "exit status")
+    columns = (
+        "target",
+        "starts",
+        "to first answer",
+        "slowest",
+        "CPU until then",
+        "to stop",
+        "PSS MiB",
+        "RSS MiB",
+        "exit status",
+    )
     return [Table(f"start-up, {result.data['workload']}, {result.data['mode']}", columns, tuple(rows))]
 
 
@@ -132,10 +170,32 @@ def pool(result: Result) -> list[Table]:
         *("allocations/op", "bytes/op", "GC runs", "longest pause"),
     )
     note = (
-        f"{result.data['operations']:,} operations per case. Percentiles are of operations timed one by one and include "
-        "the clock (first row); those of bursts are averages over one burst."
+        f"{result.data['operations']:,} operations per case. Percentiles are of operations timed one by one and "
+        "include the clock (first row); those of bursts are averages over one burst."
     )
     return [Table("pools, objects, bytes", columns, rows, note)]
+
+
+def micro(result: Result) -> list[Table]:
+    """Each case: time, instructions, allocations, memory."""
+    rows = tuple(
+        (
+            name,
+            _cell(figures, "ns", lambda value: f"{value / 1e3:.2f}"),
+            _cell(figures, "best", lambda value: f"{value / 1e3:.2f}"),
+            _cell(figures, "instructions", lambda value: f"{value:,.0f}"),
+            _cell(figures, "allocations", lambda value: f"{value:.1f}"),
+            _cell(figures, "bytes", lambda value: f"{value:,.0f}"),
+            _cell(figures, "held", lambda value: f"{value:,.0f}"),
+            _cell(figures, "left", lambda value: f"{value:.2f}"),
+        )
+        for name, figures in result.data["records"].items()
+    )
+    columns = ("case", "us/op", "best", "instructions/op", "allocations/op", "bytes/op", "bytes held", "bytes left/op")
+    note = (
+        "Bytes held: by one connection that has served a request (tracemalloc). pipeline is 16 requests per operation."
+    )
+    return [Table("micro-benchmarks", columns, rows, note)]
 
 
 Column = tuple[str, str, Callable[[float], str]]
@@ -160,14 +220,32 @@ WORKER_COLUMNS: dict[str, tuple[Column, ...]] = {
         ("to stop", "stop", report.micros),
     ),
     "scaling": (_COUNT, _RATE, _CPU, _P50, _P99, _PSS, _ERRORS),
-    "peak": (("connections", "connections", lambda value: f"{value:.0f}"), _RATE, _CPU, _P50, _P99, _P999, _PSS, _ERRORS),
+    "peak": (
+        ("connections", "connections", lambda value: f"{value:.0f}"),
+        _RATE,
+        _CPU,
+        _P50,
+        _P99,
+        _P999,
+        _PSS,
+        _ERRORS,
+    ),
     "sustained": (("second", "second", lambda value: f"{value:.0f}"), _RATE, _CPU, _P50, _P99, _PSS, _ERRORS),
-    "recycling": (("workers replaced", "replaced", lambda value: f"{value:.0f}"), _RATE, _CPU, _P50, _P99, _P999, _ERRORS),
+    "recycling": (
+        ("workers replaced", "replaced", lambda value: f"{value:.0f}"),
+        _RATE,
+        _CPU,
+        _P50,
+        _P99,
+        _P999,
+        _ERRORS,
+    ),
     "leak": (
         ("requests", "requests", lambda value: f"{value:,.0f}"),
         ("PSS MiB before", "before", report.mib),
         ("highest", "peak", report.mib),
         ("after", "after", report.mib),
+        ("seconds without an answer", "silent", lambda value: f"{value:.0f}"),
         _ERRORS,
     ),
     "mixed": (_COUNT, _RATE, _CPU, _P50, _P99, _PSS, _ERRORS),
@@ -205,6 +283,7 @@ KINDS: dict[str, Callable[[Result], list[Table]]] = {
     "compare": compare,
     "gate": gate,
     "memory": memory,
+    "micro": micro,
     "pool": pool,
     "startup": startup,
     "workers": workers,

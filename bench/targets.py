@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -229,6 +230,14 @@ def find(text: str) -> Target:
     return Target(**{**target.__dict__, "options": options})
 
 
+def find_all(names: Sequence[str]) -> list[Target]:
+    """The targets of several names, `all` for every one; raises BenchError also when one has no interpreter here."""
+    chosen = list(TABLE) if list(names) == ["all"] else [find(name) for name in names]
+    for target in chosen:
+        interpreter(target)
+    return chosen
+
+
 def interpreter(target: Target) -> str:
     """The interpreter that runs a target: BENCH_OURS_PYTHON / BENCH_PEERS_PYTHON, bench.toml, or the environments
     that `make bench-setup` makes. Empty for native programs. Raises BenchError when there is none.
@@ -249,13 +258,13 @@ def _configured(name: str) -> str:
     path = ROOT / "bench.toml"
     if not path.exists():
         return ""
-    if sys.version_info < (3, 11):
-        raise BenchError("bench.toml needs Python 3.11: set BENCH_OURS_PYTHON and BENCH_PEERS_PYTHON instead")
-    import tomllib
-
+    try:
+        tomllib = importlib.import_module("tomllib")
+    except ImportError:
+        raise BenchError("bench.toml needs Python 3.11: set BENCH_OURS_PYTHON and BENCH_PEERS_PYTHON") from None
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8")).get("python", {}).get(name, "")
-    except tomllib.TOMLDecodeError as exc:
+    except ValueError as exc:
         raise BenchError(f"bench.toml: {exc}") from None
     return str(value)
 

@@ -30,9 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
     directory = _directory(arguments)
     if arguments.python:
         os.environ["BENCH_OURS_PYTHON"] = os.environ["BENCH_PEERS_PYTHON"] = arguments.python
-    chosen = [targets.find(name) for name in arguments.targets]
-    for target in chosen:
-        targets.interpreter(target)
+    chosen = targets.find_all(arguments.targets)
     workload = scenario.for_application(
         arguments.application,
         method=arguments.method,
@@ -43,8 +41,9 @@ def execute(arguments: argparse.Namespace) -> int:
     runner = common.runner(arguments)
     runner.application_directory = directory
     scenarios = common.scenarios(arguments, [workload], scenario.parse_mode(arguments.mode))
-    runner.carry_out(plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed))
-    result = common.finish(arguments, "app", runner.samples, chosen, runner.cores)
+    blocks = plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed)
+    trouble = common.measure(runner, blocks)
+    result = common.finish(arguments, "app", runner, chosen, trouble)
     return int(all(sample.void for sample in result.samples))
 
 

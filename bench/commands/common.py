@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench import checks, environment, model, report, tables
-from bench.environment import Cores
 from bench.errors import BenchError
 from bench.load import generators
-from bench.model import Load, Result, Sample
-from bench.plan import Scenario
+from bench.model import Load, Result
+from bench.plan import Block, Scenario
 from bench.report import Table
 from bench.runner import Runner
 from bench.scenario import Knobs, Mode, Workload
 from bench.targets import Target
 
+# Of tables that do not go to a terminal, in characters.
+WIDTH = 160
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
@@ -71,10 +76,56 @@ def numbers(text: str) -> list[int]:
 
 
 def progress(text: str) -> None:
-    """One line on standard error per burst, rewritten in place on a terminal."""
+    """One line on standard error, rewritten in place on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()
+
+
+def measure(runner: Runner, blocks: Sequence[Block]) -> str | None:
+    """Carry out a plan with a progress bar; returns why it ended early, None when it did not.
+
+    What was measured until then is in `runner.samples`.
+    """
+    bursts = sum(len(block.order) for block in blocks)
+    try:
+        with bar(bursts) as runner.progress:
+            return guarded(lambda: runner.carry_out(blocks))
+    finally:
+        runner.progress = progress
+
+
+def guarded(work: Callable[[], object]) -> str | None:
+    """Do something that may be cut short; returns why it was, None when it was not."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        return "interrupted"
+    except BenchError as exc:
+        return str(exc)
+    return None
+
+
+@contextlib.contextmanager
+def bar(total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on a terminal, one step per call; silent elsewhere and without rich."""
+    rich = _rich("progress")
+    if rich is None or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    console = importlib.import_module("rich.console").Console(stderr=True)
+    columns = [*rich.Progress.get_default_columns(), rich.TimeElapsedColumn()]
+    with rich.Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("starting", total=total + 1)
+        yield lambda text: shown.update(task, advance=1, description=text)
+
+
+def _rich(name: str) -> Any:
+    """A module of rich, None when it is not installed: everything works without it, only plainer."""
+    try:
+        return importlib.import_module(f"rich.{name}")
+    except ImportError:
+        return None
 
 
 def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode: Mode) -> list[Scenario]:
@@ -90,14 +141,23 @@ def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode
 
 
 def finish(
-    arguments: argparse.Namespace, kind: str, samples: Sequence[Sample], targets: Sequence[Target], cores: Cores
+    arguments: argparse.Namespace, kind: str, runner: Runner, targets: Sequence[Target], trouble: str | None
 ) -> Result:
-    """Store the result, print it, and return it."""
-    described = environment.describe(targets, cores)
-    result = Result(kind, now(), described, tuple(samples), notes=tuple(checks.doubts(samples, described)))
-    keep(arguments, result)
-    show(arguments, result)
+    """Print the result, store it, and return it. Raises BenchError when it ended early, after that."""
+    described = environment.describe(targets, runner.cores)
+    notes = [f"ended early: {trouble}"] if trouble else []
+    notes += checks.doubts(runner.samples, described)
+    result = Result(kind, now(), described, tuple(runner.samples), notes=tuple(notes))
+    deliver(arguments, result)
+    if trouble:
+        raise BenchError(trouble)
     return result
+
+
+def deliver(arguments: argparse.Namespace, result: Result) -> None:
+    """Print a result, then store it: what was measured is seen even when it cannot be written."""
+    show(arguments, result)
+    keep(arguments, result)
 
 
 def now() -> str:
@@ -106,12 +166,26 @@ def now() -> str:
 
 
 def keep(arguments: argparse.Namespace, result: Result) -> None:
-    """Store a result where the arguments say."""
+    """Store a result where the arguments say; in the system's temporary directory when that cannot be written.
+
+    Raises BenchError in both cases of trouble, saying where the result is.
+    """
     name = f"{result.created.replace(':', '')}-{result.kind}.json"
     path = arguments.output or RESULTS / name
-    model.save(result, path)
+    try:
+        model.save(result, path)
+    except BenchError as exc:
+        refuge = Path(tempfile.gettempdir()) / name
+        model.save(result, refuge)
+        raise BenchError(f"{exc}; the result is in {refuge}") from None
+    told(f"stored in {os.path.relpath(path)}")
+
+
+def told(text: str) -> None:
+    """A line for people, on standard error, in the order it was said."""
+    sys.stdout.flush()
     progress("")
-    print(f"stored in {os.path.relpath(path)}", file=sys.stderr)
+    print(text, file=sys.stderr, flush=True)
 
 
 def show(arguments: argparse.Namespace, result: Result) -> None:
@@ -130,15 +204,14 @@ def show(arguments: argparse.Namespace, result: Result) -> None:
 
 def print_table(table: Table, *, as_markdown: bool) -> None:
     """Print one table, through rich unless Markdown is asked for."""
-    if as_markdown:
+    rich = None if as_markdown else _rich("table")
+    if rich is None:
         print(report.markdown(table))
         return
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    rich = RichTable(title=table.title, title_justify="left")
+    shown = rich.Table(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
     for number, column in enumerate(table.columns):
-        rich.add_column(column, justify="left" if number == 0 else "right")
+        shown.add_column(column, justify="left" if number == 0 else "right")
     for row in table.rows:
-        rich.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(rich)
+        shown.add_row(*row)
+    console = importlib.import_module("rich.console").Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(shown)

@@ -12,23 +12,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Two targets and the load."""
     parser.add_argument("first", help="target A, for example ours or ours:http=h11")
     parser.add_argument("second", help="target B, for example upstream")
-    parser.add_argument("--blocks", type=int, default=4, help="blocks of four bursts (A B B A), each of fresh processes")
+    parser.add_argument(
+        "--blocks", type=int, default=4, help="blocks of four bursts (A B B A), each of fresh processes"
+    )
     parser.add_argument("--noise", action="store_true", help="also measure A against itself")
     common.load_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; exit status 0 when every comparison could be made."""
-    first, second = targets.find(arguments.first), targets.find(arguments.second)
+    first, second = targets.find_all([arguments.first, arguments.second])
     workloads = scenario.find(arguments.workload)
     chosen = common.scenarios(arguments, workloads, scenario.parse_mode(arguments.mode))
-    for target in (first, second):
-        targets.interpreter(target)
     runner = common.runner(arguments)
     rivals = [(first, second)] + ([(first, first)] if arguments.noise else [])
     plans = [
         plan.comparison(one, a, b, blocks=arguments.blocks, seed=arguments.seed) for one in chosen for a, b in rivals
     ]
-    runner.carry_out(plan.numbered(block for blocks in plans for block in blocks))
-    result = common.finish(arguments, "compare", runner.samples, [first, second], runner.cores)
+    trouble = common.measure(runner, plan.numbered(block for blocks in plans for block in blocks))
+    result = common.finish(arguments, "compare", runner, [first, second], trouble)
     return int(any(not report.paired(samples) for samples in report.comparisons(result.samples).values()))

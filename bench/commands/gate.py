@@ -13,6 +13,7 @@ from bench import checks, environment, instructions, judge, plan, report, scenar
 from bench.commands import common
 from bench.errors import BenchError
 from bench.judge import Line
+from bench.load import generators
 from bench.model import Load, Result, Sample
 from bench.plan import Scenario
 from bench.report import METRICS, Table
@@ -31,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--connections", type=int, default=50)
     parser.add_argument("--stored", type=Path, default=STORED, help="file with the stored values")
-    parser.add_argument("--base", type=Path, help="a tree whose instructions are counted now, instead of the stored ones")
+    parser.add_argument(
+        "--base", type=Path, help="a tree whose instructions are counted now, instead of the stored ones"
+    )
     parser.add_argument("--cases", default=",".join(instructions.CASES), help="micro-benchmarks; empty for none")
     parser.add_argument("--update", action="store_true", help="store what is measured instead of judging it")
     common.output_arguments(parser)
@@ -45,18 +48,23 @@ def execute(arguments: argparse.Namespace) -> int:
     notes: list[str] = []
     counts = _counted(target, cases, notes)
     runner = common.plain_runner(1, warm_up=0.5)
-    runner.carry_out(_plan(arguments, target, upstream))
+    trouble = common.measure(runner, _plan(arguments, target, upstream))
+    if trouble:
+        raise BenchError(trouble)
     described = environment.describe([target, upstream] if runner.samples else [target], runner.cores)
     ratios = _ratios(runner.samples)
     if arguments.update:
         return _store(arguments, ratios, counts, described)
-    lines = [judge.judge_ratio(name, stored["ratios"][name], found) for name, found in ratios.items() if name in stored["ratios"]]
+    lines = [
+        judge.judge_ratio(name, stored["ratios"][name], found)
+        for name, found in ratios.items()
+        if name in stored["ratios"]
+    ]
     lines += _judged(arguments, stored, counts, described, notes)
     notes += checks.doubts(runner.samples, described)
     data = {"lines": [line.__dict__ for line in lines]}
     result = Result("gate", common.now(), described, tuple(runner.samples), data, tuple(notes))
-    common.keep(arguments, result)
-    common.show(arguments, result)
+    common.deliver(arguments, result)
     return _outcome(lines)
 
 
@@ -72,7 +80,7 @@ def _outcome(lines: Sequence[Line]) -> int:
 def _plan(arguments: argparse.Namespace, target: Target, upstream: Target) -> list[plan.Block]:
     workloads = scenario.find(arguments.workload) if arguments.workload else []
     if workloads:
-        common.generators.require("wrk")
+        generators.require("wrk")
         targets.interpreter(upstream)
     load = Load("wrk", arguments.connections, 1, arguments.seconds)
     blocks = []
@@ -103,14 +111,18 @@ def _counted(target: Target, cases: Sequence[str], notes: list[str]) -> dict[str
 
 
 def _judged(
-    arguments: argparse.Namespace, stored: dict[str, Any], counts: dict[str, float], described: dict[str, Any], notes: list[str]
+    arguments: argparse.Namespace,
+    stored: dict[str, Any],
+    counts: dict[str, float],
+    described: dict[str, Any],
+    notes: list[str],
 ) -> list[Line]:
     """Instruction counts against those of a base tree, or against stored ones of the same interpreter."""
     if not counts:
         return []
     if arguments.base is not None:
         base = instructions.count(targets.find(f"ours:root={arguments.base}"), list(counts))
-    elif judge.identity(described["targets"][arguments.target]) == stored.get("identity"):
+    elif judge.identity(described["targets"][targets.find(arguments.target).label()]) == stored.get("identity"):
         base = stored["instructions"]
     else:
         notes.append("instructions were not judged: the stored counts are of another interpreter (use --base)")
@@ -122,11 +134,12 @@ def _judged(
 def _store(
     arguments: argparse.Namespace, ratios: dict[str, Interval], counts: dict[str, float], described: dict[str, Any]
 ) -> int:
+    measured = {name: round(found.value, 4) for name, found in ratios.items()}
     values = {
         "schema": judge.SCHEMA,
         "created": common.now(),
-        "identity": judge.identity(described["targets"][arguments.target]),
-        "ratios": {name: round(found.value, 4) for name, found in ratios.items()},
+        "identity": judge.identity(described["targets"][targets.find(arguments.target).label()]),
+        "ratios": measured,
         "intervals": {name: [round(found.low, 4), round(found.high, 4)] for name, found in ratios.items()},
         "instructions": {case: round(found, 1) for case, found in counts.items()},
     }
@@ -135,7 +148,7 @@ def _store(
     except OSError as exc:
         raise BenchError(f"cannot write {arguments.stored}: {exc.strerror or exc}") from None
     common.print_table(
-        Table("stored", ("case", "value"), tuple((k, f"{v:,.3f}") for k, v in {**values["ratios"], **counts}.items())),
+        Table("stored", ("case", "value"), tuple((k, f"{v:,.3f}") for k, v in {**measured, **counts}.items())),
         as_markdown=arguments.markdown,
     )
     return 0

@@ -18,11 +18,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print targets, workloads and load generators, and what is missing for each."""
-    rows = tuple((t.name, t.about, ", ".join(sorted(t.modes)), ", ".join(sorted(t.allowed)), _state(t)) for t in targets.TABLE)
+    rows = tuple(
+        (t.name, t.about, ", ".join(sorted(t.modes)), ", ".join(sorted(t.allowed)), _state(t)) for t in targets.TABLE
+    )
     tables = [
         Table("targets", ("target", "what it is", "modes", "options", "here"), rows),
-        Table("workloads", ("workload", "what it does", "bound by"), tuple((w.name, w.about, w.bound_by) for w in scenario.TABLE)),
-        Table("load generators", ("generator", "here"), tuple((g.name, g.missing() or "yes") for g in GENERATORS.values())),
+        Table(
+            "workloads",
+            ("workload", "what it does", "bound by"),
+            tuple((w.name, w.about, w.bound_by) for w in scenario.TABLE),
+        ),
+        Table(
+            "load generators", ("generator", "here"), tuple((g.name, g.missing() or "yes") for g in GENERATORS.values())
+        ),
     ]
     for table in tables:
         common.print_table(table, as_markdown=arguments.markdown)

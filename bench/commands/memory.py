@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import mmap
-import struct
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench import environment, probe, process, scenario, targets
+from bench.allocations import allocation_counter
 from bench.commands import common
 from bench.errors import BenchError
 from bench.load.response import ResponseReader, request_bytes
@@ -28,16 +26,14 @@ ANSWER_TIMEOUT = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets and the load."""
-    parser.add_argument("targets", nargs="*", default=["ours", "upstream"])
+    parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
     parser.add_argument("--idle", type=int, default=1000, help="idle connections for the figure per connection")
     common.load_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure each target; what cannot be measured on one is noted and the rest goes on."""
-    chosen = [targets.find(name) for name in arguments.targets]
-    for target in chosen:
-        targets.interpreter(target)
+    chosen = targets.find_all(arguments.targets)
     mode = scenario.parse_mode(arguments.mode)
     [one, *_] = common.scenarios(arguments, scenario.find(arguments.workload)[:1], mode)
     runner = common.runner(arguments)
@@ -48,8 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
     described = environment.describe(chosen, runner.cores)
     data = {"records": records, "workload": one.workload.name, "idle": arguments.idle}
     result = Result("memory", common.now(), described, data=data, notes=tuple(notes))
-    common.keep(arguments, result)
-    common.show(arguments, result)
+    common.deliver(arguments, result)
     return int(not any(records.values()))
 
 
@@ -75,16 +70,15 @@ def _measure(runner: Runner, target: Target, one: Scenario, idle: int, notes: li
 
 def _held(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
     """Memory at rest, at its highest, settled, and what a second burst adds: growth that does not end is a leak."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        with runner.serving(target, one, Path(name)) as server:
-            rest = process.read_memory(server.pid)
-            with MemoryWatch(server.pid) as watch:
-                runner.drive(server, one, one.load, Path(name))
-                time.sleep(SETTLE)
-            first = process.read_memory(server.pid)
-            runner.drive(server, one, one.load, Path(name))
+    with runner.alone(target, one) as (server, directory):
+        rest = process.read_memory(server.pid)
+        with MemoryWatch(server.pid) as watch:
+            runner.drive(server, one, one.load, directory)
             time.sleep(SETTLE)
-            second = process.read_memory(server.pid)
+        first = process.read_memory(server.pid)
+        runner.drive(server, one, one.load, directory)
+        time.sleep(SETTLE)
+        second = process.read_memory(server.pid)
     return {
         "rest_rss": rest.rss,
         "rest_pss": rest.pss,
@@ -98,13 +92,10 @@ def _held(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
 
 def _collector(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
     """Runs and pauses of the garbage collector during a burst."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        directory = Path(name)
-        probe.install(directory)
-        with runner.serving(target, one, directory, probe.ENVIRONMENT) as server:
-            probe.ask_all(server, directory, "gc_start")
-            burst, _ = runner.drive(server, one, one.load, directory)
-            answers = probe.ask_all(server, directory, "gc_read")
+    with runner.alone(target, one, inside=True) as (server, directory):
+        probe.ask_all(server, directory, "gc_start")
+        burst, _ = runner.drive(server, one, one.load, directory)
+        answers = probe.ask_all(server, directory, "gc_read")
     pauses = [pause for answer in answers.values() for pause in answer["pauses"]]
     requests = max(1, burst.requests)
     return {
@@ -116,61 +107,44 @@ def _collector(runner: Runner, target: Target, one: Scenario) -> dict[str, float
 
 def _traced(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
     """What Python allocations leave behind per request, and hold at most, by tracemalloc."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        directory = Path(name)
-        probe.install(directory)
-        with runner.serving(target, one, directory, probe.ENVIRONMENT) as server:
-            runner.drive(server, one, replace(one.load, seconds=1), directory)
-            before = probe.ask_all(server, directory, "trace_start")
-            burst, _ = runner.drive(server, one, one.load, directory)
-            time.sleep(SETTLE)
-            after = probe.ask_all(server, directory, "trace_read")
+    with runner.alone(target, one, inside=True) as (server, directory):
+        runner.drive(server, one, replace(one.load, seconds=1), directory)
+        before = probe.ask_all(server, directory, "trace_start")
+        burst, _ = runner.drive(server, one, one.load, directory)
+        time.sleep(SETTLE)
+        after = probe.ask_all(server, directory, "trace_read")
     left = sum(after[pid]["current"] - before[pid]["current"] for pid in after if pid in before)
     peak = sum(answer["peak"] for answer in after.values())
     return {"traced_left_per_request": left / max(1, burst.requests), "traced_peak": peak}
 
 
 def _allocations(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
-    """Calls of the allocator and bytes asked of it per request, Python's own and native ones, by a preloaded counter."""
-    library = targets.compiled("alloc_count", shared=True)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        counters = Path(name) / "allocations"
-        counters.write_bytes(bytes(mmap.PAGESIZE))
-        extra = {"LD_PRELOAD": str(library), "BENCH_ALLOC_FILE": str(counters), "PYTHONMALLOC": "malloc"}
-        with runner.serving(target, one, Path(name), extra) as server:
-            runner.drive(server, one, replace(one.load, seconds=1), Path(name))
-            before = _counters(counters)
-            burst, _ = runner.drive(server, one, one.load, Path(name))
-            after = _counters(counters)
+    """Calls of the allocator and bytes asked of it per request, by a preloaded counter: Python's and native ones."""
+    with allocation_counter() as counter, runner.alone(target, one, counter.environment) as (server, directory):
+        runner.drive(server, one, replace(one.load, seconds=1), directory)
+        before = counter.read()
+        burst, _ = runner.drive(server, one, one.load, directory)
+        after = counter.read()
     if before[0] == 0:
-        raise BenchError("allocations cannot be counted (its allocator is built in)")
+        raise BenchError("no allocation was seen (it has an allocator of its own, or makes none)")
     requests = max(1, burst.requests)
     return {"allocations": (after[0] - before[0]) / requests, "allocated": (after[1] - before[1]) / requests}
 
 
-def _counters(path: Path) -> tuple[int, int]:
-    calls, size = struct.unpack("=QQ", path.read_bytes()[:16])
-    return calls, size
-
-
 def _idle(runner: Runner, target: Target, one: Scenario, count: int, name: str) -> dict[str, float]:
     """Memory and collector objects of one open connection that has done its first exchange."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as text:
-        directory = Path(text)
-        inside = target.python != "none"
-        if inside:
-            probe.install(directory)
-        with runner.serving(target, one, directory, probe.ENVIRONMENT if inside else None) as server:
-            # The first few connections pay for what the server sets up once.
-            _held_open(server, one, 20, name).close()
-            time.sleep(SETTLE)
-            objects = _objects(server, directory) if inside else 0
-            before = process.read_memory(server.pid)
-            client = _held_open(server, one, count, name)
-            time.sleep(SETTLE)
-            after = process.read_memory(server.pid)
-            more = _objects(server, directory) if inside else 0
-            client.close()
+    inside = target.python != "none"
+    with runner.alone(target, one, inside=inside) as (server, directory):
+        # The first few connections pay for what the server sets up once.
+        _held_open(server, one, 20, name).close()
+        time.sleep(SETTLE)
+        objects = _objects(server, directory) if inside else 0
+        before = process.read_memory(server.pid)
+        client = _held_open(server, one, count, name)
+        time.sleep(SETTLE)
+        after = process.read_memory(server.pid)
+        more = _objects(server, directory) if inside else 0
+        client.close()
     found = {f"{name}_bytes": (after.pss - before.pss) / count}
     if inside:
         found[f"{name}_objects"] = (more - objects) / count

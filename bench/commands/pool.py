@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import mmap
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import environment, process, targets
+from bench.allocations import allocation_counter
 from bench.commands import common
 from bench.errors import BenchError
 from bench.model import Result
@@ -48,18 +48,13 @@ def execute(arguments: argparse.Namespace) -> int:
     described = environment.describe([target], cores)
     data = {"records": records, "operations": arguments.operations}
     result = Result("pool", common.now(), described, data=data, notes=tuple(notes))
-    common.keep(arguments, result)
-    common.show(arguments, result)
+    common.deliver(arguments, result)
     return 0
 
 
 def _counted(target: Target, order: dict[str, Any], cores: tuple[int, ...]) -> dict[str, Any]:
-    library = targets.compiled("alloc_count", shared=True)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        counters = Path(name) / "allocations"
-        counters.write_bytes(bytes(mmap.PAGESIZE))
-        extra = {"LD_PRELOAD": str(library), "BENCH_ALLOC_FILE": str(counters), "PYTHONMALLOC": "malloc"}
-        return _run(target, {**order, "operations": COUNTED}, cores, extra)
+    with allocation_counter() as counter:
+        return _run(target, {**order, "operations": COUNTED}, cores, counter.environment)
 
 
 def _run(target: Target, order: dict[str, Any], cores: tuple[int, ...], extra: dict[str, str]) -> dict[str, Any]:
@@ -73,6 +68,8 @@ def _run(target: Target, order: dict[str, Any], cores: tuple[int, ...], extra: d
         except subprocess.TimeoutExpired:
             raise BenchError(f"the pools were not measured within {TIMEOUT:g} s") from None
     if done.returncode != 0:
-        raise BenchError(f"the pools cannot be measured: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+        raise BenchError(
+            f"the pools cannot be measured: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
+        )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

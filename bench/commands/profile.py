@@ -6,7 +6,6 @@ import argparse
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +42,14 @@ def execute(arguments: argparse.Namespace) -> int:
     except OSError as exc:
         raise BenchError(f"cannot write to {directory}: {exc.strerror or exc}") from None
     runner = common.runner(arguments)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        probe.install(Path(name))
-        with runner.serving(target, one, Path(name), probe.ENVIRONMENT) as server:
-            tables = _yappi(runner, server, one, Path(name), directory, arguments)
+    with runner.alone(target, one, inside=True) as (server, work):
+        tables = _yappi(runner, server, one, work, directory, arguments)
     for table in tables:
         common.print_table(table, as_markdown=arguments.markdown)
     if not arguments.no_flame:
-        with tempfile.TemporaryDirectory(prefix="bench-") as name:
-            with runner.serving(target, one, Path(name)) as server:
-                _flames(runner, server, one, Path(name), directory)
-    print(f"profiles are in {directory}", file=sys.stderr)
+        with runner.alone(target, one) as (server, work):
+            _flames(runner, server, one, work, directory)
+    common.told(f"profiles are in {directory}")
     return 0
 
 
@@ -78,7 +74,8 @@ def _yappi(
 def _table(title: str, rows: list[list[Any]]) -> Table:
     total = sum(row[2] for row in rows) or 1.0
     cells = tuple(
-        (_short(name), f"{calls:,}", f"{own:.3f}", f"{own / total:.1%}", f"{whole:.3f}") for name, calls, own, whole in rows
+        (_short(name), f"{calls:,}", f"{own:.3f}", f"{own / total:.1%}", f"{whole:.3f}")
+        for name, calls, own, whole in rows
     )
     return Table(title, ("function", "calls", "own s", "share of these", "with callees s"), cells)
 
@@ -99,7 +96,18 @@ def _flames(runner: Runner, server: Server, one: Scenario, work: Path, directory
     spies = []
     for pid in process.tree(server.pid):
         path = directory / f"{server.label.replace(':', '-')}-{pid}.svg"
-        argv = [program, "record", "--pid", str(pid), "--duration", str(seconds), "--rate", "200", "--output", str(path)]
+        argv = [
+            program,
+            "record",
+            "--pid",
+            str(pid),
+            "--duration",
+            str(seconds),
+            "--rate",
+            "200",
+            "--output",
+            str(path),
+        ]
         spies.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
     try:
         runner.drive(server, one, one.load, work)

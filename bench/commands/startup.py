@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from bench import environment, process, scenario, targets
@@ -19,7 +17,7 @@ from bench.targets import Target
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets and how often."""
-    parser.add_argument("targets", nargs="*", default=["ours", "upstream"])
+    parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
     parser.add_argument("--rounds", type=int, default=10, help="starts of each target, interleaved")
     parser.add_argument("--workload", default="hello", help="whose application is loaded")
     parser.add_argument("--mode", default="single")
@@ -29,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Start and stop each target in turn; the first start of each fills caches and is not counted."""
-    chosen = [targets.find(name) for name in arguments.targets]
-    for target in chosen:
-        targets.interpreter(target)
+    chosen = targets.find_all(arguments.targets)
     mode = scenario.parse_mode(arguments.mode)
     one = Scenario(scenario.find(arguments.workload)[0], mode, Load("none", 0, 0, 0.0))
     runner = common.plain_runner(arguments.server_cores)
@@ -50,18 +46,16 @@ def execute(arguments: argparse.Namespace) -> int:
     described = environment.describe(chosen, runner.cores)
     data: dict[str, Any] = {"records": records, "workload": one.workload.name, "mode": str(mode)}
     result = Result("startup", common.now(), described, data=data, notes=tuple(dict.fromkeys(notes)))
-    common.keep(arguments, result)
-    common.show(arguments, result)
+    common.deliver(arguments, result)
     return int(not all(records.values()))
 
 
 def _once(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        with runner.serving(target, one, Path(name)) as server:
-            cpu = sum(figures.cpu for figures in server.figures().values())
-            held = process.read_memory(server.pid)
-            ready = server.ready_after
-            begun = time.perf_counter()
-            status = server.stop()
-            stopped = time.perf_counter() - begun
+    with runner.alone(target, one) as (server, _):
+        cpu = sum(figures.cpu for figures in server.figures().values())
+        held = process.read_memory(server.pid)
+        ready = server.ready_after
+        begun = time.perf_counter()
+        status = server.stop()
+        stopped = time.perf_counter() - begun
     return {"ready": ready, "cpu": cpu, "pss": held.pss, "rss": held.rss, "stop": stopped, "status": status}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from bench import plan, scenario, targets
 from bench.commands import common
 from bench.errors import BenchError
+from bench.load import generators
 from bench.model import Load
 from bench.plan import Scenario
 from bench.scenario import Workload
@@ -17,7 +18,7 @@ APPLICATIONS = {"echo": "websocket", "broadcast": "broadcast"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, patterns and sizes."""
-    parser.add_argument("targets", nargs="*", default=["ours", "upstream"])
+    parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
     parser.add_argument("--pattern", default="echo,broadcast", help="echo, broadcast, or both")
     parser.add_argument("--sizes", default="16,1024,65536", help="message sizes in bytes")
     parser.add_argument("--connections", default="50", help="open sockets, comma-separated for several")
@@ -31,18 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; exit status 1 when nothing counts."""
-    chosen = [targets.find(name) for name in arguments.targets]
-    for target in chosen:
-        targets.interpreter(target)
+    chosen = targets.find_all(arguments.targets)
     runner = common.plain_runner(arguments.server_cores, warm_up=arguments.warm_up)
     scenarios = [
         Scenario(workload, scenario.Mode(), Load("websocket", connections, 1, arguments.seconds))
         for workload in _workloads(arguments)
         for connections in common.numbers(arguments.connections)
     ]
-    common.generators.require("websocket")
-    runner.carry_out(plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed))
-    result = common.finish(arguments, "websocket", runner.samples, chosen, runner.cores)
+    generators.require("websocket")
+    blocks = plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed)
+    trouble = common.measure(runner, blocks)
+    result = common.finish(arguments, "websocket", runner, chosen, trouble)
     return int(all(sample.void for sample in result.samples))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,22 +13,25 @@ from typing import Any
 from bench import environment, process, scenario, targets
 from bench.commands import common
 from bench.errors import BenchError
+from bench.load import generators
 from bench.load.base import verdict
 from bench.model import Burst, Load, Result
 from bench.plan import Scenario
-from bench.process import Server
+from bench.process import MemoryWatch, Server
 from bench.runner import SETTLE, Runner
 from bench.scenario import Mode, Workload
 from bench.targets import Target
 
 SETTLE_TIMEOUT = 180.0
 SLICE = 10.0
+# Bursts of a second without any answer before a server that replaces its workers is given up.
+PATIENCE = 30
 Record = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, sections and sizes."""
-    parser.add_argument("targets", nargs="*", default=["ours", "upstream"])
+    parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
     parser.add_argument("--sections", default=",".join(SECTIONS), help="which parts to measure")
     parser.add_argument("--counts", default="1,10,50,100", help="numbers of workers for start-up and memory")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="workers of the other parts")
@@ -50,7 +52,9 @@ class Work:
     arguments: argparse.Namespace
     target: Target
 
-    def scenario(self, workload: Workload, workers: int, *, seconds: float | None = None, connections: int = 0) -> Scenario:
+    def scenario(
+        self, workload: Workload, workers: int, *, seconds: float | None = None, connections: int = 0
+    ) -> Scenario:
         """A workload on so many worker processes."""
         load = Load("wrk", connections or self.arguments.connections, 1, seconds or self.arguments.seconds)
         mode = Mode("processes", workers) if workers > 1 else Mode()
@@ -59,14 +63,12 @@ class Work:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure every section on every target; a section that fails is noted and the rest goes on."""
-    chosen = [targets.find(name) for name in arguments.targets]
-    for target in chosen:
-        targets.interpreter(target)
+    chosen = targets.find_all(arguments.targets)
     names = arguments.sections.split(",")
     for name in names:
         if name not in SECTIONS:
             raise BenchError(f"unknown section {name!r}: choose from {', '.join(SECTIONS)}")
-    common.generators.require("wrk")
+    generators.require("wrk")
     runner = common.plain_runner(arguments.server_cores, warm_up=0.5)
     sections: dict[str, list[Record]] = {name: [] for name in names}
     notes: list[str] = []
@@ -80,8 +82,7 @@ def execute(arguments: argparse.Namespace) -> int:
     described = environment.describe(chosen, runner.cores)
     data = {"sections": sections, "recycle": arguments.recycle, "workers": arguments.workers}
     result = Result("workers", common.now(), described, data=data, notes=tuple(notes))
-    common.keep(arguments, result)
-    common.show(arguments, result)
+    common.deliver(arguments, result)
     return int(not any(sections.values()))
 
 
@@ -90,15 +91,14 @@ def startup(work: Work) -> list[Record]:
     found = []
     for count in common.numbers(work.arguments.counts):
         one = work.scenario(scenario.WORKLOADS["hello"], count)
-        with tempfile.TemporaryDirectory(prefix="bench-") as name:
-            with work.runner.serving(work.target, one, Path(name)) as server:
-                first = server.ready_after
-                wait_settled(server, count)
-                complete = time.perf_counter() - server.started
-                held = process.read_memory(server.pid)
-                begun = time.perf_counter()
-                server.stop()
-                stopped = time.perf_counter() - begun
+        with work.runner.alone(work.target, one) as (server, _):
+            first = server.ready_after
+            wait_settled(server, count)
+            complete = time.perf_counter() - server.started
+            held = process.read_memory(server.pid)
+            begun = time.perf_counter()
+            server.stop()
+            stopped = time.perf_counter() - begun
         found.append(
             {
                 "target": work.target.label(),
@@ -115,7 +115,7 @@ def startup(work: Work) -> list[Record]:
 
 
 def wait_settled(server: Server, count: int) -> None:
-    """Wait until so many processes live and the tree has stopped using CPU. Raises ServerError when it dies or never does."""
+    """Wait until so many processes live and the tree has stopped using CPU. Raises BenchError when that never comes."""
     deadline, calm, last = time.monotonic() + SETTLE_TIMEOUT, 0, -1.0
     while calm < 3:
         server.check_alive()
@@ -175,13 +175,12 @@ def mixed(work: Work) -> list[Record]:
 
 
 def _loaded(work: Work, one: Scenario) -> Record:
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        with work.runner.serving(work.target, one, Path(name)) as server:
-            wait_settled(server, one.mode.processes)
-            work.runner.drive(server, one, replace(one.load, seconds=1), Path(name))
-            record, _ = _burst(work, one, server, Path(name))
-            time.sleep(SETTLE)
-            record["pss"] = process.read_memory(server.pid).pss
+    with work.runner.alone(work.target, one) as (server, directory):
+        wait_settled(server, one.mode.processes)
+        work.runner.drive(server, one, replace(one.load, seconds=1), directory)
+        record, _ = _burst(work, one, server, directory)
+        time.sleep(SETTLE)
+        record["pss"] = process.read_memory(server.pid).pss
     return record
 
 
@@ -189,13 +188,12 @@ def sustained(work: Work) -> list[Record]:
     """The same load for minutes, in slices: does anything drift?"""
     one = work.scenario(scenario.WORKLOADS["hello"], work.arguments.workers, seconds=SLICE)
     found = []
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        with work.runner.serving(work.target, one, Path(name)) as server:
-            wait_settled(server, one.mode.processes)
-            for number in range(max(1, round(work.arguments.minutes * 60 / SLICE))):
-                record, _ = _burst(work, one, server, Path(name))
-                pss = process.read_memory(server.pid).pss
-                found.append({**record, "second": (number + 1) * SLICE, "pss": pss})
+    with work.runner.alone(work.target, one) as (server, directory):
+        wait_settled(server, one.mode.processes)
+        for number in range(max(1, round(work.arguments.minutes * 60 / SLICE))):
+            record, _ = _burst(work, one, server, directory)
+            pss = process.read_memory(server.pid).pss
+            found.append({**record, "second": (number + 1) * SLICE, "pss": pss})
     return found
 
 
@@ -208,12 +206,12 @@ def recycling(work: Work) -> list[Record]:
         target = replace(work.target, options={**work.target.options, **options})
         here = replace(work, target=target)
         one = here.scenario(scenario.WORKLOADS["hello"], max(2, work.arguments.workers), seconds=SLICE)
-        with tempfile.TemporaryDirectory(prefix="bench-") as name:
-            with work.runner.serving(target, one, Path(name)) as server:
-                wait_settled(server, one.mode.processes)
-                before = set(server.figures())
-                record, _ = _burst(here, one, server, Path(name))
-                found.append({**record, "replaced": len(set(server.figures()) - before)})
+        with work.runner.alone(target, one) as (server, directory):
+            wait_settled(server, one.mode.processes)
+            before = set(server.figures())
+            with MemoryWatch(server.pid) as watch:
+                record, _ = _burst(here, one, server, directory)
+            found.append({**record, "replaced": len(watch.pids - before)})
     return found
 
 
@@ -233,26 +231,27 @@ def leak(work: Work) -> list[Record]:
 
 def _leaking(work: Work, one: Scenario) -> Record:
     """Load in short bursts until enough requests were answered; memory before, highest and after."""
-    served = errors = 0
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        with work.runner.serving(work.target, one, Path(name)) as server:
+    served = errors = silent = 0
+    with work.runner.alone(work.target, one) as (server, directory):
+        wait_settled(server, one.mode.processes)
+        before = process.read_memory(server.pid).pss
+        with MemoryWatch(server.pid) as watch:
+            while served < work.arguments.leak_requests:
+                burst, _ = work.runner.drive(server, one, one.load, directory)
+                silent += burst.requests == 0
+                if silent > PATIENCE:
+                    raise BenchError("the leaking application stopped answering")
+                served += burst.requests
+                errors += sum(burst.errors.values())
             wait_settled(server, one.mode.processes)
-            before = process.read_memory(server.pid).pss
-            with process.MemoryWatch(server.pid) as watch:
-                while served < work.arguments.leak_requests:
-                    burst, _ = work.runner.drive(server, one, one.load, Path(name))
-                    if burst.requests == 0:
-                        raise BenchError("the leaking application stopped answering")
-                    served += burst.requests
-                    errors += sum(burst.errors.values())
-                wait_settled(server, one.mode.processes)
-            after = process.read_memory(server.pid).pss
+        after = process.read_memory(server.pid).pss
     return {
         "target": work.target.label(),
         "requests": served,
         "before": before,
         "peak": watch.peak.pss,
         "after": after,
+        "silent": silent,
         "errors": errors,
     }
 

@@ -42,7 +42,8 @@ class H2load:
     def parse(self, output: str, load: Load) -> Burst:
         """Counts of the summary, durations of the log; raises LoadError when either is missing."""
         counts = re.search(
-            r"^requests: (\d+) total, \d+ started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout",
+            r"^requests: (\d+) total, \d+ started, (\d+) done, (\d+) succeeded, "
+            r"(\d+) failed, (\d+) errored, (\d+) timeout",
             output,
             re.MULTILINE,
         )
@@ -55,14 +56,50 @@ class H2load:
         seconds = float(finished[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[finished[2]]
         bad_status = sum(int(codes[number]) for number in (2, 3, 4))
         failed = max(0, int(counts[4]) - bad_status)
-        errors = {"failed": failed, "status": bad_status, "errored": int(counts[5]), "timeout": int(counts[6])}
-        recorded = histogram.record(_durations(output))
+        lost = lost_connections(_log(output))
+        errors = {
+            "lost connections": lost,
+            "failed": failed,
+            "status": bad_status,
+            "errored": int(counts[5]),
+            "timeout": int(counts[6]),
+        }
+        durations = [duration for _, duration in _log(output)]
+        # What was under way when the time was up may be in one count and not in the other.
+        if abs(len(durations) - int(codes[1])) > load.connections * load.pipeline:
+            raise LoadError(f"h2load: its log has {len(durations)} answers, its summary {codes[1]}")
+        recorded = histogram.record(durations)
         known = histogram.latency(recorded)
         encoded = histogram.encode(recorded) if known else None
         kinds = {kind: count for kind, count in errors.items() if count}
         return Burst(int(codes[1]), seconds, kinds, known, int(traffic[1]), encoded)
 
 
-def _durations(output: str) -> list[float]:
-    """The third column of the log, in seconds: start in microseconds, status, duration in microseconds."""
-    return [int(found[1]) / 1e6 for found in re.finditer(r"^\d{15,}\t2\d\d\t(\d+)$", output, re.MULTILINE)]
+def _log(output: str) -> list[tuple[float, float]]:
+    """Start and duration of every good answer in the log, in seconds; its columns are microseconds, status, microseconds."""
+    rows = re.finditer(r"^(\d{15,})\t2\d\d\t(\d+)$", output, re.MULTILINE)
+    return [(int(row[1]) / 1e6, int(row[2]) / 1e6) for row in rows]
+
+
+def lost_connections(log: list[tuple[float, float]]) -> int:
+    """How many requests fewer were in flight at a time near the end than near the beginning.
+
+    h2load says nothing when a server closes a connection: it goes on with the others. In a closed loop every connection
+    always has a request in flight, so what is missing at the end was lost.
+    """
+    if not log:
+        return 0
+    begun, end = min(start for start, _ in log), max(start + duration for start, duration in log)
+    third = (end - begun) / 3
+    return max(0, _overlap(log, begun, begun + third) - _overlap(log, end - third, end))
+
+
+def _overlap(log: list[tuple[float, float]], low: float, high: float) -> int:
+    """The most requests in flight at one moment between two moments."""
+    inside = [(start, start + duration) for start, duration in log if start < high and start + duration > low]
+    moments = sorted([(start, -1) for start, _ in inside] + [(end, 1) for _, end in inside])
+    most = now = 0
+    for _, step in moments:
+        now -= step
+        most = max(most, now)
+    return most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,7 +53,7 @@ def latency(histogram: Any) -> Latency | None:
 
 def _empty() -> Any:
     try:
-        from hdrh.histogram import HdrHistogram
+        module = importlib.import_module("hdrh.histogram")
     except ImportError:
         raise LoadError("hdrhistogram is not installed (pip install -r bench/requirements.txt)") from None
-    return HdrHistogram(LOWEST, HIGHEST, DIGITS)
+    return module.HdrHistogram(LOWEST, HIGHEST, DIGITS)

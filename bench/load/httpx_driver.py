@@ -1,4 +1,4 @@
-"""Closed loop through httpx: the driver that is always there. It is slow itself, so its throughput is mostly its own."""
+"""Closed loop through httpx: the driver that is always there. It is slow: its throughput is mostly its own."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ class Driver:
         aim = self.aim
         while (begun := time.perf_counter()) < end:
             try:
-                answer = await client.request(
-                    aim.method, aim.url, headers=dict(aim.headers), content=aim.body or None
-                )
+                answer = await client.request(aim.method, aim.url, headers=dict(aim.headers), content=aim.body or None)
             except httpx.TimeoutException:
                 self.errors["timeout"] += 1
                 continue

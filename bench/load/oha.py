@@ -49,7 +49,9 @@ class Oha:
         good = sum(count for code, count in codes.items() if code < 300)
         errors["status"] = sum(codes.values()) - good
         kinds = {kind: count for kind, count in errors.items() if count}
-        return Burst(good, float(summary["total"]), kinds, _latency(summary, percentiles), int(summary["totalData"] or 0))
+        return Burst(
+            good, float(summary["total"]), kinds, _latency(summary, percentiles), int(summary["totalData"] or 0)
+        )
 
 
 def _latency(summary: dict[str, Any], percentiles: dict[str, Any]) -> Latency | None:

@@ -77,7 +77,7 @@ def _figures(output: str) -> dict[str, Any]:
     if len(lines) != 1:
         last = output.strip().splitlines()[-1] if output.strip() else "nothing"
         raise LoadError(f"wrk did not finish; it printed: {last}")
-    # An answerless run prints nan, which JSON does not know: a latency of nothing is zero, and the burst is void anyway.
+    # A run without answers prints nan, which JSON does not know; such a burst is void anyway.
     text = re.sub(r": -?nan\b", ": 0", lines[0][len(MARK) :])
     try:
         figures = json.loads(text)
@@ -128,5 +128,3 @@ def _mix(aim: Aim) -> list[str]:
 def _lua(data: bytes) -> str:
     plain = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03d}" for byte in data)
     return f'"{plain}"'
-
-

@@ -1,0 +1,90 @@
+"""`baseline save NAME FILE…` keeps results in the repository; `baseline compare` holds new ones against them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from bench import environment, merge, model, report, stats
+from bench.commands import common
+from bench.errors import BenchError
+from bench.model import Result, Sample, usable
+from bench.report import METRICS, Metric, Table
+
+BASELINES = Path(__file__).resolve().parent.parent / "baselines"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do, under which name, with which results."""
+    parser.add_argument("action", choices=["save", "compare"])
+    parser.add_argument("name", help="of the baseline: bench/baselines/NAME.json")
+    parser.add_argument("files", nargs="+", type=Path, help="stored results of one kind and one environment")
+    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Save or compare; refuses results of different environments."""
+    result = merge.merge([model.load(path) for path in arguments.files])
+    if arguments.action == "save":
+        check_portable(result)
+        model.save(result, path_of(arguments.name))
+        common.told(f"saved as baseline {arguments.name}")
+        return 0
+    stored = read(arguments.name)
+    same_machine(stored, result)
+    common.print_table(table(stored, result), as_markdown=arguments.markdown)
+    return 0
+
+
+def path_of(name: str) -> Path:
+    """Where a baseline is; raises BenchError for a name that is not a plain word."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise BenchError(f"not a name of a baseline: {name!r}")
+    return BASELINES / f"{name}.json"
+
+
+def read(name: str) -> Result:
+    """A stored baseline; raises BenchError when there is none of that name."""
+    path = path_of(name)
+    if not path.exists():
+        known = ", ".join(sorted(one.stem for one in BASELINES.glob("*.json"))) or "none yet"
+        raise BenchError(f"no baseline {name!r} (there are: {known})")
+    return model.load(path)
+
+
+def check_portable(result: Result) -> None:
+    """Baselines are published: raises BenchError when one names a directory of this machine."""
+    if str(Path.home()) in model.to_json(result) or "/tmp/" in model.to_json(result):
+        raise BenchError("the result names a directory of this machine; it cannot become a baseline")
+
+
+def same_machine(stored: Result, result: Result) -> None:
+    """The machine must be the same; versions may differ: that is what is compared."""
+    plain = [{**one.environment, "targets": {}} for one in (stored, result)]
+    environment.same(*plain)
+
+
+def table(stored: Result, result: Result) -> Table:
+    """Medians now over medians then, for each case both have. Raises BenchError when they share none."""
+    old, new = report.groups(stored.samples), report.groups(result.samples)
+    rows = []
+    for case, group in new.items():
+        if case in old:
+            name = f"{case.workload}, {case.client}, {case.connections}"
+            rows.append((name, case.target, *(_change(metric, old[case], group) for metric in METRICS)))
+    if not rows:
+        raise BenchError("the baseline and the new results have no case in common")
+    columns = ("case", "target", *(metric.name for metric in METRICS))
+    note = "Medians now / then. Measured at different times: for small differences use compare."
+    return Table(f"against the baseline of {stored.created}", columns, tuple(rows), note)
+
+
+def _change(metric: Metric, old: list[Sample], new: list[Sample]) -> str:
+    medians = []
+    for group in (old, new):
+        values = [value for sample in usable(group) if (value := metric.of(sample))]
+        if not values:
+            return "-"
+        medians.append(stats.median(values))
+    return f"{medians[1] / medians[0]:.3f}"
