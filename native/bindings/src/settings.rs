@@ -5,6 +5,9 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use wire::limits::Limits;
 
+/// Body bytes an application left unread that are read and dropped to keep the connection; beyond, it closes.
+const MAX_DISCARDED: u64 = 1024 * 1024;
+
 /// The settings, as plain data.
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
@@ -25,6 +28,7 @@ impl Settings {
             fields: config.getattr("limit_request_fields")?.extract()?,
             target: config.getattr("limit_request_target")?.extract()?,
             body: config.getattr("limit_request_body")?.extract()?,
+            discard: MAX_DISCARDED,
             ..Limits::default()
         };
         Ok(Self {

@@ -45,6 +45,8 @@ pub(crate) struct Exchange {
     body_length: Cell<usize>,
     /// More of the request body is to come from the client.
     more_body: Cell<bool>,
+    /// The client waits for `100 Continue`, which the first `receive()` sends.
+    expects_continue: Cell<bool>,
     /// The application was given the last piece of the body.
     ended: Cell<bool>,
     /// `receive()` has only `http.disconnect` left to give; the response can still be sent.
@@ -56,7 +58,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(connection: Rc<Connection>, scope: Py<PyDict>, more_body: bool) -> Self {
+    pub(crate) fn new(
+        connection: Rc<Connection>,
+        scope: Py<PyDict>,
+        more_body: bool,
+        expects_continue: bool,
+    ) -> Self {
         Self {
             connection,
             scope,
@@ -64,6 +71,7 @@ impl Exchange {
             body: RefCell::new(Body::Empty),
             body_length: Cell::new(0),
             more_body: Cell::new(more_body),
+            expects_continue: Cell::new(expects_continue),
             ended: Cell::new(false),
             peer_gone: Cell::new(false),
             disconnected: Cell::new(false),
@@ -125,8 +133,7 @@ impl Exchange {
     /// The next message, or `None`: wait first.
     pub(crate) fn receive<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let names = &self.connection.core.names;
-        let idle = self.state.get() == State::Idle;
-        if idle && self.more_body.get() && !self.peer_gone.get() {
+        if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
             self.connection.send_continue(py)?;
         }
         if self.state.get() == State::Complete

@@ -17,10 +17,11 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::PyTraverseError;
-use wire::error::Error;
+use wire::error::{Error, ErrorKind};
 use wire::h1::connection::{Connection as Wire, Deadline, Eof, Event, Progress};
 use wire::h1::framing::BodyLength;
 use wire::h1::request::Head;
+use wire::limits::Limits;
 
 use crate::access;
 use crate::error::exception;
@@ -30,6 +31,8 @@ use crate::http::idle;
 use crate::http::scope::Endpoints;
 use crate::server::{Core, Server};
 
+/// The level of the lines about single connections.
+const TRACE: u8 = 5;
 /// Bytes kept for an application or a peer that does not take them, before the other side is made to wait.
 const HIGH_WATER: usize = 65536;
 /// Every this many bytes of a request body move its deadline on by a second.
@@ -92,9 +95,26 @@ struct Refusal {
     reason: String,
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self { status: error.status(), reason: error.detail.to_owned() }
+impl Refusal {
+    /// What the operator is told: which setting to look at, where there is one.
+    fn new(error: Error, limits: &Limits) -> Self {
+        let reason = match error.kind {
+            ErrorKind::UriTooLong => {
+                format!("request target longer than limit_request_target ({})", limits.target)
+            }
+            ErrorKind::ContentTooLarge => {
+                let limit = limits.body.unwrap_or_default();
+                format!("request body larger than limit_request_body ({limit} bytes)")
+            }
+            ErrorKind::FieldsTooLarge if error.detail == "head over the limit" => {
+                format!("request head larger than limit_request_head ({} bytes)", limits.head)
+            }
+            ErrorKind::FieldsTooLarge if error.detail == "too many fields" => {
+                format!("more header fields than limit_request_fields ({})", limits.fields)
+            }
+            _ => error.detail.to_owned(),
+        };
+        Self { status: error.status(), reason }
     }
 }
 
@@ -152,6 +172,23 @@ impl Connection {
         self.write_paused.get()
     }
 
+    /// One line at TRACE, with the client in front.
+    fn trace(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+        let logger = self.core.logger.bind(py);
+        if !logger.call_method1(&self.core.names.is_enabled_for, (TRACE,))?.is_truthy()? {
+            return Ok(());
+        }
+        let client = match &*self.client.borrow() {
+            Some(client) => client.clone_ref(py),
+            None => py.None(),
+        };
+        let mut prefix = String::new();
+        if self.push_client(&mut prefix, client.bind(py)) && !prefix.is_empty() {
+            prefix.push_str(" - ");
+        }
+        logger.call_method1("log", (TRACE, text, prefix)).map(drop)
+    }
+
     /// Append the client's address if `client` is it; the middleware may have put another in its place.
     pub(crate) fn push_client(&self, line: &mut String, client: &Bound<'_, PyAny>) -> bool {
         let own = self.client.borrow().as_ref().is_some_and(|own| own.is(client));
@@ -195,11 +232,13 @@ impl Connection {
             }
         }
         self.slot.set(Some(self.core.deadlines.insert(self.clone())));
+        self.trace(py, "%sHTTP connection made")?;
         self.update_deadline(py)
     }
 
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.set(true);
+        self.trace(py, "%sHTTP connection lost")?;
         self.descriptor.set(None);
         self.write_paused.set(false);
         if let Some(slot) = self.slot.take() {
@@ -224,18 +263,29 @@ impl Connection {
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
         self.eof.set(true);
-        let (exchange, pending) = {
-            let state = self.state.borrow();
-            (state.exchange.clone(), !state.pending.is_empty())
-        };
-        if self.secure.get() || (exchange.is_none() && !self.resume_scheduled.get()) {
+        if self.secure.get() {
             return Ok(false);
         }
-        // What is still in `pending` are requests that were sent before the end: they are answered first.
+        let (exchange, pending) = {
+            let state = &mut *self.state.borrow_mut();
+            // What is missing of a body will not come, so it cannot be late.
+            state.deadline = None;
+            (state.exchange.clone(), !state.pending.is_empty())
+        };
+        let Some(exchange) = exchange else {
+            // Requests that have not had their turn are answered first.
+            let waiting = self.resume_scheduled.get();
+            if waiting {
+                let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
+            }
+            return Ok(waiting);
+        };
+        let over = exchange.state() == ExchangeState::Complete;
         let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
-        if let Some(exchange) = exchange {
-            exchange.disconnect(py, true)?;
+        if over {
+            return Ok(false);
         }
+        exchange.disconnect(py, true)?;
         Ok(true)
     }
 
@@ -257,7 +307,7 @@ impl Connection {
 
     fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         if self.closed.get() || self.lingering.get() {
-            return self.discard(py, data.len());
+            return Ok(());
         }
         let joined = {
             let mut state = self.state.borrow_mut();
@@ -318,19 +368,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes nobody will look at.
-    fn discard(&self, py: Python<'_>, length: usize) -> PyResult<()> {
-        let over = {
-            let mut state = self.state.borrow_mut();
-            let data = vec![0; length.min(HIGH_WATER)];
-            matches!(
-                state.wire.poll(&data, &mut Head::default(), &self.core.settings.limits),
-                Ok(Progress { event: Event::Closed, .. }) | Err(_)
-            )
-        };
-        if over && !self.closed.get() { self.abort(py) } else { Ok(()) }
-    }
-
     /// Work through `input`; how much of it is dealt with. What is left must be kept.
     fn consume(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> PyResult<usize> {
         let outer = self.consuming.replace(true);
@@ -379,7 +416,7 @@ impl Connection {
                 let sections = &mut *self.core.scope.kept.sections.borrow_mut();
                 self.state.borrow_mut().wire.poll_recalling(rest, head, limits, Some(sections))
             };
-            let Progress { consumed, event } = progress.map_err(|error| Ok(Refusal::from(error)))?;
+            let Progress { consumed, event } = progress.map_err(|error| Ok(Refusal::new(error, limits)))?;
             let begin = at;
             at += consumed;
             match event {
@@ -392,6 +429,7 @@ impl Connection {
                         return Ok(begin + input.len());
                     }
                     let (exchange, app) = self.begin(py, head, input).map_err(Err)?;
+                    self.update_deadline_in_place();
                     if head.body == BodyLength::None {
                         self.start(py, exchange, app, eager).map_err(Err)?;
                     } else {
@@ -466,7 +504,12 @@ impl Connection {
             state: self.app_state.bind(py),
         };
         let scope = core.scope.build(py, &core.names, head, input, &ends)?;
-        let exchange = Rc::new(Exchange::new(self.clone(), scope.unbind(), head.body != BodyLength::None));
+        let exchange = Rc::new(Exchange::new(
+            self.clone(),
+            scope.unbind(),
+            head.body != BodyLength::None,
+            head.expects_continue,
+        ));
         if self.eof.get() && self.state.borrow().pending.is_empty() {
             exchange.disconnect(py, true)?;
         }
@@ -547,6 +590,7 @@ impl Connection {
     fn hand_over(&self, py: Python<'_>, input: &[u8]) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;
+        self.trace(py, "%sUpgrading to WebSocket")?;
         self.flush(py)?;
         let Some(transport) = self.transport(py) else { return Ok(()) };
         let transport = transport.bind(py);
@@ -763,27 +807,41 @@ impl Connection {
         Ok(false)
     }
 
-    /// Write `100 Continue` if the client waits for it.
+    /// Write `100 Continue`: the application asks for the body. Once per request that expects it, and also when the body
+    /// is there already.
     pub(crate) fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
-        let sent = {
+        {
             let state = &mut *self.state.borrow_mut();
             if state.out.capacity() == 0 {
                 state.out = self.core.buffers.take();
             }
             let State { wire, out, .. } = state;
-            wire.send_continue(out)
-        };
-        if sent && !self.consuming.get() { self.flush(py) } else { Ok(()) }
+            if !wire.send_continue(out) {
+                out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            }
+        }
+        self.restart_body_deadline(py)?;
+        if self.consuming.get() { Ok(()) } else { self.flush(py) }
     }
 
     /// The application waits for more of the request body.
     pub(crate) fn want_body(&self, py: Python<'_>) -> PyResult<()> {
         if self.read_paused.get() && self.state.borrow().wire.deadline_hint() == Deadline::Body {
             self.resume_reading(py)?;
-            self.state.borrow_mut().waits_for = Deadline::None;
-            return self.update_deadline_in_place();
+            return self.restart_body_deadline(py);
         }
         Ok(())
+    }
+
+    /// The client may send again, and has its whole time for it.
+    fn restart_body_deadline(&self, py: Python<'_>) -> PyResult<()> {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.waits_for == Deadline::Body {
+                state.waits_for = Deadline::None;
+            }
+        }
+        self.update_deadline(py)
     }
 
     /// The response is complete: go on with the next request, or close.
@@ -810,7 +868,7 @@ impl Connection {
                 state.exchange = None;
             }
             if state.wire.is_closed() {
-                let unread = !state.pending.is_empty() || !consumed_all;
+                let unread = !state.pending.is_empty() || !consumed_all || state.waits_for == Deadline::Discard;
                 drop(state);
                 return self.end(py, unread);
             }
@@ -979,6 +1037,8 @@ impl Connection {
         };
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
+            // Whoever waits to send has nothing to wait for.
+            self.resume_writing(py)?;
         }
         let Some(transport) = self.transport(py) else { return Ok(()) };
         let transport = transport.bind(py);
@@ -1028,17 +1088,16 @@ impl Connection {
 
     /// Set the deadline of what the connection waits for now, if that has changed.
     fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
-        self.update_deadline_in_place()?;
+        self.update_deadline_in_place();
         self.watch(py)
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "the same shape as its neighbours")]
-    fn update_deadline_in_place(&self) -> PyResult<()> {
+    fn update_deadline_in_place(&self) {
         let settings = &self.core.settings;
         let state = &mut *self.state.borrow_mut();
         let hint = state.wire.deadline_hint();
         if hint == state.waits_for {
-            return Ok(());
+            return;
         }
         let after = match hint {
             Deadline::Idle if self.first.get() => settings.timeout_request_head,
@@ -1046,15 +1105,16 @@ impl Connection {
             Deadline::Head if self.first.get() && state.deadline.is_some() => {
                 // The first request's deadline has run since the connection was made.
                 state.waits_for = hint;
-                return Ok(());
+                return;
             }
             Deadline::Head => settings.timeout_request_head,
+            // Nobody is late with a body that is not read, that he was not told to send, or that cannot come.
+            Deadline::Body if self.read_paused.get() || self.eof.get() || state.wire.awaits_continue() => None,
             Deadline::Body | Deadline::Discard => settings.timeout_request_body,
             Deadline::None => None,
         };
         state.waits_for = hint;
         state.deadline = after.map(|after| Instant::now() + after);
-        Ok(())
     }
 
     fn extend_deadline(&self, bytes: usize) {
@@ -1092,6 +1152,7 @@ impl Connection {
         match hint {
             Deadline::Head if begun => self.refuse(py, &timeout("head", settings.timeout_request_head)),
             Deadline::Body => self.refuse(py, &timeout("body", settings.timeout_request_body)),
+            Deadline::Discard => self.end(py, true),
             _ => self.end(py, false),
         }
     }

@@ -142,7 +142,14 @@ impl ScopeTemplate {
             Some(method) => scope.set_item(&names.method, method)?,
             None => scope.set_item(&names.method, text(py, head.method.of(input)))?,
         }
-        self.set_path(&scope, names, head.target.path.of(input))?;
+        // An absolute target may come without a path; with OPTIONS it is about the server as a whole (RFC 9112 sections
+        // 3.2.1 and 3.2.4).
+        let path = match head.target.path.of(input) {
+            [] if head.verb == Method::Options && head.target.query.is_empty() => b"*",
+            [] => b"/",
+            path => path,
+        };
+        self.set_path(&scope, names, path)?;
         let query = head.target.query.of(input);
         if !query.is_empty() {
             scope.set_item(&names.query_string, PyBytes::new(py, query))?;
@@ -156,8 +163,6 @@ impl ScopeTemplate {
     #[inline]
     fn set_path(&self, scope: &Bound<'_, PyDict>, names: &Names, path: &[u8]) -> PyResult<()> {
         let py = scope.py();
-        // An absolute target may come without a path (RFC 9112 section 3.2.1).
-        let path = if path.is_empty() { b"/" } else { path };
         let decoded = if path.contains(&b'%') {
             PyString::new(py, &String::from_utf8_lossy(&percent_decode(path)))
         } else {

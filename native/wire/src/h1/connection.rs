@@ -385,7 +385,8 @@ impl Connection {
         matches!(self.reading, Reading::Closed)
     }
 
-    fn awaits_continue(&self) -> bool {
+    /// Whether the client holds its body back until it is told to send it.
+    pub fn awaits_continue(&self) -> bool {
         self.expects_continue && matches!(self.reading, Reading::Body(_))
     }
 
