@@ -186,6 +186,8 @@ class Service:
         sock.setblocking(False)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if self.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = Client(sock)
         self.clients.append(client)
         await asyncio.get_running_loop().sock_connect(sock, self.address)

@@ -83,6 +83,7 @@ class Pool(Generic[W]):
         self._ready_timeout = ready_timeout
         self._clock = clock
         self._leaving: dict[W, float] = {}  # told to end, and when
+        self._gone: set[W] = set()  # of `_leaving`, while the pool is drained
         self._to_replace: list[W] = []
         self._replacement: Replacement[W] | None = None
         self._replace_again = False
@@ -170,11 +171,12 @@ class Pool(Generic[W]):
     @property
     def sources(self) -> list[Any]:
         """What becomes ready when there is something to `watch`."""
-        return [source for worker in self.everyone if worker.exitcode is None for source in worker.sources]
+        # A worker that has ended since the last `watch` is one of them: nobody has noticed yet.
+        return [source for worker in self.everyone if worker not in self._gone for source in worker.sources]
 
     def next_deadline(self) -> float | None:
         """When to `watch` if no source becomes ready before; None if nothing is due ever."""
-        deadlines = [self._time_to_kill(worker) for worker in self._leaving if worker.exitcode is None]
+        deadlines = [self._time_to_kill(worker) for worker in self._leaving if worker not in self._gone]
         if not self._is_draining:
             deadlines += [worker.deadline for worker in self.workers]
             deadlines += [self._time_to_kill(worker) for worker in self.workers]
@@ -255,7 +257,9 @@ class Pool(Generic[W]):
     def _look_after_leaving(self, now: float) -> None:
         for worker in list(self._leaving):
             if worker.exitcode is not None:
-                if not self._is_draining:
+                if self._is_draining:
+                    self._gone.add(worker)
+                else:
                     worker.join()
                     del self._leaving[worker]
             elif self._is_late(worker, now):
@@ -286,14 +290,13 @@ class Pool(Generic[W]):
             self._begin_replacement(now)
 
     def _begin_replacement(self, now: float) -> None:
-        while self._to_replace:
+        if self._replace_again and not self._to_replace:
+            self._replace_again = False
+            self._to_replace = list(self.workers)
+        while self._to_replace and self._replacement is None:
             old = self._to_replace.pop(0)
             if old in self.workers:
                 self._replacement = Replacement(old, self._launch(), now + self._ready_timeout)
-                return
-        if self._replace_again:
-            self._replace_again = False
-            self.replace_all()
 
     def _await_replacement(self, replacement: Replacement[W], now: float) -> None:
         old, new = replacement.old, replacement.new

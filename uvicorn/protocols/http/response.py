@@ -23,6 +23,13 @@ def _phrase(status: int) -> str:
 
 
 STATUS_PHRASES = {status: _phrase(status) for status in range(100, 600)}
+# The registry's phrases (RFC 9110 section 15.5), which interpreters before 3.13 do not have.
+STATUS_PHRASES |= {
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
 STATUS_LINE = {status: f"HTTP/1.1 {status} {phrase}\r\n".encode() for status, phrase in STATUS_PHRASES.items()}
 
 # Named by tracing tools; both search for the first byte that is not allowed (RFC 9110 sections 5.1 and 5.5).
@@ -148,7 +155,7 @@ def encode_head(
     """
     lines = [check_status(status), default_head]
     length = -1
-    usual = status != 204
+    usual = status != 204 and status != 205
     for header in headers:
         try:
             line, kind, number = _lines[header]
@@ -191,40 +198,51 @@ def _settle(
         raise RuntimeError("Conflicting Content-Length headers.")
     says_close = b"close" in [option.strip(b" \t").lower() for option in b",".join(options).split(b",")]
 
-    if head_request or status == 204 or status == 304:
+    if head_request or status in (204, 205, 304):
         framing = _FRAMING_NONE
     elif lengths and not codings:
         framing = _FRAMING_LENGTH
     else:
         framing = BodyFraming.CLOSE if http_10 else BodyFraming.CHUNKED
     close = close or says_close or http_10
-    # RFC 9110 section 8.6, RFC 9112 section 6.1: neither field with 204, no coding for HTTP/1.0, never both.
-    keep_coding = bool(codings) and status != 204 and not http_10
-    keep_length = bool(lengths) and status != 204 and not codings
+    # RFC 9110 section 8.6, RFC 9112 section 6.1: neither field with 204, no coding for HTTP/1.0, never both. A 205 says
+    # that there is nothing by a length of zero (RFC 9110 section 15.3.6).
+    keep_coding = status not in (204, 205) and not http_10
+    keep_length = status not in (204, 205) and not codings
+    chunked = False
     for index, kind, value in special:
         if kind is _Kind.CODING:
-            lines[index] = _coding_line(codings) if keep_coding else b""
-            keep_coding = False
+            line = _coding_line(value, chunked)
+            lines[index] = line if keep_coding else b""
+            chunked = True
         elif kind is _LENGTH:
             lines[index] = lines[index] if keep_length else b""
             keep_length = False
         elif close and value.lower() == b"keep-alive":
             # It would contradict the close beside it (RFC 9112 section 9.6).
             lines[index] = b""
-    if framing is BodyFraming.CHUNKED and not codings:
+    if status == 205:
+        lines.append(b"content-length: 0\r\n")
+    elif framing is BodyFraming.CHUNKED and not codings:
         lines.append(b"transfer-encoding: chunked\r\n")
     if close and not says_close:
         lines.append(b"connection: close\r\n")
     return (int(lengths[0]) if lengths else 0), framing, close
 
 
-def _coding_line(codings: list[bytes]) -> bytes:
-    if not codings or (len(codings) == 1 and codings[0].lower() == b"chunked"):
-        return b"transfer-encoding: chunked\r\n"
-    names = [name.strip(b" \t").lower() for name in b",".join(codings).split(b",")]
-    # RFC 9112 section 6.1: chunked is the final coding, and applied once.
-    names = [name for name in names if name and name != b"chunked"]
-    return b"transfer-encoding: %b\r\n" % b", ".join([*names, b"chunked"])
+def _coding_line(value: bytes, chunked: bool) -> bytes:
+    """Return the line of a Transfer-Encoding field, with chunked as its last coding; nothing if it was said before.
+
+    Raises:
+        RuntimeError: there is another coding behind chunked (RFC 9112 section 6.1).
+    """
+    names = [name.strip(b" \t").lower() for name in value.split(b",")]
+    others = [name for name in names if name and name != b"chunked"]
+    if chunked:
+        if others:
+            raise RuntimeError("Invalid Transfer-Encoding header.")
+        return b""
+    return b"transfer-encoding: %b\r\n" % b", ".join([*others, b"chunked"])
 
 
 def encode_chunk(body: bytes, last: bool) -> bytes:

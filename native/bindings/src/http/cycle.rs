@@ -220,30 +220,29 @@ impl Exchange {
         if self.disconnected.get() {
             return Ok(());
         }
-        self.state.set(State::Complete);
         self.connection.fail(py, self, 500, "Internal Server Error")?;
+        self.state.set(State::Complete);
         self.wake(py)
     }
 
     /// The application has returned `result`.
     fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {
         let core = &self.connection.core;
-        let log = |text: &str| core.logger.bind(py).call_method1(&core.names.error, (text,)).map(drop);
+        let error = &core.names.error;
+        let state = self.state.get();
         if !result.is_none() {
             let text = "ASGI callable should return None, but returned '%s'.";
-            core.logger.bind(py).call_method1(&core.names.error, (text, result))?;
-        } else if self.state.get() == State::Complete {
-            return Ok(());
-        } else if !self.peer_gone.get() {
-            log(if self.state.get() == State::Idle {
-                "ASGI callable returned without starting response."
-            } else {
-                "ASGI callable returned without completing response."
-            })?;
+            core.logger.bind(py).call_method1(error, (text, result))?;
+        } else if state != State::Complete && !self.peer_gone.get() {
+            let text = match state {
+                State::Idle => "ASGI callable returned without starting response.",
+                _ => "ASGI callable returned without completing response.",
+            };
+            core.logger.bind(py).call_method1(error, (text,))?;
         } else {
-            return self.connection.abort_response(py, self);
+            return Ok(());
         }
-        if self.state.get() == State::Idle { self.send_500(py) } else { self.connection.abort_response(py, self) }
+        if state == State::Idle { self.send_500(py) } else { Ok(()) }
     }
 
     /// The application has raised `error`: whatever it is, it ends this response and nothing else.
@@ -254,11 +253,7 @@ impl Exchange {
         details.set_item("exc_info", error.value(py))?;
         let text = ("Exception in ASGI application\n",);
         core.logger.bind(py).call_method(&core.names.error, text, Some(&details))?;
-        match self.state.get() {
-            State::Idle => self.send_500(py),
-            State::Started => self.connection.abort_response(py, self),
-            State::Complete => Ok(()),
-        }
+        if self.state.get() == State::Idle { self.send_500(py) } else { Ok(()) }
     }
 }
 
@@ -375,16 +370,20 @@ impl RequestResponseCycle {
         };
         let coroutine = self.run.coroutine.borrow_mut().take();
         drop(coroutine);
-        match result {
-            Ok(result) => self.exchange.returned(py, result.bind(py))?,
-            Err(error) => self.exchange.raised(py, &error)?,
+        // Whatever goes wrong here, a logger that raises included, the client must not be left waiting.
+        let ended = match result {
+            Ok(result) => self.exchange.returned(py, result.bind(py)),
+            Err(error) => self.exchange.raised(py, &error),
+        };
+        if self.exchange.state.get() != State::Complete {
+            self.exchange.connection.abort_response(py, &self.exchange)?;
         }
         let task = self.run.task.borrow_mut().take();
         if let Some(task) = task {
             let core = &self.exchange.connection.core;
             core.tasks.bind(py).call_method1(&core.names.discard, (task,))?;
         }
-        Ok(None)
+        ended.map(|()| None)
     }
 }
 

@@ -46,10 +46,10 @@ impl Deadlines {
         }
     }
 
-    /// Whether the timer will fire in time for `deadline`.
+    /// Whether the timer will fire in time for `deadline`, or no later than it is allowed to.
     #[inline]
     pub(crate) fn covers(&self, deadline: Instant) -> bool {
-        self.next.get().is_some_and(|next| next <= deadline)
+        self.next.get().is_some_and(|next| next <= deadline + GRANULARITY)
     }
 }
 
@@ -57,12 +57,13 @@ impl Deadlines {
 #[cold]
 pub(crate) fn arm(core: &Core, server: &Bound<'_, Server>, deadline: Instant) -> PyResult<()> {
     let py = server.py();
-    let delay = deadline.saturating_duration_since(Instant::now()).max(GRANULARITY);
+    let now = Instant::now();
+    let delay = deadline.saturating_duration_since(now).max(GRANULARITY);
     let old = core.deadlines.timer.borrow_mut().take();
     if let Some(timer) = old {
         timer.bind(py).call_method0(&core.names.cancel)?;
     }
-    core.deadlines.next.set(Some(Instant::now() + delay));
+    core.deadlines.next.set(Some(now + delay));
     let callback = server.getattr("sweep")?;
     let timer = core.event_loop.bind(py).call_method1(&core.names.call_later, (delay.as_secs_f64(), callback))?;
     *core.deadlines.timer.borrow_mut() = Some(timer.unbind());

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -1194,7 +1194,7 @@ fn with_pair<R>(header: &Bound<'_, PyAny>, use_pair: impl FnOnce(&[u8], &[u8]) -
             let items: Vec<Bound<'_, PyAny>> = header.try_iter()?.collect::<PyResult<_>>()?;
             match <[_; 2]>::try_from(items) {
                 Ok([name, value]) => Ok((name, value)),
-                Err(_) => Err(PyTypeError::new_err("A header must be a pair of name and value.")),
+                Err(_) => Err(PyValueError::new_err("A header must be a pair of name and value.")),
             }
         })?,
     };

@@ -129,14 +129,10 @@ impl Chunked {
         // What follows the data is read along, so that a body in one read takes one call. An error in it waits for
         // the next call, which reads the same bytes again.
         let behind_data = *self;
-        let consumed = match self.framing(input, data.end, limits) {
-            Ok(consumed) => consumed,
-            Err(error) if data.is_empty() => return Err(error),
-            Err(_) => {
-                *self = behind_data;
-                data.end
-            }
-        };
+        let consumed = self.framing(input, data.end, limits).unwrap_or_else(|_| {
+            *self = behind_data;
+            data.end
+        });
         Ok(Decoded { consumed, data, done: self.state == State::Done })
     }
 
@@ -178,7 +174,6 @@ impl Chunked {
             State::LineStart | State::TrailerName | State::TrailerValue | State::TrailerLf | State::FinalLf => {
                 self.trailer(byte, limits)
             }
-            State::Data | State::Done => Ok(self.state),
             _ => self.extension(byte),
         }
     }
@@ -229,7 +224,6 @@ impl Chunked {
             (State::Quoted | State::QuotedPair, b'\t' | b' '..=b'~' | 0x80..) | (State::ValueStart, b'"') => {
                 State::Quoted
             }
-            (State::QuotedPair | State::Quoted, _) => return Err(Error::bad("control character in a chunk extension")),
             (State::ExtensionStart | State::ValueStart, b' ' | b'\t') => self.state,
             (State::ExtensionName | State::AfterName, b' ' | b'\t') => State::AfterName,
             (State::Value | State::AfterQuote | State::BeforeSemicolon, b' ' | b'\t') => State::BeforeSemicolon,
@@ -380,6 +374,9 @@ mod tests {
         ] {
             assert_eq!(decode(&format!("{size}\r\nhello\r\n0\r\n\r\n")), Err(400), "{size:?}");
         }
+        for body in ["\r\n\r\n", ";a\r\n\r\n", "5\r\nhello\r\n\r\n\r\n"] {
+            assert_eq!(decode(body), Err(400), "no digit is not zero: {body:?}");
+        }
         for end in ["\n", "\r", "\r\r\n", "\n\r", "\rX"] {
             assert_eq!(decode(&format!("5{end}hello\r\n0\r\n\r\n")), Err(400), "{end:?}");
         }
@@ -430,6 +427,8 @@ mod tests {
         for extension in [
             ";",
             ";a;",
+            ";;a",
+            ";a=;b",
             ";a=",
             ";=b",
             ";a=b=c",

@@ -370,11 +370,6 @@ impl Connection {
         }
     }
 
-    /// Whether a request is in hand whose response has not begun.
-    pub fn is_awaiting_response(&self) -> bool {
-        matches!(self.writing, Writing::Awaiting)
-    }
-
     /// Whether the connection will end after the request in hand, as far as is known.
     pub fn is_closing(&self) -> bool {
         self.exchange.close
@@ -556,7 +551,9 @@ mod tests {
         for (length, last) in [(20, Event::Skipped), (21, Event::Closed)] {
             let request = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
             let mut peer = Peer::new(request.as_bytes());
-            peer.expect(&Event::Request).respond().send(&vec![b'x'; length]).expect(&last);
+            peer.expect(&Event::Request).respond();
+            assert_eq!(peer.connection.is_closing(), last == Event::Closed, "known before the bytes come");
+            peer.send(&vec![b'x'; length]).expect(&last);
             assert_eq!(peer.connection.is_closed(), last == Event::Closed);
         }
         let mut peer = Peer::new(CHUNKED);
@@ -575,7 +572,7 @@ mod tests {
     #[test]
     fn a_client_that_expects_100_gets_it_once_when_the_body_is_wanted() {
         let mut peer = Peer::new(EXPECTING);
-        peer.expect(&Event::Request);
+        peer.expect(&Event::Request).expect(&Event::NeedMore);
         assert!(peer.connection.send_continue(&mut peer.out));
         assert!(!peer.connection.send_continue(&mut peer.out));
         assert_eq!(peer.output(), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -651,6 +648,12 @@ mod tests {
         peer.respond().expect(&Event::Request).respond().expect(&Event::Closed);
         assert_eq!(peer.output(), [PLAIN, CLOSE].concat());
 
+        let mut peer = Peer::new(GET);
+        peer.expect(&Event::Request);
+        assert_eq!(peer.connection.receive_eof(false), Eof::Complete);
+        peer.respond().expect(&Event::Closed);
+        assert_eq!(peer.output(), CLOSE);
+
         let mut peer = Peer::new(&[GET, b"GET"].concat());
         peer.expect(&Event::Request);
         assert_eq!(peer.connection.receive_eof(true), Eof::Complete);
@@ -686,6 +689,19 @@ mod tests {
         let head = peer.connection.start_response(&mut peer.out, 204, b"").unwrap();
         peer.connection.shutdown();
         peer.connection.finish_head(head, &mut peer.out, None).unwrap();
+        peer.connection.finish(&mut peer.out, &peer.limits).unwrap();
+        assert_eq!(peer.output(), CLOSE);
+        peer.expect(&Event::Closed);
+    }
+
+    #[test]
+    fn a_close_of_the_applications_ends_the_connection() {
+        let mut peer = Peer::new(&[GET, GET].concat());
+        peer.expect(&Event::Request);
+        let mut head = peer.connection.start_response(&mut peer.out, 204, b"").unwrap();
+        head.field(&mut peer.out, b"connection", b"close").unwrap();
+        peer.connection.finish_head(head, &mut peer.out, None).unwrap();
+        assert!(peer.connection.is_closing());
         peer.connection.finish(&mut peer.out, &peer.limits).unwrap();
         assert_eq!(peer.output(), CLOSE);
         peer.expect(&Event::Closed);

@@ -1,0 +1,96 @@
+"""The libraries that tokenise header sections: what they are asked, and that nothing of one head is left for the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.head import RequestRefused, match_head, split_fields
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LINE = b"GET / HTTP/1.1\r\n"
+
+FIELDS = st.sampled_from(
+    [
+        *(b"Host: a", b"X-A: 1", b"x-b:\t two \t", b"Empty:", b"Cookie: \xe9\xff"),
+        *(b"Connection: close", b"Connection: keep-alive", b"Connection: Upgrade", b"Upgrade: websocket", b"Upgrade: h2c"),
+        *(b"Content-Length: 5", b"Content-Length: 0", b"Content-Length: 3, 3", b"Content-Length: x", b"Expect: tea"),
+        *(b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip", b"Transfer-Encoding: Chunked, chunked"),
+        *(b"Proxy-Connection: close", b"HTTP2-Settings: AAMA", b"Trailer: x", b"Keep-Alive: timeout=5"),
+    ]
+)
+HEADS = st.lists(FIELDS, max_size=6).map(lambda fields: LINE + b"".join(field + b"\r\n" for field in fields) + b"\r\n")
+
+
+@pytest.fixture(params=[pytest.param(HttpToolsProtocol, id="httptools"), pytest.param(H11Protocol, id="h11")])
+def parse_fields(request: pytest.FixtureRequest) -> Any:
+    """The one method an implementation has, without a connection around it."""
+    protocol = object.__new__(request.param)
+    return lambda head: protocol.parse_fields(head, len(LINE))
+
+
+def fields_or_refusal(parse_fields: Any, head: bytes) -> Any:
+    try:
+        return parse_fields(head)
+    except RequestRefused as refused:
+        return refused.status
+
+
+def test_fields_are_those_that_were_sent(parse_fields: Any) -> None:
+    """SCO-14, SCO-15"""
+    head = LINE + b"HOST: a\r\nX-b:\t1 \t\r\nx-B: \xe9\r\nEmpty:\r\nTransfer-Encoding: Chunked\r\n\r\n"
+    assert parse_fields(head) == [
+        (b"host", b"a"),
+        (b"x-b", b"1"),
+        (b"x-b", b"\xe9"),
+        (b"empty", b""),
+        (b"transfer-encoding", b"Chunked"),
+    ]
+
+
+def test_what_the_library_refuses_is_a_refusal(parse_fields: Any) -> None:
+    for value in (b"Content-Length: x", b"Content-Length: 1\r\nContent-Length: 2"):
+        with pytest.raises(RequestRefused) as caught:
+            parse_fields(LINE + b"Host: a\r\n" + value + b"\r\n\r\n")
+        assert caught.value.status == 400
+        assert "refused by" in caught.value.reason
+
+
+@given(st.lists(HEADS, max_size=8))
+def test_heads_of_other_connections_change_nothing(heads: list[bytes]) -> None:
+    """llhttp's parser is shared: whatever was read before, a head gives the fields it gives alone."""
+    protocol: Any = object.__new__(HttpToolsProtocol)
+
+    def parse(head: bytes) -> Any:
+        return protocol.parse_fields(head, len(LINE))
+
+    for head in [*heads, LINE + b"Host: last\r\n\r\n"]:
+        assert match_head(head)
+        found = fields_or_refusal(parse, head)
+        assert found in (split_fields(head, len(LINE)), 400)
+    assert found == [(b"host", b"last")]
+
+
+@given(HEADS)
+def test_libraries_agree_with_our_own_reading(head: bytes) -> None:
+    """Where they take a head at all."""
+    for kind in (HttpToolsProtocol, H11Protocol):
+        protocol: Any = object.__new__(kind)
+        found = fields_or_refusal(lambda data, protocol=protocol: protocol.parse_fields(data, len(LINE)), head)
+        assert found in (split_fields(head, len(LINE)), 400)
+
+
+def test_names_that_tracing_tools_patch_are_there() -> None:
+    """Section 1 of the architecture."""
+    from uvicorn.protocols.http import h11_impl, httptools_impl
+    from uvicorn.protocols.http.cycle import RequestResponseCycle
+
+    assert h11_impl.RequestResponseCycle is httptools_impl.RequestResponseCycle is RequestResponseCycle
+    assert h11_impl.STATUS_PHRASES[200] == "OK"
+    assert httptools_impl.STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
+    assert httptools_impl.HEADER_RE.search(b"a b")
+    assert httptools_impl.HEADER_VALUE_RE.search(b"a\nb")
