@@ -1,7 +1,8 @@
 """The typed surface of the Rust module; checked against it by stubtest."""
 
 import asyncio
-from typing import Any, Generator, final
+from collections.abc import Generator
+from typing import Any, final
 
 from uvicorn._types import HTTPScope, ProtocolConfig
 from uvicorn.state import ServerState

@@ -45,8 +45,8 @@ class AccessLog:
         "formatter",
         "_colors",
         "prefix",
-        "_statuses",
-        "_clients",
+        "_begins",
+        "_ends",
         "before_line",
         "after_line",
     )
@@ -58,8 +58,8 @@ class AccessLog:
         self.formatter: AccessFormatter | None = None
         self._colors: bool | None = None
         self.prefix = ""
-        self._statuses: dict[int, str] = {}
-        self._clients: dict[tuple[str, int] | None, str] = {}
+        self._begins: dict[tuple[str, int] | None, str] = {}
+        self._ends: dict[tuple[str, int], str] = {}
         self.before_line = ""
         self.after_line = ""
         if isinstance(loop, asyncio.AbstractEventLoop):
@@ -111,39 +111,40 @@ class AccessLog:
         """Log one response: client, method, path with query and HTTP version from `scope`, and its status."""
         if not logger.isEnabledFor(logging.INFO):
             return
-        try:
-            client = self._clients[scope["client"]]
-        except (KeyError, TypeError):
-            client = self._remember(scope)
         path = get_path_with_query_string(scope)
         method: Any = scope["method"]  # type: ignore[typeddict-item]
         version = scope["http_version"]
-        # A forwarded address is any text; if the stream cannot encode it, that must not cost the lines of others.
-        if not self._is_untouched() or not client.isascii():
+        if not self._is_untouched():
             self.flush()
             if logger.hasHandlers():
-                logger.info(FORMAT, client, method, path, version, status)
+                logger.info(FORMAT, get_client_addr(scope), method, path, version, status)
             return
-        text = self._statuses.get(status)
-        if text is None:
-            assert self.formatter is not None
-            text = self._statuses[status] = self.formatter.get_status_code(status)
+        # Three parts: up to the method, the method and the path, and the rest. The first and the last repeat.
+        begin = self._begins.get(scope["client"])
+        if begin is None:
+            begin = self._remember_begin(scope)
+        end = self._ends.get((version, status))
+        if end is None:
+            end = self._remember_end(version, status)
         lines = self._lines
         if not lines:
             self._loop.call_soon(self.flush)
-        lines.append(
-            f'{self.prefix}{client} - "{self.before_line}{method} {path} HTTP/{version}{self.after_line}" {text}\n'
-        )
+        lines.append(f"{begin}{method} {path}{end}")
 
-    def _remember(self, scope: WWWScope) -> str:
-        """Format the address of a client that will mostly be back; cleared when full."""
-        address = scope.get("client")
-        text = get_client_addr(scope)
-        if not isinstance(address, list):  # as middleware may have left it
-            if len(self._clients) >= MAX_CLIENTS:
-                self._clients.clear()
-            self._clients[address] = text
-        return text
+    def _remember_begin(self, scope: WWWScope) -> str:
+        """Format a line's beginning for a client that will mostly be back; cleared when full."""
+        if len(self._begins) >= MAX_CLIENTS:
+            self._begins.clear()
+        begin = f'{self.prefix}{get_client_addr(scope)} - "{self.before_line}'
+        self._begins[scope["client"]] = begin
+        return begin
+
+    def _remember_end(self, version: str, status: int) -> str:
+        """Format a line's end; there are few."""
+        assert self.formatter is not None
+        text = self.formatter.get_status_code(status)
+        end = self._ends[version, status] = f' HTTP/{version}{self.after_line}" {text}\n'
+        return end
 
     def flush(self) -> None:
         """Write the lines collected so far."""

@@ -130,6 +130,9 @@ class Server:
             SystemExit: the address could not be bound, or the application could not be imported.
             KeyboardInterrupt: the server has ended, gracefully, because of SIGINT.
         """
+        if not self.config.loaded:
+            # Before signals are handled: one that comes during a slow import ends it at once.
+            self.config.load_app()
         asyncio_run(self._serve_and_abandon(sockets), loop_factory=self.config.get_loop_factory())
 
     async def _serve_and_abandon(self, sockets: list[socket.socket] | None) -> None:

@@ -85,7 +85,9 @@ class Handlers:
             self._wakeup_fd = signal.set_wakeup_fd(wakeup.sender.fileno(), warn_on_full_buffer=False)
 
     def restore(self) -> None:
-        """Put the previous handlers back."""
+        """Put the previous handlers back, if this is the thread that may; a program that runs us in another keeps ours."""
+        if threading.current_thread() is not threading.main_thread():
+            return
         if self._wakeup_fd is not None:
             signal.set_wakeup_fd(self._wakeup_fd)
         for sig, handler in self._previous.items():

@@ -60,13 +60,14 @@ class Framing(NamedTuple):
     """What the header section says about the rest of the message and of the connection.
 
     `length` is the number of body bytes or `CHUNKED`; `upgrade` the protocols asked for, lower case, if the connection
-    header names them.
+    header names them; `forwarded` says that there is a field the proxy headers middleware looks at.
     """
 
     length: int
     keep_alive: bool
     expect_continue: bool
     upgrade: bytes
+    forwarded: bool = False
 
 
 _PLAIN = Framing(0, True, False, b"")
@@ -213,7 +214,8 @@ def examine(minor: bytes, headers: list[tuple[bytes, bytes]]) -> Framing:
     return _PLAIN if minor != b"0" else _PLAIN_CLOSE
 
 
-_SPECIAL = frozenset((b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"expect"))
+_FORWARDED = frozenset((b"x-forwarded-for", b"x-forwarded-proto"))
+_SPECIAL = _FORWARDED | {b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"expect"}
 
 
 def _examine_special(minor: bytes, special: dict[bytes, list[bytes]]) -> Framing:
@@ -247,4 +249,5 @@ def _examine_special(minor: bytes, special: dict[bytes, list[bytes]]) -> Framing
     # RFC 9110 section 7.8: ignored from HTTP/1.0 clients, and only meant if the connection header names it.
     if b"upgrade" in special and b"upgrade" in options and minor != b"0":
         upgrade = b",".join(special[b"upgrade"]).lower()
-    return Framing(length, minor != b"0" and b"close" not in options, expect_continue, upgrade)
+    keep_alive = minor != b"0" and b"close" not in options
+    return Framing(length, keep_alive, expect_continue, upgrade, not _FORWARDED.isdisjoint(special))

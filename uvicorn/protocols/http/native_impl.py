@@ -29,6 +29,7 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> NativeProtocol:
+        """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
         server = server_state.protocol_settings
         if not isinstance(server, _native.Server) or server.config is not config:
             if not config.loaded:

@@ -31,6 +31,7 @@ from typing import Any, cast
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
 from uvicorn.access import AccessLog
 from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, STARTED, RequestResponseCycle
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
@@ -108,6 +109,7 @@ class ProtocolSettings:
     __slots__ = (
         "config",
         "app",
+        "direct_app",
         "asgi_version",
         "root_path",
         "reset_contextvars",
@@ -129,6 +131,8 @@ class ProtocolSettings:
     def __init__(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop, limit_head: int) -> None:
         self.config = config
         self.app: ASGI3Application = config.loaded_app
+        # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
+        self.direct_app = self.app.app if type(self.app) is ProxyHeadersMiddleware else self.app
         self.asgi_version = config.asgi_version
         self.root_path = config.root_path
         self.reset_contextvars = config.reset_contextvars
@@ -486,7 +490,7 @@ class HTTPProtocol(asyncio.Protocol):
         """Start the application on a request whose head ends at `position`; return where its part of `data` ends."""
         settings = self.settings
         limit = settings.limit_concurrency
-        app = settings.app
+        app = settings.app if framing.forwarded else settings.direct_app
         if limit is not None:
             state = self.server_state
             if len(state.connections) >= limit or len(state.tasks) >= limit:
@@ -812,9 +816,9 @@ class HTTPProtocol(asyncio.Protocol):
             self._refuse(
                 RequestRefused(408, f"head not complete within timeout_request_head ({settings.timeout_head} s)")
             )
-        elif self._reading is BODY and self.cycle is not None and self.cycle.state is COMPLETE:
+        elif self.cycle is not None and self.cycle.state is COMPLETE:
             self._close(linger=True)  # answered already: nothing is refused
-        elif self._reading is BODY:
+        else:
             self._refuse(
                 RequestRefused(408, f"body not complete within timeout_request_body ({settings.timeout_body} s)")
             )
