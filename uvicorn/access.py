@@ -120,26 +120,29 @@ class AccessLog:
                 logger.info(FORMAT, get_client_addr(scope), method, path, version, status)
             return
         # Three parts: up to the method, the method and the path, and the rest. The first and the last repeat.
-        begin = self._begins.get(scope["client"])
-        if begin is None:
-            begin = self._remember_begin(scope)
+        try:
+            begin = self._begins[scope["client"]]
+        except (KeyError, TypeError):  # a client it has not met, or a list that somebody put there
+            begin = self._begin(scope)
         end = self._ends.get((version, status))
         if end is None:
-            end = self._remember_end(version, status)
+            end = self._end(version, status)
         lines = self._lines
         if not lines:
             self._loop.call_soon(self.flush)
         lines.append(f"{begin}{method} {path}{end}")
 
-    def _remember_begin(self, scope: WWWScope) -> str:
-        """Format a line's beginning for a client that will mostly be back; cleared when full."""
+    def _begin(self, scope: WWWScope) -> str:
+        """Format a line's beginning, for a client that will mostly be back; they are forgotten when there are many."""
+        client = scope["client"]
+        begin = f'{self.prefix}{get_client_addr(scope)} - "{self.before_line}'
         if len(self._begins) >= MAX_CLIENTS:
             self._begins.clear()
-        begin = f'{self.prefix}{get_client_addr(scope)} - "{self.before_line}'
-        self._begins[scope["client"]] = begin
+        if client is None or type(client) is tuple:
+            self._begins[client] = begin
         return begin
 
-    def _remember_end(self, version: str, status: int) -> str:
+    def _end(self, version: str, status: int) -> str:
         """Format a line's end; there are few."""
         assert self.formatter is not None
         text = self.formatter.get_status_code(status)

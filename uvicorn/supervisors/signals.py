@@ -85,7 +85,7 @@ class Handlers:
             self._wakeup_fd = signal.set_wakeup_fd(wakeup.sender.fileno(), warn_on_full_buffer=False)
 
     def restore(self) -> None:
-        """Put the previous handlers back, if this is the thread that may; a program that runs us in another keeps ours."""
+        """Put the previous handlers back, if this is the thread that may; one in another thread keeps ours."""
         if threading.current_thread() is not threading.main_thread():
             return
         if self._wakeup_fd is not None:
