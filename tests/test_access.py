@@ -288,6 +288,19 @@ async def test_lines_of_one_turn_are_written_at_once_and_in_order(stream: Stream
     assert passed_to_logging == []
 
 
+async def test_clients_that_are_remembered_are_bounded(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K4: a client for each request does not fill the memory."""
+    configure(stream)
+    monkeypatch.setattr("uvicorn.access.MAX_CLIENTS", 10)
+    access = AccessLog(asyncio.get_running_loop())
+    for port in range(100):
+        access.record(scope(client=("1.2.3.4", port)), 200)
+        assert len(access._begins) <= 10
+    await asyncio.sleep(0)
+    ports = [line.split(" ")[5].split(":")[1] for line in stream.getvalue().splitlines()]
+    assert ports == [str(port) for port in range(100)]
+
+
 async def test_served_requests_take_the_fast_path(
     http_protocol_cls: Any, stream: Stream, passed_to_logging: list[Any]
 ) -> None:

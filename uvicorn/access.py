@@ -114,16 +114,17 @@ class AccessLog:
         path = get_path_with_query_string(scope)
         method: Any = scope["method"]  # type: ignore[typeddict-item]
         version = scope["http_version"]
-        if not self._is_untouched():
-            self.flush()
-            if logger.hasHandlers():
-                logger.info(FORMAT, get_client_addr(scope), method, path, version, status)
-            return
         # Three parts: up to the method, the method and the path, and the rest. The first and the last repeat.
         try:
             begin = self._begins[scope["client"]]
         except (KeyError, TypeError):  # a client it has not met, or a list that somebody put there
             begin = self._begin(scope)
+        # A forwarded address is any text; if the stream cannot encode it, that must not cost the lines of others.
+        if not self._is_untouched() or not begin.isascii():
+            self.flush()
+            if logger.hasHandlers():
+                logger.info(FORMAT, get_client_addr(scope), method, path, version, status)
+            return
         end = self._ends.get((version, status))
         if end is None:
             end = self._end(version, status)
@@ -134,7 +135,7 @@ class AccessLog:
 
     def _begin(self, scope: WWWScope) -> str:
         """Format a line's beginning, for a client that will mostly be back; they are forgotten when there are many."""
-        client = scope["client"]
+        client = scope.get("client")
         begin = f'{self.prefix}{get_client_addr(scope)} - "{self.before_line}'
         if len(self._begins) >= MAX_CLIENTS:
             self._begins.clear()

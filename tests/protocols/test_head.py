@@ -1,4 +1,4 @@
-"""The rules for request heads, as functions. What they mean for a connection is in test_http_requests and the vectors."""
+"""The rules for request heads, as functions; what they mean to a connection is in test_http_requests and the vectors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_fields_are_split_and_stripped() -> None:
 @given(st.lists(st.tuples(st.text(string.ascii_letters, min_size=1), st.binary(max_size=30)), max_size=6))
 def test_fields_survive_being_written_and_read(fields: list[tuple[str, bytes]]) -> None:
     clean = [
-        (name.encode(), bytes(byte for byte in value if byte >= 32 and byte != 127).strip(b" ")) for name, value in fields
+        (name.encode(), bytes(byte for byte in value if byte >= 32 and byte != 127).strip(b" "))
+        for name, value in fields
     ]
     head = b"GET / HTTP/1.1\r\n" + b"".join(b"%b: %b\r\n" % field for field in clean) + b"\r\n"
     assert match_head(head)
@@ -129,7 +130,20 @@ def test_authority(value: bytes) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(b"a b", b"a/b", b"a?b", b"a#b", b"u@a", b"a:b", b"a:1:2", b"a:65536", b"a:123456789", b"[::1", b"[::g]", b"[]"),
+        *(
+            b"a b",
+            b"a/b",
+            b"a?b",
+            b"a#b",
+            b"u@a",
+            b"a:b",
+            b"a:1:2",
+            b"a:65536",
+            b"a:123456789",
+            b"[::1",
+            b"[::g]",
+            b"[]",
+        ),
         *(b"[1::2::3]", b"::1", b"a,b\\", b"\xe9", b"%4", b'"', b"<", b"a:+1", b"a: 1"),
     ],
 )
@@ -193,7 +207,9 @@ def test_malformed_target_is_refused(method: bytes, target: bytes) -> None:
         pytest.param(b"1", [HOST, (b"content-length", b"5")], Framing(5, True, False, b""), id="length"),
         pytest.param(b"1", [HOST, (b"content-length", b"0")], Framing(0, True, False, b""), id="length-zero"),
         pytest.param(b"1", [HOST, (b"content-length", b"0" * 30 + b"7")], Framing(7, True, False, b""), id="zeros"),
-        pytest.param(b"1", [HOST, (b"transfer-encoding", b"Chunked")], Framing(CHUNKED, True, False, b""), id="chunked"),
+        pytest.param(
+            b"1", [HOST, (b"transfer-encoding", b"Chunked")], Framing(CHUNKED, True, False, b""), id="chunked"
+        ),
         pytest.param(b"1", [HOST, (b"connection", b"x, CLOSE ,")], Framing(0, False, False, b""), id="close"),
         pytest.param(b"1", [HOST, (b"connection", b"closed")], Framing(0, True, False, b""), id="no-close"),
         pytest.param(b"0", [(b"connection", b"keep-alive")], Framing(0, False, False, b""), id="REQ-26"),
@@ -207,7 +223,9 @@ def test_malformed_target_is_refused(method: bytes, target: bytes) -> None:
             Framing(0, True, False, b"h2c,b"),
             id="upgrade",
         ),
-        pytest.param(b"0", [(b"upgrade", b"a"), (b"connection", b"upgrade")], Framing(0, False, False, b""), id="UPG-09"),
+        pytest.param(
+            b"0", [(b"upgrade", b"a"), (b"connection", b"upgrade")], Framing(0, False, False, b""), id="UPG-09"
+        ),
     ],
 )
 def test_framing(minor: bytes, fields: list[tuple[bytes, bytes]], expected: Framing) -> None:

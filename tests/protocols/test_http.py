@@ -1,4 +1,4 @@
-"""The protocol without a real loop or transport: what tools and tests read from it, and how it uses what it is given."""
+"""The protocol without a real loop or transport: what tools read from it, and how it uses what it is given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.doubles import MockLoop, MockTransport
-from tests.protocols.harness import GET, GET_CLOSE, echo, make_config, request, respond
+from tests.protocols.harness import GET, GET_10, GET_CLOSE, Calls, echo, make_config, request, respond
 from uvicorn.config import Config
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.state import ServerState
@@ -215,6 +215,46 @@ async def test_data_behind_the_end_is_ignored(connect: Connect, loop: MockLoop) 
     assert protocol.transport.is_closing()
     assert protocol.transport.buffer == before
     assert loop.coroutines == []
+
+
+async def test_requests_behind_the_first_are_dropped_with_the_connection(http_protocol_cls: Any) -> None:
+    """K1: also those that were to be served in the next turn of the loop."""
+    app = Calls()
+    protocol = http_protocol_cls(make_config(app, http_protocol_cls), ServerState(), {})
+    protocol.connection_made(MockTransport())
+    protocol.data_received(GET * 100)
+    protocol.connection_lost(None)
+    served = len(app.scopes)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(app.scopes) in (served, 1)
+    assert served < 100
+
+
+async def test_empty_lines_do_not_move_a_deadline(connect: Connect, loop: MockLoop) -> None:
+    """D1, REQ-14: not that of the first head, and not that of keep-alive."""
+    protocol = connect(timeout_request_head=3, timeout_keep_alive=5)
+    protocol.data_received(b"\r\n")
+    protocol.data_received(b"\r")
+    protocol.data_received(b"\n")
+    assert not protocol.transport.is_closing()
+    loop.run_later(with_delay=3)
+    assert protocol.transport.is_closing()
+
+
+async def test_response_that_breaks_off_closes_a_transport_without_socket(connect: Connect, loop: MockLoop) -> None:
+    """R7"""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"part", "more_body": True})
+        raise RuntimeError
+
+    protocol = connect(app)
+    protocol.data_received(GET_10)
+    await loop.run_one()
+    assert protocol.transport.buffer.endswith(b"part")
+    assert protocol.transport.is_closing()
 
 
 async def test_refused_request_is_answered_and_the_transport_closed(connect: Connect, loop: MockLoop) -> None:

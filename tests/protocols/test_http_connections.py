@@ -628,7 +628,9 @@ CONNECTIONS = 2000
 def population() -> Counter[str]:
     """Living objects of ours and of the loop, by class."""
     gc.collect()
-    kept = Counter(type(thing).__name__ for thing in gc.get_objects() if str(type(thing).__module__).startswith("uvicorn"))
+    kept = Counter(
+        type(thing).__name__ for thing in gc.get_objects() if str(type(thing).__module__).startswith("uvicorn")
+    )
     kept.update(type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, asyncio.Task | asyncio.Future))
     return kept
 

@@ -33,7 +33,9 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, BaseException], ids=lambda e: e.__name__
+    "error",
+    [RuntimeError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, BaseException],
+    ids=lambda e: e.__name__,
 )
 async def test_exception_before_the_start_ends_in_a_500(
     http_protocol_cls: Any, error: type[BaseException], caplog: pytest.LogCaptureFixture
@@ -211,7 +213,9 @@ async def test_return_of_a_value_after_the_response_is_logged(
             [], "http.response.body", "Expected ASGI message 'http.response.start', but got '{}'.", id="ERR-08"
         ),
         pytest.param([START], "http.response.start", "Expected ASGI message 'http.response.body', but got '{}'."),
-        pytest.param([START], "http.nonsense", "Expected ASGI message 'http.response.body', but got '{}'.", id="ERR-09"),
+        pytest.param(
+            [START], "http.nonsense", "Expected ASGI message 'http.response.body', but got '{}'.", id="ERR-09"
+        ),
         pytest.param(
             [START, BODY],
             "http.response.body",

@@ -1,4 +1,4 @@
-"""The libraries that tokenise header sections: what they are asked, and that nothing of one head is left for the next."""
+"""The libraries that tokenise header sections: what they are asked; nothing of one head is left for the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ LINE = b"GET / HTTP/1.1\r\n"
 FIELDS = st.sampled_from(
     [
         *(b"Host: a", b"X-A: 1", b"x-b:\t two \t", b"Empty:", b"Cookie: \xe9\xff"),
-        *(b"Connection: close", b"Connection: keep-alive", b"Connection: Upgrade", b"Upgrade: websocket", b"Upgrade: h2c"),
+        *(
+            b"Connection: close",
+            b"Connection: keep-alive",
+            b"Connection: Upgrade",
+            b"Upgrade: websocket",
+            b"Upgrade: h2c",
+        ),
         *(b"Content-Length: 5", b"Content-Length: 0", b"Content-Length: 3, 3", b"Content-Length: x", b"Expect: tea"),
         *(b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip", b"Transfer-Encoding: Chunked, chunked"),
         *(b"Proxy-Connection: close", b"HTTP2-Settings: AAMA", b"Trailer: x", b"Keep-Alive: timeout=5"),

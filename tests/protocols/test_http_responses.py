@@ -200,6 +200,12 @@ INVALID: list[Any] = [
         "Conflicting Content-Length",
         id="two-lengths",
     ),
+    pytest.param(
+        start(200, (b"transfer-encoding", b"chunked"), (b"transfer-encoding", b"gzip")),
+        RuntimeError,
+        "Invalid Transfer-Encoding",
+        id="RES-18-coding-behind-chunked",
+    ),
     pytest.param(start(99), RuntimeError, "Invalid HTTP status code '99' in response.", id="R8-99"),
     pytest.param(start(600), RuntimeError, "Invalid HTTP status code '600' in response.", id="R8-600"),
     pytest.param(start(1000), RuntimeError, "Invalid HTTP status code '1000' in response.", id="R8-1000"),
@@ -281,7 +287,9 @@ async def test_body_that_is_not_bytes_is_raised_in_the_application(
 
 
 CASES: list[Any] = [
-    pytest.param(GET, [start(200, (b"content-length", b"2")), body(b"ok")], b"content-length: 2\r\n\r\nok", id="length"),
+    pytest.param(
+        GET, [start(200, (b"content-length", b"2")), body(b"ok")], b"content-length: 2\r\n\r\nok", id="length"
+    ),
     pytest.param(
         GET,
         [start(), body(b"ab", True), body(b"", True), body(b"c" * 17)],
@@ -325,7 +333,9 @@ CASES: list[Any] = [
         b"content-length: 1\r\nx: y\r\n\r\na",
         id="RES-20-two-lengths",
     ),
-    pytest.param(HEAD, [start(200, (b"content-length", b"5")), body(b"hello")], b"content-length: 5\r\n\r\n", id="HEAD"),
+    pytest.param(
+        HEAD, [start(200, (b"content-length", b"5")), body(b"hello")], b"content-length: 5\r\n\r\n", id="HEAD"
+    ),
     pytest.param(HEAD, [start(200, (b"content-length", b"5")), body()], b"content-length: 5\r\n\r\n", id="RES-22-less"),
     pytest.param(HEAD, [start(200, (b"content-length", b"1")), body(b"ab")], b"content-length: 1\r\n\r\n", id="RES-22"),
     pytest.param(HEAD, [start(), body(b"a", True), body(b"b")], b"\r\n", id="RES-11-HEAD-without-length"),
@@ -456,9 +466,7 @@ async def test_more_body_than_announced_is_an_error(http_protocol_cls: Any, more
         client = await service.connect()
         await client.send(GET + GET)
         assert await client.rest() == b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab"
-    assert [(type(exc), str(exc)) for exc in raised] == [
-        (RuntimeError, "Response content longer than Content-Length")
-    ]
+    assert [(type(exc), str(exc)) for exc in raised] == [(RuntimeError, "Response content longer than Content-Length")]
 
 
 async def test_less_body_than_announced_is_an_error(http_protocol_cls: Any) -> None:
@@ -479,9 +487,7 @@ async def test_less_body_than_announced_is_an_error(http_protocol_cls: Any) -> N
         await client.send(GET + GET)
         assert (await client.rest()).startswith(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na")
         assert service.state.total_requests == 0
-    assert [(type(exc), str(exc)) for exc in raised] == [
-        (RuntimeError, "Response content shorter than Content-Length")
-    ]
+    assert [(type(exc), str(exc)) for exc in raised] == [(RuntimeError, "Response content shorter than Content-Length")]
 
 
 # The end of the connection

@@ -39,8 +39,9 @@ def test_status_lines_are_complete() -> None:
     assert set(STATUS_LINE) == set(STATUS_PHRASES) == set(range(100, 600))
     assert STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
     assert STATUS_LINE[299] == b"HTTP/1.1 299 \r\n"
-    for status in http.HTTPStatus:
-        assert STATUS_PHRASES[status] == status.phrase
+    renamed = {413, 414, 416, 422}
+    assert all(STATUS_PHRASES[status] == status.phrase for status in http.HTTPStatus if status not in renamed)
+    assert STATUS_PHRASES[413] == "Content Too Large"
 
 
 @pytest.mark.parametrize("status", [200, 599, http.HTTPStatus.NOT_FOUND])
@@ -112,15 +113,28 @@ def test_line_is_checked_again_if_it_looks_like_one_that_was_good() -> None:
         ),
         pytest.param(200, [FIVE], {"head_request": True}, NONE, 5, False, [b"content-length: 5"], id="HEAD"),
         pytest.param(200, [], {"head_request": True}, NONE, 0, False, [], id="RES-11"),
-        pytest.param(200, [CODED], {"head_request": True}, NONE, 0, False, [b"transfer-encoding: chunked"], id="HEAD-te"),
+        pytest.param(
+            200, [CODED], {"head_request": True}, NONE, 0, False, [b"transfer-encoding: chunked"], id="HEAD-te"
+        ),
         pytest.param(204, [FIVE, CODED], {}, NONE, 5, False, [], id="204"),
+        pytest.param(205, [FIVE, CODED], {}, NONE, 5, False, [b"content-length: 0"], id="205"),
+        pytest.param(
+            205, [], {"http_10": True}, NONE, 0, True, [b"content-length: 0", b"connection: close"], id="205-1.0"
+        ),
         pytest.param(304, [FIVE], {}, NONE, 5, False, [b"content-length: 5"], id="304"),
         pytest.param(304, [], {}, NONE, 0, False, [], id="304-bare"),
         pytest.param(200, [FIVE, CODED], {}, CHUNKED, 5, False, [b"transfer-encoding: chunked"], id="R3-RES-19"),
         pytest.param(200, [CODED, FIVE], {}, CHUNKED, 5, False, [b"transfer-encoding: chunked"], id="R3-other-order"),
         pytest.param(200, [FIVE, FIVE], {}, LENGTH, 5, False, [b"content-length: 5"], id="RES-20"),
         pytest.param(
-            200, [FIVE, (b"content-length", b"5 ")], {}, LENGTH, 5, False, [b"content-length: 5"], id="equal-when-stripped"
+            200,
+            [FIVE, (b"content-length", b"5 ")],
+            {},
+            LENGTH,
+            5,
+            False,
+            [b"content-length: 5"],
+            id="equal-when-stripped",
         ),
         pytest.param(
             200, [FIVE], {"close": True}, LENGTH, 5, True, [b"content-length: 5", b"connection: close"], id="RES-23"
@@ -181,6 +195,7 @@ def test_framing(
         pytest.param([b"Chunked"], b"chunked", id="RES-17"),
         pytest.param([b"gzip"], b"gzip, chunked", id="RES-18"),
         pytest.param([b"GZIP, chunked"], b"gzip, chunked", id="last"),
+        pytest.param([b"gzip", b"chunked"], b"gzip, chunked", id="two-fields"),
         pytest.param([b"chunked, gzip", b"chunked"], b"gzip, chunked", id="once"),
         pytest.param([b""], b"chunked", id="empty"),
     ],
@@ -191,6 +206,12 @@ def test_chunked_is_the_last_coding_and_there_once(values: list[bytes], expected
     assert head.framing is CHUNKED
 
 
+def test_coding_behind_chunked_is_an_error() -> None:
+    """RES-18; RFC 9112 section 6.1: chunked is the last coding."""
+    with pytest.raises(RuntimeError, match="Transfer-Encoding"):
+        encode_head(200, [CODED, (b"transfer-encoding", b"gzip")], b"")
+
+
 @given(
     status=st.sampled_from([200, 204, 205, 304, 404, 500]),
     headers=st.lists(
@@ -199,7 +220,7 @@ def test_chunked_is_the_last_coding_and_there_once(values: list[bytes], expected
                 FIVE,
                 CODED,
                 (b"Content-Length", b"5"),
-                (b"transfer-encoding", b"gzip"),
+                (b"Transfer-Encoding", b"CHUNKED"),
                 (b"connection", b"close"),
                 (b"Connection", b"keep-alive"),
                 (b"connection", b"x"),
@@ -212,7 +233,9 @@ def test_chunked_is_the_last_coding_and_there_once(values: list[bytes], expected
     http_10=st.booleans(),
     close=st.booleans(),
 )
-def test_head_never_contradicts_itself(status: int, headers: Any, head_request: bool, http_10: bool, close: bool) -> None:
+def test_head_never_contradicts_itself(
+    status: int, headers: Any, head_request: bool, http_10: bool, close: bool
+) -> None:
     """R3, R5, R6: whatever the application sends."""
     head = encode_head(status, headers, b"server: s\r\n", head_request, http_10, close)
     names = [line.partition(b":")[0] for line in lines(head)]
@@ -222,7 +245,7 @@ def test_head_never_contradicts_itself(status: int, headers: Any, head_request: 
     assert says_close is head.close
     assert head.close or not (close or http_10)
     assert names.count(b"x") == headers.count((b"x", b"y"))
-    if head_request or status in (204, 304):
+    if head_request or status in (204, 205, 304):
         assert head.framing is NONE
     elif b"content-length" in names:
         assert (head.framing, head.length) == (LENGTH, 5)
@@ -233,6 +256,9 @@ def test_head_never_contradicts_itself(status: int, headers: Any, head_request: 
         assert b"transfer-encoding" in names
     if status == 204:
         assert b"content-length" not in names
+    if status == 205:
+        assert b"content-length: 0" in lines(head)
+    if status in (204, 205):
         assert b"transfer-encoding" not in names
     if http_10:
         assert b"transfer-encoding" not in names

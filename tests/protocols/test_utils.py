@@ -237,6 +237,24 @@ async def test_task_factory_is_used_where_there_is_one() -> None:
     assert len(made) == 1
 
 
+@pytest.mark.parametrize("version", [(3, 10), (3, 11)])
+async def test_older_interpreters_start_the_task_in_its_context_too(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]
+) -> None:
+    """K6: before 3.11 a task takes the context of its caller; before 3.12 there is no eager start."""
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    variable.set("caller")
+
+    async def run() -> None:
+        assert variable.get("unset") == "unset"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "version_info", version)
+        task = start_task(asyncio.get_running_loop(), run(), contextvars.Context(), eager=True)
+    assert not task.done()
+    await task
+
+
 async def test_double_of_a_loop_is_asked_for_a_task_in_the_context() -> None:
     """Upstream's tests hand in a loop that knows `create_task` without a context."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")

@@ -1,6 +1,6 @@
 """Run one case against whichever `uvicorn` the running Python has, and print what was seen as JSON.
 
-    python upstream_probe.py (reset | upgrade) (httptools | h11)
+python upstream_probe.py (reset | upgrade) (httptools | h11)
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ async def reset(address: Any) -> int:
 
 async def upgrade(address: Any) -> dict[str, list[str]]:
     """Bodies the application saw: of a request with an upgrade nobody wants, and of the one pipelined behind it."""
-    head = b"POST / HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
+    head = (
+        b"POST / HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
+    )
     following = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nnext"
     seen: dict[str, list[str]] = {}
     for framing, rest in (

@@ -203,6 +203,8 @@ class Pool(Generic[W]):
 
     def _look_after_workers(self, now: float) -> None:
         for worker in list(self.workers):
+            if self.failed:
+                return
             if worker.exitcode is not None:
                 self._bury(worker, now)
             elif worker.is_silent(now):

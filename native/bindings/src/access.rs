@@ -84,14 +84,18 @@ impl AccessLog {
                 if !self.is_enabled(py, core)? {
                     return Ok(());
                 }
-                self.append(core, default, connection, scope, status)?;
+                if !self.append(core, default, connection, scope, status)? {
+                    return self.call_logger(py, core, scope, status);
+                }
                 if self.scheduled.replace(true) { Ok(()) } else { connection.flush_log_soon(py) }
             }
-            _ => {
-                self.flush(py)?;
-                self.python.bind(py).call_method1(&core.names.record, (scope, status)).map(drop)
-            }
+            _ => self.call_logger(py, core, scope, status),
         }
+    }
+
+    fn call_logger(&self, py: Python<'_>, core: &Core, scope: &Bound<'_, PyDict>, status: u16) -> PyResult<()> {
+        self.flush(py)?;
+        self.python.bind(py).call_method1(&core.names.record, (scope, status)).map(drop)
     }
 
     /// Whether logging is still exactly as it was at the start.
@@ -120,7 +124,8 @@ impl AccessLog {
         self.logger.bind(py).call_method1(&core.names.is_enabled_for, (INFO,))?.is_truthy()
     }
 
-    /// Format one line, as the default formatter does.
+    /// Format one line, as the default formatter does. `false`: the client is a text that the stream may be unable to
+    /// encode, which must not cost the lines of others.
     fn append(
         &self,
         core: &Core,
@@ -128,7 +133,7 @@ impl AccessLog {
         connection: &Connection,
         scope: &Bound<'_, PyDict>,
         status: u16,
-    ) -> PyResult<()> {
+    ) -> PyResult<bool> {
         let py = scope.py();
         let names = &core.names;
         if !default.statuses.borrow().contains_key(&status) {
@@ -141,9 +146,14 @@ impl AccessLog {
         let query = scope.get_item(&names.query_string)?;
         let client = scope.get_item(&names.client)?;
         let mut lines = self.lines.borrow_mut();
+        let start = lines.len();
         lines.push_str(&default.prefix);
         if let Some(client) = client {
             push_client(&mut lines, connection, &client)?;
+        }
+        if !lines.get(start..).is_some_and(str::is_ascii) {
+            lines.truncate(start);
+            return Ok(false);
         }
         lines.push_str(" - \"");
         lines.push_str(&default.before_line);
@@ -163,7 +173,7 @@ impl AccessLog {
         lines.push_str("\" ");
         lines.push_str(default.statuses.borrow().get(&status).map_or("", String::as_str));
         lines.push('\n');
-        Ok(())
+        Ok(true)
     }
 
     /// Write the lines collected so far.

@@ -1,0 +1,224 @@
+"""What can be asked of a running server, and the commands that ask it, on this tree's own server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import apps, environment, model, probe, runner, targets
+from bench.__main__ import main
+from bench.allocations import allocation_counter
+from bench.commands import common
+from bench.errors import BenchError
+from bench.model import Load, Result
+from bench.plan import Scenario
+from bench.scenario import WORKLOADS, Mode
+from tests.bench import records
+
+ONE = Scenario(WORKLOADS["hello"], Mode(), Load("httpx", 4, 1, 0.4))
+SHORT = ("--tool", "httpx", "--connections", "4", "--seconds", "0.4", "--warm-up", "0")
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """This tree, run by the interpreter of the tests; results go to a directory of the test's own."""
+    monkeypatch.setenv("BENCH_OURS_PYTHON", sys.executable)
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    return targets.find("ours")
+
+
+def _run(directory: Path, *arguments: str) -> Result:
+    affinity = os.sched_getaffinity(0)
+    try:
+        assert main(arguments) == 0
+    finally:
+        os.sched_setaffinity(0, affinity)
+    [path] = directory.glob("*.json")
+    return model.load(path)
+
+
+def test_a_server_answers_about_its_collector_its_memory_and_its_objects(ours: Any) -> None:
+    measuring = runner.Runner(environment.Cores((), ()), warm_up=0)
+    with measuring.alone(ours, ONE, inside=True) as (server, directory):
+        probe.ask_all(server, directory, "gc_start")
+        [objects] = probe.ask_all(server, directory, "objects").values()
+        [pauses] = probe.ask_all(server, directory, "gc_read").values()
+        probe.ask_all(server, directory, "trace_start")
+        measuring.drive(server, ONE, ONE.load, directory)
+        [traced] = probe.ask_all(server, directory, "trace_read").values()
+        with pytest.raises(BenchError, match="inside the server: KeyError"):
+            probe.ask_all(server, directory, "no such thing")
+    assert objects["objects"] > 1000
+    assert len(pauses["pauses"]) >= 1  # The collection that counting objects asked for.
+    assert traced["peak"] >= traced["current"] > 0
+
+
+def test_servers_that_were_not_prepared_cannot_be_asked(ours: Any) -> None:
+    measuring = runner.Runner(environment.Cores((), ()), warm_up=0)
+    with (
+        measuring.alone(ours, ONE) as (server, directory),
+        pytest.raises(BenchError, match="can be asked"),
+    ):
+        probe.ask_all(server, directory, "objects")
+
+
+def test_allocations_are_counted_exactly(tmp_path: Path) -> None:
+    import subprocess
+
+    code = "import ctypes\nfor _ in range(1000): ctypes.create_string_buffer(100_000)\n"
+    totals = []
+    for program in ("pass", "import ctypes", code):
+        try:
+            with allocation_counter() as counter:
+                subprocess.run(
+                    [sys.executable, "-S", "-c", program], env={**os.environ, **counter.environment}, check=True
+                )
+                totals.append(counter.read())
+        except BenchError as exc:
+            pytest.skip(str(exc))
+    grown = totals[2][1] - totals[1][1]
+    assert totals[0][0] > 1000
+    assert 100_000_000 <= grown < 110_000_000
+
+
+def test_memory_is_measured_at_rest_under_load_and_per_connection(ours: Any, tmp_path: Path) -> None:
+    result = _run(tmp_path, "memory", "ours", "--idle", "50", "--markdown", *SHORT)
+    record = result.data["records"]["ours"]
+    assert record["peak_pss"] >= record["rest_pss"] > 5 * 2**20
+    assert record["allocations"] > 1
+    assert record["connection_bytes"] < 200_000
+    assert 0 <= record["gc_pause_total"] < 1
+    assert {"traced_left_per_request", "connection_objects", "websocket_bytes"} <= set(record)
+
+
+def test_starting_and_stopping_are_timed(ours: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = _run(tmp_path, "startup", "ours", "--rounds", "1", "--markdown")
+    [start] = result.data["records"]["ours"]
+    assert 0 < start["cpu"] < 30
+    assert start["ready"] > 0
+    assert "| ours | 1 |" in capsys.readouterr().out
+
+
+def test_websockets_echo_and_broadcast_on_this_trees_server(ours: Any, tmp_path: Path) -> None:
+    arguments = ("--sizes", "16,70000", "--connections", "3", "--rounds", "1", "--seconds", "0.4", "--warm-up", "0")
+    result = _run(tmp_path, "websocket", "ours", "--markdown", *arguments)
+    assert [sample.void for sample in result.samples] == [None] * 4
+    assert {sample.workload for sample in result.samples} == {
+        *("echo 16 B", "echo 70000 B", "broadcast 16 B", "broadcast 70000 B")
+    }
+
+
+def test_a_profile_is_written_for_the_server_process(
+    ours: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pstats
+
+    pytest.importorskip("yappi")
+    affinity = os.sched_getaffinity(0)
+    try:
+        assert (
+            main(["profile", "ours", "--no-flame", "--markdown", "--top", "5", "--dir", str(tmp_path / "p"), *SHORT])
+            == 0
+        )
+    finally:
+        os.sched_setaffinity(0, affinity)
+    [path] = (tmp_path / "p").glob("*.pstat")
+    assert any(name == "hello" for _, _, name in pstats.Stats(str(path)).stats)  # type: ignore[attr-defined]
+    assert "| function |" in capsys.readouterr().out
+
+
+def test_pools_are_measured_against_no_pool(ours: Any, tmp_path: Path) -> None:
+    result = _run(tmp_path, "pool", "--operations", "2000", "--capacities", "10", "--markdown")
+    records_ = result.data["records"]
+    assert {"events, no pool", "events, pool of 10", "objects, slots", "head, by join"} <= set(records_)
+    assert all(figures["ns"] > 0 and figures["p999"] >= figures["p50"] for figures in records_.values())
+    assert records_["events, pool of 10"]["bytes"] < records_["events, no pool"]["bytes"]
+
+
+def test_micro_benchmarks_run_on_doubles(ours: Any, tmp_path: Path) -> None:
+    arguments = (
+        "--cases",
+        "h11:get,h11:post,h11:pipeline,h11:stream,event:fresh",
+        "--operations",
+        "20",
+        "--rounds",
+        "2",
+    )
+    result = _run(tmp_path, "micro", "--no-instructions", "--markdown", *arguments)
+    figures = result.data["records"]
+    assert figures["h11:get"]["held"] > 500
+    assert figures["h11:pipeline"]["allocations"] > 8 * figures["h11:get"]["allocations"]
+    assert figures["h11:get"]["ns"] >= figures["h11:get"]["best"] > 100
+
+
+def test_many_workers_are_measured_section_by_section(ours: Any, tmp_path: Path) -> None:
+    pytest.importorskip("hdrh")
+    from bench.load import generators
+
+    if generators.GENERATORS["wrk"].missing():
+        pytest.skip("wrk is not installed")
+    sections = ("--sections", "startup,mixed", "--counts", "1,2", "--workers", "2", "--seconds", "1")
+    result = _run(tmp_path, "workers", "ours", "--markdown", *sections)
+    startup, mixed = (result.data["sections"][name] for name in ("startup", "mixed"))
+    assert [one["workers"] for one in startup] == [1, 2]
+    assert all(one["complete"] >= one["first_answer"] > 0 for one in startup)
+    assert [one["errors"] for one in mixed] == [0, 0]
+
+
+def _workers(rps: float, workers: int, p99: float = 0.01) -> dict[str, Any]:
+    return {"target": "ours", "workers": workers, "rps": rps, "p99": p99, "pss": workers * 2**20, "errors": 0}
+
+
+def test_the_recommendation_takes_no_more_workers_than_it_needs() -> None:
+    from bench import tables
+
+    table = tables.recommendation([_workers(1000, 1, 0.001), _workers(1960, 2), _workers(2000, 4)])
+    assert table.rows == (("ours", "4", "2", "1", "2.0"),)
+
+
+@pytest.mark.parametrize("section", ["startup", "peak", "sustained", "recycling", "leak", "mixed"])
+def test_every_section_of_workers_has_a_table(section: str) -> None:
+    from bench import tables
+
+    [table] = tables.tables(records.result("workers", sections={section: [{"target": "ours"}]}))
+    assert table.rows[0][0] == "ours"
+    assert set(table.rows[0][1:]) == {"-"}
+
+
+@pytest.mark.anyio
+async def test_the_applications_echo_stream_and_answer_lifespan() -> None:
+    sent: list[Any] = []
+    messages = iter(
+        [
+            {"type": "lifespan.startup"},
+            {"type": "lifespan.shutdown"},
+        ]
+    )
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    for application in (apps.hello, apps.ten_kib, apps.cpu):
+        messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+        await application({"type": "lifespan"}, receive, send)
+    assert [message["type"] for message in sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"] * 3
+
+
+def test_the_wsgi_applications_answer_what_the_workloads_promise() -> None:
+    from io import BytesIO
+
+    for workload in WORKLOADS.values():
+        if workload.wsgi is None:
+            continue
+        started: list[Any] = []
+        environ = {"CONTENT_LENGTH": str(len(workload.body)), "wsgi.input": BytesIO(workload.body)}
+        body = b"".join(getattr(apps, workload.wsgi)(environ, lambda *given, to=started: to.append(given)))
+        assert len(body) == workload.response_bytes
+        assert started[0][0] == "200 OK"

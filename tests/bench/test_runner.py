@@ -1,0 +1,364 @@
+"""Whole runs against servers whose behaviour is known, through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import environment, model, plan, process, runner, targets
+from bench.__main__ import main
+from bench.commands import common
+from bench.errors import BenchError
+from bench.load import generators
+from bench.model import Load, Result
+from bench.plan import Scenario
+from bench.scenario import WORKLOADS, Mode
+from bench.targets import Target
+from tests.bench import fake, records
+
+Bench = Callable[..., int]
+
+SHORT = ("--tool", "httpx", "--connections", "4", "--seconds", "0.5", "--warm-up", "0.1")
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    """The command line, with fake servers among the targets and results in a directory of the test's own."""
+    fakes = [
+        fake.target("fake", delay=0.002),
+        fake.target("slow", delay=0.02),
+        fake.target("erring", error_every=20),
+        fake.target("dying", die_at=60, delay=0.002),
+        fake.target("dead", die_at=1),
+        Target(
+            "noisy", "ends at once", lambda launch: [sys.executable, "-c", "raise SystemExit('no module x')"], "none"
+        ),
+    ]
+    monkeypatch.setattr(targets, "TABLE", (*targets.TABLE, *fakes))
+    monkeypatch.setattr(targets, "TARGETS", {**targets.TARGETS, **{one.name: one for one in fakes}})
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    affinity = os.sched_getaffinity(0)
+
+    def run(*arguments: str) -> int:
+        try:
+            return main(arguments)
+        finally:
+            os.sched_setaffinity(0, affinity)
+
+    return run
+
+
+def _stored(directory: Path) -> Result:
+    [path] = directory.glob("*.json")
+    return model.load(path)
+
+
+def test_a_comparison_finds_the_slower_server(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench("compare", "fake", "slow", "--blocks", "1", "--markdown", *SHORT) == 0
+    result = _stored(tmp_path)
+    assert [sample.side for sample in result.samples] in ([*"ABBA"], [*"BAAB"])
+    assert all(sample.void is None for sample in result.samples)
+    by_target = {name: [s for s in result.samples if s.target == name] for name in ("fake", "slow")}
+    assert min(s.latency.p50 for s in by_target["slow"] if s.latency) >= 0.0199
+    assert min(s.latency.p50 for s in by_target["fake"] if s.latency) >= 0.0019
+    assert all(sample.usage and sample.usage.cpu > 0 and sample.memory for sample in result.samples)
+    output = capsys.readouterr().out
+    assert "| p50 |" in output
+    assert "doubt:" in output
+
+
+def test_every_sample_carries_its_figures_and_its_environment(bench: Bench, tmp_path: Path) -> None:
+    assert bench("run", "fake", "--rounds", "1", *SHORT) == 0
+    result = _stored(tmp_path)
+    [sample] = result.samples
+    assert sample.burst is not None
+    assert sample.burst.requests > 20
+    assert sample.machine is not None
+    assert sample.machine.client_cpu > 0
+    assert sample.knobs["sleep_ms"] == 10
+    assert set(environment.IDENTITY) <= set(result.environment)
+    assert result.environment["targets"]["fake"]["python"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        pytest.param("erring", "status", id="errors"),
+        pytest.param("dying", "dying ended with status 3: dying as told", id="dies under load"),
+        pytest.param("dead", "dead ended with status 3", id="dies at the first request"),
+        pytest.param("noisy", "noisy ended with status 1: no module x", id="does not start"),
+    ],
+)
+def test_a_failed_run_is_an_error_with_its_reason(
+    target: str, words: str, bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench("run", target, "fake", "--rounds", "1", "--markdown", *SHORT) == 0  # The other target counts.
+    samples = {sample.target: sample for sample in _stored(tmp_path).samples}
+    assert samples["fake"].void is None
+    assert words in (samples[target].void or "")
+    assert f"failed: {samples[target].void}" in capsys.readouterr().out
+
+
+def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
+    assert bench("run", "noisy", "--rounds", "1", *SHORT) == 1
+    assert bench("compare", "noisy", "fake", "--blocks", "1", *SHORT) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(("run", "nginx"), "unknown target 'nginx': choose from ours, upstream", id="target"),
+        pytest.param(("run", "fake", "--workload", "x"), "unknown workload 'x': choose from hello", id="workload"),
+        pytest.param(("run", "fake", "--tool", "ab"), "unknown load generator 'ab'", id="generator"),
+        pytest.param(("run", "fake", "--mode", "many"), "unknown mode 'many'", id="mode"),
+        pytest.param(("run", "fake", "--connections", "0"), "not a list of positive numbers: '0'", id="connections"),
+        pytest.param(("run", "ours:http=h11,speed=9"), "target ours has no option 'speed'", id="option"),
+        pytest.param(("run", "--url", "http://example.com/"), "load goes to http://127.0.0.1:PORT", id="elsewhere"),
+        pytest.param(("show", "/no/such/file"), "cannot read /no/such/file: No such file", id="file"),
+        pytest.param(("baseline", "compare", "nothing", "/no/such"), "cannot read", id="baseline file"),
+        pytest.param(("report",), "which results?", id="no results"),
+        pytest.param(("websocket", "fake", "--pattern", "x"), "unknown pattern 'x'", id="pattern"),
+        pytest.param(("workers", "fake", "--sections", "x"), "unknown section 'x'", id="section"),
+        pytest.param(("app", "nomodule", "fake"), "module:attribute", id="application"),
+        pytest.param(("profile", "epoll"), "epoll has no Python to profile", id="profile"),
+        pytest.param(("pool", "--target", "upstream"), "use ours", id="pool"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    arguments: tuple[str, ...], words: str, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(*arguments) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.startswith("bench: ")
+    assert error.count("\n") == 1
+
+
+def test_no_wrk_is_one_clear_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert bench("run", "fake") == 1
+    assert capsys.readouterr().err == "bench: wrk is not installed (apt-get install wrk)\n"
+
+
+def test_no_interpreter_is_one_clear_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCH_PEERS_PYTHON", "/no/such/python")
+    assert bench("run", "upstream") == 1
+    assert "no interpreter for upstream: run make bench-setup" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_one_clear_line_and_what_is_there_is_not_measured(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake.running(tmp_path) as server:
+        assert bench("run", "fake", "--port", str(server.port), "--rounds", "1", *SHORT) == 1
+    assert f"bench: port {server.port} is in use" in capsys.readouterr().err
+
+
+def test_a_full_disk_keeps_what_was_measured(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuge = tmp_path / "refuge"
+    refuge.mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(refuge))
+    (tmp_path / "full").write_text("a file where a directory would be needed")
+    target = str(tmp_path / "full" / "result.json")
+    assert bench("run", "fake", "--rounds", "1", "--markdown", "--output", target, *SHORT) == 1
+    captured = capsys.readouterr()
+    assert "| hello | fake |" in captured.out
+    assert "cannot write" in captured.err
+    assert "the result is in" in captured.err
+    assert len(_stored(refuge).samples) == 1
+
+
+def test_what_was_measured_before_an_interruption_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = runner.Runner._block
+
+    def interrupted(self: runner.Runner, block: plan.Block) -> None:
+        if self.samples:
+            raise KeyboardInterrupt
+        measured(self, block)
+
+    monkeypatch.setattr(runner.Runner, "_block", interrupted)
+    assert bench("run", "fake", "slow", "--rounds", "2", "--markdown", *SHORT) == 1
+    result = _stored(tmp_path)
+    assert len(result.samples) == 1
+    assert "ended early: interrupted" in result.notes
+
+
+def test_a_server_of_somebody_else_is_loaded_but_not_looked_into(bench: Bench, tmp_path: Path) -> None:
+    with fake.running(tmp_path, delay=0.002) as server:
+        assert bench("run", "--url", f"http://127.0.0.1:{server.port}/", "--rounds", "1", *SHORT) == 0
+    [sample] = _stored(tmp_path).samples
+    assert sample.burst is not None
+    assert sample.usage is None
+
+
+def test_stored_results_are_shown_reported_and_compared(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.commands.baseline.BASELINES", tmp_path / "baselines")
+    path = tmp_path / "result.json"
+    model.save(records.result("run", [records.sample()]), path)
+    assert bench("show", str(path), "--markdown") == 0
+    assert "| hello | ours |" in capsys.readouterr().out
+    assert bench("show", str(path), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "run"
+    page, text = tmp_path / "page.html", tmp_path / "report.md"
+    assert bench("report", str(path), "--html", str(page), "--to", str(text)) == 0
+    assert "<svg" in page.read_text()
+    assert "| hello | ours |" in text.read_text()
+    assert bench("baseline", "save", "first", str(path)) == 0
+    capsys.readouterr()
+    assert bench("baseline", "compare", "first", str(path), "--markdown") == 0
+    assert "| hello, wrk, 50 | ours | 1.000 |" in capsys.readouterr().out
+    assert bench("report", "first") == 0
+    assert bench("baseline", "compare", "second", str(path)) == 1
+    assert "no baseline 'second' (there are: first)" in capsys.readouterr().err
+
+
+def test_documents_are_made_from_baselines_and_checked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.commands.baseline.BASELINES", tmp_path)
+    monkeypatch.setattr("bench.commands.report.ROOT", tmp_path)
+    model.save(records.result("run", [records.sample()]), tmp_path / "look.json")
+    document = tmp_path / "BASELINE_PERFORMANCE.md"
+    document.write_text("# T\n<!-- bench:begin look -->\n<!-- bench:end -->\n")
+    assert bench("report", "--check") == 1
+    assert "BASELINE_PERFORMANCE.md" in capsys.readouterr().err
+    assert bench("report", "--write") == 0
+    assert bench("report", "--check") == 0
+    document.write_text(document.read_text().replace("10.0 us", "1.0 us"))
+    assert bench("report", "--check") == 1
+
+
+def test_what_is_there_is_listed_with_what_is_missing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCH_PEERS_PYTHON", "/no/such/python")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert bench("list", "--markdown") == 0
+    output = capsys.readouterr().out
+    assert "make bench-setup" in output
+    assert "wrk is not installed" in output
+    for name in (*WORKLOADS, *generators.GENERATORS, *targets.TARGETS):
+        assert f"| {name} |" in output
+
+
+def test_an_application_of_the_users_own_is_served_from_its_directory(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BENCH_OURS_PYTHON", sys.executable)
+    directory = tmp_path / "mine"
+    directory.mkdir()
+    (directory / "mine.py").write_text(
+        "async def app(scope, receive, send):\n"
+        "    assert scope['type'] == 'http'\n"
+        "    assert scope['path'] == '/there' and (b'x', b'y') in scope['headers']\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    await send({'type': 'http.response.body', 'body': open('data').read().encode()})\n"
+    )
+    (directory / "data").write_text("beside the application")
+    arguments = ("--app-dir", str(directory), "--path", "/there", "--header", "X: y", "--rounds", "1")
+    assert bench("app", "mine:app", "ours", *arguments, *SHORT) == 0
+    [sample] = _stored(tmp_path).samples
+    assert (sample.void, sample.workload) == (None, "app")
+
+
+def test_a_directory_that_would_hide_the_servers_is_refused(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench("app", "mine:app", "fake", "--app-dir", str(targets.ROOT)) == 1
+    assert "holds a package uvicorn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "mode", "words"),
+    [
+        pytest.param("epoll", "echo", "single", "only answers hello", id="no body"),
+        pytest.param("epoll", "log", "single", "has no access log", id="no log"),
+        pytest.param("fastpysgi", "websocket", "single", "has no websocket", id="no websocket"),
+        pytest.param("daphne", "hello", "processes=2", "has no processes mode", id="no processes"),
+        pytest.param("ours", "stream", "wsgi", "has no WSGI form", id="no WSGI form"),
+    ],
+)
+def test_what_a_server_cannot_do_is_said_before_it_is_started(name: str, workload: str, mode: str, words: str) -> None:
+    from bench.scenario import parse_mode
+
+    refusal = targets.find(name).refusal(WORKLOADS[workload], parse_mode(mode))
+    assert refusal is not None
+    assert words in refusal
+
+
+@pytest.mark.parametrize("target", [pytest.param(one, id=one.name) for one in targets.TABLE if one.name != "epoll"])
+def test_each_command_line_names_application_port_and_loopback(target: Target) -> None:
+    for mode in (Mode(), Mode("processes", 3), Mode("wsgi")):
+        if mode.kind in target.modes:
+            launch = targets.Launch("m:app", 4711, mode, mode.kind == "single", "/venv/bin/python")
+            argv = target.command(launch)
+            joined = " ".join(argv)
+            assert argv[0] == "/venv/bin/python"
+            assert "4711" in joined
+            assert "127.0.0.1" in joined
+            assert "m:app" in joined
+            assert ("3" in argv) == (mode.kind == "processes")
+
+
+def test_a_server_gets_nothing_of_the_harness_s_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/harness")
+    monkeypatch.setenv("UVICORN_WORKERS", "9")
+    monkeypatch.setenv("BENCH_OURS_PYTHON", "/x")
+    found = runner.server_environment(targets.find("upstream"), tmp_path)
+    assert found["PYTHONPATH"] == str(tmp_path)
+    assert not any(name.startswith(("UVICORN_", "BENCH_")) for name in found)
+    ours = runner.server_environment(targets.find("ours"), tmp_path)["PYTHONPATH"].split(os.pathsep)
+    assert ours == [str(tmp_path), str(targets.ROOT)]
+
+
+def test_a_tree_elsewhere_is_told_by_its_last_part_only(tmp_path: Path) -> None:
+    other = targets.find(f"ours:root={tmp_path}")
+    assert other.label() == f"ours:root={tmp_path.name}"
+    assert targets.import_root(other) == tmp_path.resolve()
+
+
+def test_the_bare_c_server_answers_pipelined_requests_in_any_cut(tmp_path: Path) -> None:
+    import socket
+
+    try:
+        program = targets.compiled("epoll_hello")
+    except BenchError as exc:
+        pytest.skip(str(exc))
+    port = process.free_port()
+    server = process.Server(
+        "epoll", [str(program), str(port)], port=port, directory=tmp_path, log=tmp_path / "log", environment={}
+    )
+    try:
+        server.wait_ready(process.Request(response_bytes=13), 20)
+        request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(request * 16 + request[:-2])
+            client.sendall(request[-2:])
+            received = b""
+            while received.count(b"Hello, World!") < 17:
+                received += client.recv(65536)
+        assert received.count(b"HTTP/1.1 200 OK") == 17
+    finally:
+        server.stop()
+
+
+def test_samples_of_a_plan_are_numbered_by_block_and_slot(bench: Bench) -> None:
+    scenario = Scenario(WORKLOADS["hello"], Mode(), Load("httpx", 2, 1, 0.2))
+    measuring = runner.Runner(environment.Cores((), ()), warm_up=0)
+    samples: list[Any] = measuring.carry_out(plan.survey([scenario], [fake.target("fake")], rounds=2))
+    assert [(sample.block, sample.slot) for sample in samples] == [(0, 0), (1, 0)]

@@ -1,0 +1,552 @@
+"""Several workers: as the command line starts them, and as a program drives the supervisor itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process import ServerProcess
+from tests.utils import open_connection, read_until, request, running_thread, wait_for
+from uvicorn.config import Config
+from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="these signals cannot be sent on Windows")
+
+APP = """
+import asyncio, os
+
+VERSION = "one"
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    body = f"{VERSION} {os.getpid()}".encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"begin ", "more_body": True})
+    if scope["path"] == "/slow":
+        await asyncio.sleep(0.5)
+    if scope["path"] == "/stuck":
+        await asyncio.sleep(3600)
+    await send({"type": "http.response.body", "body": body})
+"""
+
+READY = "Application startup complete."
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+def served_by(address: tuple[str, int]) -> tuple[str, int]:
+    """Version of the application and process id of the worker that has answered."""
+    match = re.search(rb"(\w+) (\d+)\r\n0\r\n", request(address))
+    assert match
+    return match[1].decode(), int(match[2])
+
+
+def start(cwd: Path, *arguments: str, workers: int = 2) -> ServerProcess:
+    server = ServerProcess("app:app", "--port", "0", "--workers", str(workers), *arguments, cwd=cwd)
+    try:
+        server.wait_for(READY, count=workers)
+    except BaseException:
+        server.__exit__(None, None, None)
+        raise
+    return server
+
+
+def shown(server: ServerProcess, start: str) -> list[str]:
+    """The lines that begin like that, in order, without their level."""
+    lines = [line.split(maxsplit=1)[1] for line in server.error_output.splitlines() if ":" in line]
+    return [line for line in lines if line.startswith(start)]
+
+
+# Start and end
+
+
+@posix
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_lines_from_start_to_end(cwd: Path, sig: signal.Signals) -> None:
+    """MP-01, MP-04, MP-05, LSP-21"""
+    with start(cwd) as server:
+        assert server.stop(sig) == 0
+        workers = server.pids()
+        lines = [line.split(maxsplit=1)[1] for line in server.error_output.splitlines()]
+        kinds = ("Uvicorn", "Started parent", "Received", "Terminated", "Waiting for child", "Stopping parent")
+        parents = [line for line in lines if line.startswith(kinds)]
+        assert parents[0].startswith("Uvicorn running on http://127.0.0.1:")
+        order = sorted(workers)
+        assert parents[1:3] == [f"Started parent process [{server.pid}]", f"Received {sig.name}, exiting."]
+        assert sorted(parents[3:5]) == [f"Terminated child process [{pid}]" for pid in order]
+        waiting = [line for line in parents if line.startswith("Waiting for child")]
+        assert sorted(waiting) == [f"Waiting for child process [{pid}]" for pid in order]
+        assert parents[-1] == f"Stopping parent process [{server.pid}]"
+        assert len(workers) == len(set(workers)) == 2
+        assert server.error_output.count("running on") == 1
+        assert server.error_output.count("Application shutdown complete.") == 2
+
+
+@posix
+def test_requests_in_progress_are_finished(cwd: Path) -> None:
+    """MP-06"""
+    with start(cwd) as server:
+        client = open_connection(server.address, b"GET /slow HTTP/1.1\r\nhost: test\r\n\r\n")
+        read_until(client, b"begin")
+        assert server.stop() == 0
+        assert b"one" in read_until(client, b"0\r\n\r\n")
+        client.close()
+
+
+@posix
+def test_parent_never_imports_the_application(cwd: Path) -> None:
+    """MP-24"""
+    (cwd / "app.py").write_text(APP + "print('imported by', os.getpid(), flush=True)\n")
+    with start(cwd) as server:
+        importers = {int(match[1]) for match in server.wait_for_pattern(r"imported by (\d+)\n", count=2)}
+        assert importers == set(server.pids())
+        assert server.pid not in importers
+
+
+@posix
+def test_second_interrupt_makes_the_workers_hurry(cwd: Path) -> None:
+    """MP-07 is a wait without a way out: the second SIGINT is passed on (K8)."""
+    with start(cwd, "--timeout-graceful-shutdown", "3600") as server:
+        client = open_connection(server.address, b"GET /stuck HTTP/1.1\r\nhost: test\r\n\r\n")
+        read_until(client, b"begin")
+        server.send_signal(signal.SIGINT)
+        server.wait_for("Waiting for connections to close.")
+        assert server.stop(signal.SIGINT) == 0
+        client.close()
+
+
+HOLDING = """
+import threading, time
+
+async def app(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    await receive()
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+"""
+
+BLOCKING = """
+import asyncio, time
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begin", "more_body": True})
+        await asyncio.sleep(0.01)
+        while True:
+            time.sleep(3600)
+"""
+
+
+@posix
+def test_thread_that_keeps_a_worker_alive_is_killed_with_it(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X2: the worker has done its work (a SIGINT is no death), but does not exit."""
+    (cwd / "app.py").write_text(HOLDING)
+    with start(cwd, "--timeout-graceful-shutdown", "1", workers=2) as server:
+        began = time.monotonic()
+        for pid in server.pids():
+            os.kill(pid, signal.SIGINT)
+        server.wait_for("did not end in time, killing it.", count=2)
+        assert time.monotonic() - began < 25
+        server.wait_for(READY, count=4)
+
+
+@posix
+def test_blocked_event_loop_is_killed_at_the_deadline(cwd: Path) -> None:
+    """MP-06, MP-25, K8"""
+    (cwd / "app.py").write_text(BLOCKING)
+    with start(cwd, "--timeout-graceful-shutdown", "0", "--timeout-worker-healthcheck", "1") as server:
+        client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
+        read_until(client, b"begin")
+        time.sleep(1.5)
+        assert "died" not in server.error_output  # blocked is not silent
+        assert server.stop() == 0
+        assert server.error_output.count("did not end in time, killing it.") == 1
+        client.close()
+
+
+@posix
+@pytest.mark.parametrize("options", [["--uds", "s"]], ids=["uds"])
+def test_socket_file_is_served_and_removed_by_the_parent(cwd: Path, options: list[str]) -> None:
+    """MP-22, SOCK-11"""
+    path = cwd / "s"
+    with ServerProcess("app:app", "--uds", path, "--workers", "2", cwd=cwd) as server:
+        server.wait_for(READY, count=2)
+        assert b"one" in request(str(path))
+        assert server.stop() == 0
+        assert not path.exists()
+
+
+# Death
+
+
+@posix
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_worker_that_ends_is_replaced(cwd: Path, sig: signal.Signals) -> None:
+    """MP-14, X1"""
+    with start(cwd) as server:
+        victim = server.pids()[0]
+        os.kill(victim, sig)
+        server.wait_for(READY, count=3)
+        assert f"Waiting for child process [{victim}]\n" in server.error_output
+        assert f"Child process [{victim}] died\n" in server.error_output
+        assert served_by(server.address)[1] in set(server.pids()) - {victim}
+        assert server.stop() == 0
+
+
+@posix
+def test_silent_workers_are_killed_within_the_timeout_and_hold_up_nobody(cwd: Path) -> None:
+    """MP-15, MP-16, MP-17"""
+    with start(cwd, "--timeout-worker-healthcheck", "2", workers=3) as server:
+        first, second, third = server.pids()
+        os.kill(first, signal.SIGSTOP)
+        os.kill(second, signal.SIGSTOP)
+        stopped = time.monotonic()
+        os.kill(third, signal.SIGKILL)
+        server.wait_for(READY, count=4)  # the dead one is replaced while two are silent
+        server.send_signal(signal.SIGTTIN)
+        server.wait_for("increasing the number of processes.")
+        assert time.monotonic() - stopped < 2, "a silent worker has held up a signal"
+        server.wait_for(f"Child process [{first}] died")
+        server.wait_for(f"Child process [{second}] died")
+        assert time.monotonic() - stopped < 10
+        server.wait_for(READY, count=7)
+        assert server.stop() == 0
+
+
+@posix
+def test_worker_that_cannot_start_its_application_stops_all(cwd: Path) -> None:
+    """MP-18: with the status that says so."""
+    (cwd / "app.py").write_text(
+        "async def app(scope, receive, send):\n"
+        "    await send({'type': 'lifespan.startup.failed', 'message': 'no database'})\n"
+    )
+    with ServerProcess("app:app", "--port", "0", "--workers", "2", cwd=cwd) as server:
+        assert server.wait() == 3
+        assert re.search(r"Child process \[\d+\] failed to start, stopping the parent process\.", server.error_output)
+        assert "died" not in server.error_output
+        assert server.error_output.endswith(f"Stopping parent process [{server.pid}]\n")
+
+
+@posix
+@pytest.mark.parametrize(
+    "source", ["raise RuntimeError('no')", "import sys; sys.exit(7)", "def app(:"], ids=["raises", "exits", "syntax"]
+)
+def test_worker_that_dies_at_import_stops_all(cwd: Path, source: str) -> None:
+    """MP-19, X1: instead of once a second for ever."""
+    (cwd / "app.py").write_text(source)
+    with ServerProcess("app:app", "--port", "0", "--workers", "2", cwd=cwd) as server:
+        assert server.wait() == 3
+        assert len(re.findall("failed to start, stopping the parent process", server.error_output)) == 1
+
+
+@posix
+def test_application_broken_later_does_not_stop_the_workers_that_serve(cwd: Path) -> None:
+    """MP-19, X1: the replacement of a dead worker is tried again, with pauses, until the code is repaired."""
+    with start(cwd) as server:
+        (cwd / "app.py").write_text("raise RuntimeError('broken')")
+        first, second = server.pids()
+        os.kill(first, signal.SIGKILL)
+        server.wait_for("died\n", count=3)
+        assert served_by(server.address)[1] == second
+        (cwd / "app.py").write_text(APP.replace("one", "two"))
+        server.wait_for(READY, count=3)
+        assert server.stop() == 0
+
+
+HOLDING_THE_GIL = """
+import time
+began = time.monotonic()
+sum(range(1_000_000))
+count = int(2_500_000 / (time.monotonic() - began))  # one call into C that takes two and a half seconds
+sum(range(count))
+"""
+
+
+@posix
+def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
+    """X1"""
+    (cwd / "app.py").write_text(HOLDING_THE_GIL + APP)
+    with start(cwd, "--timeout-worker-healthcheck", "1") as server:
+        assert "died" not in server.error_output
+        assert len(server.pids()) == 2
+
+
+@posix
+def test_worker_that_reaches_its_request_limit_is_replaced(cwd: Path) -> None:
+    """MP-21, LIM-08"""
+    with start(cwd, "--limit-max-requests", "1") as server:
+        _, pid = served_by(server.address)
+        server.wait_for("Maximum request limit of 1 exceeded. Terminating process.")
+        server.wait_for(f"Child process [{pid}] died")
+        server.wait_for(READY, count=3)
+        assert server.stop() == 0
+
+
+# Signals
+
+
+@posix
+def test_hangup_replaces_the_workers_one_by_one_with_new_code(cwd: Path) -> None:
+    """MP-08, MP-10"""
+    with start(cwd) as server:
+        (cwd / "app.py").write_text(APP.replace("one", "two"))
+        old = server.pids()
+        server.send_signal(signal.SIGHUP)
+        server.wait_for("Finished server process", count=2)
+        server.wait_for(READY, count=4)
+        text = server.error_output
+        assert "Received SIGHUP, restarting processes.\n" in text
+        new = server.pids()[2:]
+        # The successor serves before its predecessor is told to end.
+        for successor, predecessor in zip(new, old):
+            ready = text.index(f"Started server process [{successor}]")
+            assert ready < text.index("Terminated child process [", ready)
+            assert f"Terminated child process [{predecessor}]" in text
+        assert served_by(server.address)[0] == "two"
+        assert server.stop() == 0
+
+
+@posix
+def test_hangup_with_broken_code_keeps_the_old_workers(cwd: Path) -> None:
+    """MP-09"""
+    with start(cwd) as server:
+        (cwd / "app.py").write_text("raise RuntimeError('broken')")
+        server.send_signal(signal.SIGHUP)
+        (match,) = server.wait_for_pattern(
+            r"New child process \[(\d+)\] was not ready in time; keeping worker \[(\d+)\] and aborting the restart\."
+        )
+        assert int(match[2]) == min(server.pids())
+        assert served_by(server.address)[0] == "one"
+        assert server.stop() == 0
+
+
+@posix
+def test_hangup_with_code_that_starts_too_slowly_keeps_the_old_workers(cwd: Path) -> None:
+    """MP-09: and signals are heeded meanwhile."""
+    with start(cwd, "--timeout-worker-healthcheck", "2") as server:
+        (cwd / "app.py").write_text("import time\ntime.sleep(3600)\n")
+        server.send_signal(signal.SIGHUP)
+        server.wait_for("restarting processes.")
+        server.send_signal(signal.SIGUSR1)
+        server.send_signal(signal.SIGTTIN)
+        server.wait_for("increasing the number of processes.", timeout=1.9)
+        server.wait_for("was not ready in time; keeping worker")
+        assert served_by(server.address)[0] == "one"
+        assert server.stop() == 0
+
+
+@posix
+def test_number_of_workers_goes_up_and_down(cwd: Path) -> None:
+    """MP-11, MP-12"""
+    with start(cwd, workers=2) as server:
+        server.send_signal(signal.SIGTTIN)
+        server.wait_for("Received SIGTTIN, increasing the number of processes.")
+        server.wait_for(READY, count=3)
+        newest = max(server.pids())
+        server.send_signal(signal.SIGTTOU)
+        server.wait_for("Received SIGTTOU, decreasing number of processes.")
+        server.wait_for(f"Waiting for child process [{newest}]")
+        server.send_signal(signal.SIGTTOU)
+        server.wait_for("Waiting for child process", count=2)
+        server.send_signal(signal.SIGTTOU)
+        server.wait_for("Already reached one process, cannot decrease the number of processes anymore.")
+        assert served_by(server.address)[1] == min(server.pids())
+        assert server.stop() == 0
+
+
+@posix
+@pytest.mark.parametrize("name", ["QUIT", "USR1", "USR2", "WINCH"])
+def test_other_signals_are_only_logged(cwd: Path, name: str) -> None:
+    """MP-13"""
+    with start(cwd, "--log-level", "debug") as server:
+        server.send_signal(signal.Signals[f"SIG{name}"])
+        server.wait_for(f"Received signal {name}, but no handler is defined for it.")
+        assert server.stop() == 0
+        assert "DEBUG:    Received signal" in server.error_output
+
+
+# The supervisor driven by a program
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"served"})
+
+
+@pytest.fixture
+def sock() -> Iterator[socket.socket]:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock
+
+
+@pytest.fixture
+def supervisor(sock: socket.socket, caplog: pytest.LogCaptureFixture) -> Iterator[Multiprocess]:
+    caplog.set_level(logging.DEBUG, logger="uvicorn.error")
+    config = Config(app, workers=2, lifespan="off", log_level="warning")
+    logging.getLogger("uvicorn").propagate = True
+    logging.getLogger("uvicorn.error").setLevel(logging.DEBUG)
+    supervisor = Multiprocess(config, sockets=[sock])
+    yield supervisor
+    supervisor._handlers.restore()
+    for process in supervisor.processes:
+        if process.pid is not None and process.exitcode is None:
+            process.kill()
+            process.process.join(30)
+    supervisor._wakeup.close()
+
+
+def test_attributes(supervisor: Multiprocess, sock: socket.socket) -> None:
+    """MP-02"""
+    assert supervisor.processes == []
+    assert supervisor.processes_num == 2
+    assert supervisor.signal_queue == []
+    assert supervisor.sockets == [sock]
+    assert not supervisor.should_exit.is_set()
+
+
+def test_handlers_are_in_place_from_the_start_to_the_end(supervisor: Multiprocess) -> None:
+    """MP-04"""
+    handler = signal.getsignal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    assert supervisor.signal_queue == [signal.SIGTERM]
+    supervisor.run()
+    assert signal.getsignal(signal.SIGTERM) is not handler
+
+
+def test_signal_queued_by_a_thread_ends_the_run(supervisor: Multiprocess, sock: socket.socket) -> None:
+    """MP-03, MP-04"""
+    with running_thread(supervisor.run):
+        wait_for(lambda: len(supervisor.processes) == 2)
+        for process in supervisor.processes:
+            assert process.wait_until_ready(30)
+        assert b"served" in request(sock.getsockname())
+        supervisor.signal_queue.append(signal.SIGINT)
+        supervisor.join_all()
+    assert supervisor.should_exit.is_set()
+    assert all(process.exitcode is not None for process in supervisor.processes)
+
+
+def test_event_set_by_a_thread_ends_the_run(supervisor: Multiprocess) -> None:
+    """MP-03"""
+    with running_thread(supervisor.run):
+        wait_for(lambda: len(supervisor.processes) == 2)
+        supervisor.should_exit.set()
+
+
+def test_killed_process_is_replaced_while_it_runs(supervisor: Multiprocess) -> None:
+    """MP-14"""
+    with running_thread(supervisor.run):
+        wait_for(lambda: len(supervisor.processes) == 2)
+        victim = supervisor.processes[0]
+        assert victim.wait_until_ready(30)
+        victim.kill()
+        assert not victim.is_alive()
+        wait_for(lambda: victim not in supervisor.processes and len(supervisor.processes) == 2)
+        for process in supervisor.processes:
+            assert process.wait_until_ready(30)
+            assert process.is_alive(30)
+        supervisor.should_exit.set()
+
+
+def test_one_look_replaces_the_dead(supervisor: Multiprocess) -> None:
+    """MP-14"""
+    supervisor.init_processes()
+    first, second = supervisor.processes
+    assert first.wait_until_ready(30) and second.wait_until_ready(30)
+    first.kill()
+    first.process.join(30)
+    supervisor.keep_subprocess_alive()
+    assert first not in supervisor.processes
+    assert len(supervisor.processes) == 2
+    assert supervisor.processes[1].wait_until_ready(30)
+    supervisor.terminate_all()
+    supervisor.join_all()
+    supervisor.should_exit.set()
+    supervisor.keep_subprocess_alive()
+    assert all(process.exitcode is not None for process in supervisor.processes)
+
+
+def test_restart_returns_when_all_are_replaced(supervisor: Multiprocess) -> None:
+    """MP-08"""
+    supervisor.init_processes()
+    old = list(supervisor.processes)
+    supervisor.restart_all()
+    assert not set(old) & set(supervisor.processes)
+    assert all(process.exitcode is not None for process in old)
+    assert all(process.is_alive(30) for process in supervisor.processes)
+
+
+def test_restart_is_aborted_when_the_new_process_is_never_ready(
+    supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MP-09: `Process.is_ready` is what decides."""
+    supervisor._pool._ready_timeout = 0.5
+    supervisor.init_processes()
+    old = list(supervisor.processes)
+    monkeypatch.setattr(Process, "is_ready", lambda self, timeout=5: False)
+    supervisor.restart_all()
+    assert supervisor.processes == old
+    assert any("was not ready in time; keeping worker" in message for message in caplog.messages)
+
+
+def test_signals_are_handled_in_turn(supervisor: Multiprocess, caplog: pytest.LogCaptureFixture) -> None:
+    """MP-11, MP-12, MP-13"""
+    caplog.clear()
+    supervisor._pool._make = _Idle  # type: ignore[assignment]
+    supervisor.signal_queue.append(12345)
+    supervisor.handle_signals()
+    supervisor.handle_ttin()
+    supervisor.handle_ttou()
+    supervisor.handle_ttou()
+    supervisor.handle_ttou()
+    supervisor.handle_break()
+    assert supervisor.processes_num == 1
+    assert supervisor.signal_queue == []
+    assert supervisor.should_exit.is_set()
+    assert caplog.messages == [
+        "Received signal 12345, but no handler is defined for it.",
+        "Received SIGTTIN, increasing the number of processes.",
+        "Received SIGTTOU, decreasing number of processes.",
+        "Received SIGTTOU, decreasing number of processes.",
+        "Received SIGTTOU, decreasing number of processes.",
+        "Already reached one process, cannot decrease the number of processes anymore.",
+        "Received SIGBREAK, exiting.",
+    ]
+    supervisor._pool.workers.clear()
+    supervisor._pool._leaving.clear()
+
+
+class _Idle:
+    """A worker that does nothing."""
+
+    pid = 1
+    exitcode = None
+
+    def start(self) -> None:
+        pass
+
+    terminate = start

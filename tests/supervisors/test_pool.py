@@ -1,0 +1,499 @@
+"""The pool, with workers that do as they are told and a clock that goes when it is told."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from uvicorn.drain import Stage
+from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.pool import FORCED_WAIT, OVERSLEPT, Pool, restart_delay
+
+
+class FakeWorker:
+    """A worker that only remembers; the tests decide what becomes of it."""
+
+    def __init__(self, pid: int, clock: Clock) -> None:
+        self.pid: int | None = pid
+        self.clock = clock
+        self.exitcode: int | None = None
+        self.stage = Stage.STARTING
+        self.stage_since = clock.now
+        self.has_served = False
+        self.silent = False
+        self.deadline: float | None = None
+        self.excused = 0.0
+        self.log: list[str] = []
+        self.dies_when_killed = True
+
+    def start(self) -> None:
+        self.log.append("start")
+
+    def terminate(self) -> None:
+        self.log.append("terminate")
+
+    def hurry(self) -> None:
+        self.log.append("hurry")
+
+    def kill(self) -> None:
+        self.log.append("kill")
+        if self.dies_when_killed:
+            self.exitcode = -9
+
+    def join(self, timeout: float | None = None) -> None:
+        self.log.append("join")
+
+    def is_ready(self, timeout: float = 5) -> bool:
+        assert timeout == 0, "the pool must not wait"
+        return self.stage is Stage.SERVING
+
+    def is_silent(self, now: float) -> bool:
+        return self.silent
+
+    def excuse(self, seconds: float) -> None:
+        self.excused += seconds
+
+    def listen(self, now: float) -> None:
+        pass
+
+    @property
+    def sources(self) -> list[Any]:
+        return [f"sentinel of {self.pid}"]
+
+    # What the tests say
+
+    def reach(self, stage: Stage) -> None:
+        self.stage = stage
+        self.stage_since = self.clock.now
+        self.has_served = self.has_served or stage is Stage.SERVING
+
+    def exit(self, code: int) -> None:
+        self.exitcode = code
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """A pool of fake workers; `made` are all there ever were."""
+
+    def __init__(self, size: int = 2, limits: DrainLimits | None = None) -> None:
+        self.clock = Clock()
+        self.made: list[FakeWorker] = []
+        limits = limits or DrainLimits(drain=10, lifespan=20, exit=3)
+        self.pool: Pool[FakeWorker] = Pool(self.make, size, limits, ready_timeout=5, clock=self.clock)
+
+    def make(self) -> FakeWorker:
+        self.made.append(FakeWorker(len(self.made) + 1, self.clock))
+        return self.made[-1]
+
+    def watch(self, after: float = 0) -> None:
+        self.pool.next_deadline()
+        self.clock.now += after
+        self.pool._next_watch = None  # the pool was not called late: the test has made time go
+        self.pool.watch()
+
+    def serving(self) -> Bench:
+        self.pool.start()
+        for worker in self.made:
+            worker.reach(Stage.SERVING)
+        self.watch()
+        return self
+
+    @property
+    def pids(self) -> list[int | None]:
+        return [worker.pid for worker in self.pool.workers]
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="uvicorn.error")
+    return caplog
+
+
+# Death and silence
+
+
+def test_pool_starts_as_many_as_asked_for() -> None:
+    bench = Bench(3)
+    bench.pool.start()
+    bench.pool.start()
+    assert bench.pids == [1, 2, 3]
+    assert all(worker.log == ["start"] for worker in bench.made)
+
+
+@pytest.mark.parametrize("code", [-9, -15, 0, 1])
+def test_worker_that_has_served_is_replaced_at_once(code: int, log: pytest.LogCaptureFixture) -> None:
+    """MP-14, MP-21, X1"""
+    bench = Bench().serving()
+    bench.made[0].exit(code)
+    bench.watch()
+    assert bench.pids == [2, 3]
+    assert bench.made[0].log == ["start", "join"]
+    assert log.messages == ["Child process [1] died"]
+    assert not bench.pool.failed
+
+
+def test_silent_worker_is_killed_and_replaced_in_one_go(log: pytest.LogCaptureFixture) -> None:
+    """MP-15, MP-17: nobody waits for it."""
+    bench = Bench().serving()
+    bench.made[0].silent = True
+    bench.made[1].silent = True
+    bench.watch()
+    assert bench.pids == [3, 4]
+    assert "kill" in bench.made[0].log
+    assert log.messages == ["Child process [1] died", "Child process [2] died"]
+
+
+def test_killed_worker_that_does_not_disappear_is_collected_later() -> None:
+    """MP-17: a process in an uninterruptible call cannot be killed yet."""
+    bench = Bench(1).serving()
+    bench.made[0].silent = True
+    bench.made[0].dies_when_killed = False
+    bench.watch()
+    assert bench.pids == [2]
+    assert bench.made[0] in bench.pool.everyone
+    bench.made[0].exit(-9)
+    bench.watch()
+    assert bench.made[0] not in bench.pool.everyone
+
+
+@pytest.mark.parametrize("has_served", [True, False])
+def test_status_3_stops_everything(has_served: bool, log: pytest.LogCaptureFixture) -> None:
+    """MP-18"""
+    bench = Bench()
+    if has_served:
+        bench.serving()
+    bench.pool.start()
+    bench.made[1].exit(3)
+    bench.watch()
+    assert bench.pool.failed
+    assert log.messages == ["Child process [2] failed to start, stopping the parent process."]
+    assert len(bench.made) == 2
+
+
+def test_first_worker_that_dies_at_import_stops_everything() -> None:
+    """MP-19, X1: where none has ever served, another attempt would end the same way."""
+    bench = Bench()
+    bench.pool.start()
+    bench.made[0].exit(1)
+    bench.watch()
+    assert bench.pool.failed
+
+
+def test_worker_that_dies_at_import_later_is_started_again_ever_more_slowly() -> None:
+    """MP-19: the code on the disk is broken, but others still serve."""
+    bench = Bench().serving()
+    bench.made[0].exit(-9)
+    bench.watch()
+    started = []
+    for _ in range(8):
+        bench.made[-1].exit(1)
+        bench.watch()
+        count = len(bench.made)
+        waited = 0.0
+        while len(bench.pool.workers) < 2:
+            assert waited < 20
+            waited += 0.25
+            bench.watch(after=0.25)
+        assert not bench.pool.failed
+        assert len(bench.made) == count + (waited > 0)
+        started.append(waited)
+    assert started == [0, 0.5, 1, 2, 4, 8, 8, 8]
+    bench.made[-1].reach(Stage.SERVING)
+    bench.watch()
+    bench.made[-1].exit(-9)
+    bench.watch()
+    bench.made[-1].exit(1)
+    bench.watch()
+    assert len(bench.pool.workers) == 2  # the count has started anew
+
+
+def test_worker_killed_before_it_served_is_started_again() -> None:
+    """X1: not its own fault (killed for lack of memory, for one)."""
+    bench = Bench(1)
+    bench.pool.start()
+    bench.made[0].exit(-9)
+    bench.watch()
+    assert not bench.pool.failed
+    assert bench.pids == [2]
+
+
+@pytest.mark.parametrize(("failures", "delay"), [(0, 0), (1, 0), (2, 0.5), (3, 1), (6, 8), (7, 8), (10_000, 8)])
+def test_restart_delay_doubles_up_to_a_limit(failures: int, delay: float) -> None:
+    """MP-19"""
+    assert restart_delay(failures) == delay
+
+
+def test_last_words_of_a_dead_worker_are_heard() -> None:
+    """X1: it served, if only for a moment."""
+    bench = Bench(1)
+    bench.pool.start()
+    worker = bench.made[0]
+
+    def listen(now: float) -> None:
+        if "join" in worker.log:
+            worker.reach(Stage.SERVING)
+
+    worker.listen = listen  # type: ignore[method-assign]
+    worker.exit(1)
+    bench.watch()
+    assert not bench.pool.failed
+
+
+def test_worker_that_has_ended_by_itself_but_does_not_exit_is_killed(log: pytest.LogCaptureFixture) -> None:
+    """MP-21, X2: its request limit was reached, and a thread holds the process."""
+    bench = Bench(1).serving()
+    bench.made[0].reach(Stage.CLOSING)
+    bench.watch(after=9)
+    bench.made[0].reach(Stage.ENDED)
+    bench.watch(after=2)
+    assert bench.pids == [1]
+    bench.watch(after=1)
+    assert bench.pids == [2]
+    assert log.messages[0] == "Child process [1] did not end in time, killing it."
+
+
+# Sleeping
+
+
+def test_pool_sleeps_until_the_next_thing_is_due() -> None:
+    """MP-03: no rounds."""
+    bench = Bench().serving()
+    assert bench.pool.next_deadline() is None
+    bench.made[0].deadline = 1005.0
+    bench.made[1].deadline = 1002.0
+    assert bench.pool.next_deadline() == 1002.0
+    bench.pool.replace_all()
+    bench.watch()
+    bench.made[0].deadline = bench.made[1].deadline = None
+    assert bench.pool.next_deadline() == 1005.0  # when the replacement is to be ready
+
+
+def test_sources_are_those_of_all_whose_end_was_not_noticed() -> None:
+    """MP-03: a worker that dies while the pool gets ready to sleep must wake it."""
+    bench = Bench().serving()
+    bench.pool.replace_all()
+    bench.watch()
+    bench.made[2].exit(0)
+    assert bench.pool.sources == ["sentinel of 1", "sentinel of 2", "sentinel of 3"]
+    bench.watch()
+    bench.watch()
+    assert bench.pool.sources == ["sentinel of 1", "sentinel of 2"]
+    bench.pool.drain()
+    bench.made[0].exit(0)
+    assert bench.pool.sources == ["sentinel of 1", "sentinel of 2"]
+    bench.watch()
+    assert bench.pool.sources == ["sentinel of 2"]
+
+
+def test_pool_that_was_stopped_itself_does_not_blame_the_workers() -> None:
+    """MP-15"""
+    bench = Bench().serving()
+    bench.made[0].deadline = bench.clock.now + 1
+    bench.pool.next_deadline()
+    bench.clock.now += 1 + OVERSLEPT
+    bench.pool.watch()
+    assert bench.made[0].excused == 0
+    bench.made[0].deadline = bench.clock.now + 1
+    bench.pool.next_deadline()
+    bench.clock.now += 101
+    bench.pool.watch()
+    assert [worker.excused for worker in bench.made] == [100, 100]
+
+
+# Replacement
+
+
+def test_workers_are_replaced_one_at_a_time_by_ready_ones(log: pytest.LogCaptureFixture) -> None:
+    """MP-08"""
+    bench = Bench().serving()
+    bench.pool.replace_all()
+    assert bench.pool.is_replacing
+    bench.watch()
+    assert [worker.pid for worker in bench.pool.everyone] == [1, 2, 3]
+    bench.watch(after=1)
+    assert "terminate" not in bench.made[0].log  # capacity never dips
+    bench.made[2].reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pids == [3, 2]
+    assert bench.made[0].log[-1] == "terminate"
+    bench.watch(after=1)
+    assert len(bench.made) == 3  # the old one is still ending
+    bench.made[0].exit(-15)
+    bench.watch()
+    assert bench.made[0].log[-1] == "join"
+    assert len(bench.made) == 4
+    bench.made[3].reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pids == [3, 4]
+    assert not bench.pool.is_settled
+    bench.made[1].exit(-15)
+    bench.watch()
+    assert bench.pool.is_settled
+    assert log.messages == []
+
+
+@pytest.mark.parametrize("why", ["late", "dead"])
+def test_replacement_that_is_not_ready_aborts_the_restart(why: str, log: pytest.LogCaptureFixture) -> None:
+    """MP-09"""
+    bench = Bench().serving()
+    bench.pool.replace_all()
+    bench.watch()
+    if why == "dead":
+        bench.made[2].exit(1)
+        bench.watch()
+    else:
+        bench.watch(after=5)
+    assert bench.pids == [1, 2]
+    assert "kill" in bench.made[2].log
+    assert log.messages == [
+        "New child process [3] was not ready in time; keeping worker [1] and aborting the restart."
+    ]
+    assert log.records[0].levelname == "ERROR"
+    bench.watch(after=10)
+    assert bench.pool.is_settled
+    assert len(bench.made) == 3
+
+
+def test_second_request_is_carried_out_after_the_first() -> None:
+    """MP-10: the code may have changed again meanwhile."""
+    bench = Bench(1).serving()
+    bench.pool.replace_all()
+    bench.watch()
+    bench.pool.replace_all()
+    for step in (1, 2):
+        bench.made[step].reach(Stage.SERVING)
+        bench.watch()
+        bench.made[step - 1].exit(-15)
+        bench.watch()
+    assert bench.pids == [3]
+    bench.watch()
+    assert bench.pool.is_settled
+
+
+def test_old_worker_that_dies_meanwhile_is_followed_by_its_replacement() -> None:
+    """MP-14"""
+    bench = Bench(2).serving()
+    bench.pool.replace_all()
+    bench.watch()
+    bench.made[0].exit(-9)
+    bench.watch()
+    assert bench.pids == [2, 3]
+    assert len(bench.made) == 4  # the other one's turn
+
+
+def test_replacement_of_a_worker_that_was_one_too_many_is_sent_away() -> None:
+    """MP-12"""
+    bench = Bench(2).serving()
+    bench.pool._to_replace = [bench.made[1]]
+    bench.watch()
+    bench.pool.scale(1)
+    bench.made[2].reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pids == [1]
+    assert bench.made[2].log[-1] == "terminate"
+
+
+def test_worker_that_is_gone_needs_no_replacement() -> None:
+    bench = Bench(2).serving()
+    bench.pool.replace_all()
+    bench.pool.scale(1)
+    bench.made[1].exit(-15)
+    bench.watch()
+    assert [worker.pid for worker in bench.pool.everyone] == [1, 3]
+    bench.made[2].reach(Stage.SERVING)
+    bench.watch()
+    bench.made[0].exit(-15)
+    bench.watch()
+    assert bench.pool.is_settled
+
+
+# Scaling
+
+
+def test_scaling_up_starts_and_down_ends_the_newest() -> None:
+    """MP-11, MP-12"""
+    bench = Bench().serving()
+    bench.pool.scale(3)
+    assert bench.pids == [1, 2, 3]
+    bench.pool.scale(1)
+    assert bench.pids == [1]
+    assert [worker.log[-1] for worker in bench.made] == ["start", "terminate", "terminate"]
+    bench.made[1].exit(-15)
+    bench.made[2].exit(-15)
+    bench.watch()
+    assert bench.pool.is_settled
+    assert bench.pids == [1]
+
+
+def test_worker_that_does_not_end_is_killed(log: pytest.LogCaptureFixture) -> None:
+    """MP-06, X2"""
+    bench = Bench(2).serving()
+    bench.pool.scale(1)
+    assert bench.pool.next_deadline() == bench.clock.now + 10
+    bench.watch(after=9.9)
+    assert "kill" not in bench.made[1].log
+    bench.watch(after=0.1)
+    assert "kill" in bench.made[1].log
+    assert log.messages == ["Child process [2] did not end in time, killing it."]
+
+
+# The end
+
+
+def test_drain_ends_all_and_starts_none() -> None:
+    """MP-05"""
+    bench = Bench().serving()
+    bench.pool.replace_all()
+    bench.watch()
+    bench.pool.drain()
+    assert [worker.log[-1] for worker in bench.made] == ["terminate"] * 3
+    for worker in bench.made:
+        worker.exit(-15)
+    bench.watch()
+    assert len(bench.made) == 3
+    assert bench.pids == [1, 2]
+    assert bench.pool.next_deadline() is None
+
+
+def test_drain_has_a_deadline_for_each_stage() -> None:
+    """MP-06, X2"""
+    bench = Bench(1).serving()
+    bench.pool.drain()
+    bench.watch(after=9)
+    bench.made[0].reach(Stage.DONE)
+    bench.watch(after=19)
+    assert "kill" not in bench.made[0].log
+    bench.made[0].reach(Stage.ENDED)
+    bench.watch(after=2.9)
+    assert "kill" not in bench.made[0].log
+    bench.watch(after=0.2)
+    assert "kill" in bench.made[0].log
+
+
+def test_drain_without_limits_waits_for_ever() -> None:
+    """LIFE-19"""
+    bench = Bench(1, DrainLimits(None, None, None)).serving()
+    bench.pool.drain()
+    bench.watch(after=1e6)
+    assert "kill" not in bench.made[0].log
+    assert bench.pool.next_deadline() is None
+
+
+@pytest.mark.parametrize("limits", [DrainLimits(100, 100, 100), DrainLimits(None, None, None)])
+def test_hurrying_shortens_the_deadline(limits: DrainLimits) -> None:
+    """MP-07, K8"""
+    bench = Bench(1, limits).serving()
+    bench.pool.drain()
+    bench.pool.hurry()
+    assert bench.made[0].log[-1] == "hurry"
+    assert bench.pool.next_deadline() == bench.clock.now + FORCED_WAIT
+    bench.watch(after=FORCED_WAIT)
+    assert "kill" in bench.made[0].log

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, WakingEvent, Wakeup
+
+
+@pytest.fixture
+def wakeup() -> Iterator[Wakeup]:
+    wakeup = Wakeup()
+    yield wakeup
+    wakeup.close()
+
+
+def is_awake(wakeup: Wakeup) -> bool:
+    return bool(select.select([wakeup.receiver], [], [], 0)[0])
+
+
+def test_signals_and_their_names() -> None:
+    """MP-13"""
+    assert SIGNALS[signal.SIGINT] == "INT"
+    assert SIGNALS[signal.SIGTERM] == "TERM"
+    if sys.platform != "win32":
+        assert set(SIGNALS.values()) == {"INT", "TERM", "HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2", "WINCH"}
+
+
+def test_wakeup_can_be_set_often_and_cleared_once(wakeup: Wakeup) -> None:
+    assert not is_awake(wakeup)
+    for _ in range(100_000):  # more than the socket holds
+        wakeup.set()
+    assert is_awake(wakeup)
+    wakeup.clear()
+    assert not is_awake(wakeup)
+
+
+def test_closed_wakeup_does_nothing() -> None:
+    wakeup = Wakeup()
+    wakeup.close()
+    wakeup.set()
+    wakeup.clear()
+
+
+def test_queueing_a_signal_wakes(wakeup: Wakeup) -> None:
+    """MP-03"""
+    queue = SignalQueue(wakeup)
+    assert queue == []
+    queue.append(signal.SIGINT)
+    assert queue == [signal.SIGINT]
+    assert is_awake(wakeup)
+
+
+def test_setting_the_event_wakes(wakeup: Wakeup) -> None:
+    """MP-03"""
+    event = WakingEvent(wakeup)
+    assert not event.is_set()
+    threading.Thread(target=event.set).start()
+    assert event.wait(30)
+    assert select.select([wakeup.receiver], [], [], 30)[0]
+
+
+def test_handlers_are_put_back(wakeup: Wakeup) -> None:
+    """MP-04"""
+    before = {sig: signal.getsignal(sig) for sig in SIGNALS}
+    queue = SignalQueue(wakeup)
+    handlers = Handlers(queue.append, wakeup)
+    signal.raise_signal(signal.SIGTERM)
+    handlers.restore()
+    assert queue == [signal.SIGTERM]
+    assert {sig: signal.getsignal(sig) for sig in SIGNALS} == before
+    handlers.restore()
+
+
+def test_other_threads_leave_handlers_alone(wakeup: Wakeup) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=lambda: Handlers(lambda sig: None, wakeup))
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_windows_wakes_through_the_interpreter(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WIN-01: there a signal does not interrupt a wait, but the interpreter can write a byte."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    before = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before)
+    handlers = Handlers(lambda sig: None, wakeup)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        assert is_awake(wakeup)
+    finally:
+        handlers.restore()
+    assert signal.set_wakeup_fd(before) == before

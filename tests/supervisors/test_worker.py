@@ -1,0 +1,312 @@
+"""One worker process: its two ends in one process where that is enough, a real child where it is not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.utils import open_connection, request, wait_for
+from uvicorn.config import Config
+from uvicorn.drain import Stage
+from uvicorn.server import Server
+from uvicorn.supervisors.worker import ProcessWorker
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"served"})
+
+
+def make_config(**settings: Any) -> Config:
+    return Config(app, **{"log_config": None, "workers": 2, **settings})
+
+
+@pytest.fixture
+def worker() -> Iterator[ProcessWorker]:
+    """A worker that is not started."""
+    worker = ProcessWorker(make_config(), [])
+    yield worker
+    worker.parent_conn.close()
+    worker.child_conn.close()
+
+
+@pytest.fixture
+def answering(worker: ProcessWorker) -> ProcessWorker:
+    """A worker whose child's end is answered in this process."""
+    threading.Thread(target=worker.always_pong, daemon=True).start()
+    return worker
+
+
+@pytest.fixture
+def sock() -> Iterator[socket.socket]:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock
+
+
+@pytest.fixture
+def started(sock: socket.socket) -> Iterator[ProcessWorker]:
+    """A worker whose child serves."""
+    worker = ProcessWorker(make_config(), [sock])
+    worker.start()
+    assert worker.wait_until_ready(30)
+    yield worker
+    worker.kill()
+    worker.process.join(30)
+
+
+def stage_of(worker: ProcessWorker) -> Stage:
+    """What it has reported so far."""
+    worker.listen(time.monotonic())
+    return worker.stage
+
+
+# Questions
+
+
+def test_worker_that_answers_is_there(answering: ProcessWorker) -> None:
+    """MP-15, MP-16"""
+    assert answering.ping()
+    assert answering.ping(1)
+
+
+def test_worker_that_does_not_answer_is_not(worker: ProcessWorker) -> None:
+    """MP-15"""
+    assert not worker.ping(0.01)
+    assert not worker.ping(0.01)
+    assert worker.child_conn.poll()
+    worker.child_conn.recv()
+    assert not worker.child_conn.poll(), "a question that was not answered is not repeated"
+
+
+def test_no_time_is_no_question(worker: ProcessWorker) -> None:
+    assert not worker.ping(0)
+    assert not worker.is_ready(0)
+    assert not worker.child_conn.poll()
+
+
+def test_answer_says_whether_the_server_serves(answering: ProcessWorker) -> None:
+    """MP-08"""
+    assert not answering.is_ready(5)
+    answering.server.started = True
+    assert answering.is_ready(5)
+
+
+def test_process_that_was_not_started_is_not_alive(answering: ProcessWorker) -> None:
+    """MP-14"""
+    assert not answering.is_alive(1)
+    assert answering.pid is None
+    assert answering.exitcode is None
+
+
+def test_server_is_made_once(worker: ProcessWorker) -> None:
+    assert worker.server is worker.server
+    assert isinstance(worker.server, Server)
+    assert worker.server.config is worker.config
+
+
+def test_reports_are_told_from_answers(worker: ProcessWorker) -> None:
+    """MP-08"""
+    worker._report(Stage.SERVING)
+    worker._report(Stage.REFUSING)
+    worker._send(False)
+    worker.listen(time.monotonic())
+    assert worker.stage is Stage.REFUSING
+    assert worker.has_served
+    assert abs(time.monotonic() - worker.stage_since) < 30
+
+
+def test_question_is_asked_when_it_is_due(worker: ProcessWorker) -> None:
+    """MP-15"""
+    now = time.monotonic()
+    assert worker.deadline is None
+    assert not worker.is_silent(now + 1e6)
+    worker._report(Stage.SERVING)
+    worker.listen(now)
+    assert worker.deadline == pytest.approx(now + 0.5)
+    assert not worker.is_silent(now + 0.5)
+    assert worker.child_conn.recv() == b"ping"
+    assert not worker.is_silent(now + 4.9)
+    assert worker.is_silent(now + 5)
+    worker.excuse(10)
+    assert not worker.is_silent(now + 5)
+    worker._send(True)
+    worker.listen(now + 6)
+    assert not worker.is_silent(now + 6.4)
+
+
+def test_supervisor_leaves_the_pipe_to_a_thread_that_asks(worker: ProcessWorker) -> None:
+    """MP-17: and does not wait for it."""
+    worker._report(Stage.SERVING)
+    with worker._talking:
+        assert stage_of(worker) is Stage.STARTING
+    assert stage_of(worker) is Stage.SERVING
+    with worker._talking:
+        worker.is_silent(1e6)
+        assert not worker.child_conn.poll()
+
+
+def test_child_that_has_hung_up_is_not_listened_to(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MP-17: its end is noticed at once, not after the whole timeout."""
+    monkeypatch.setattr(type(worker.process), "sentinel", "sentinel")
+    assert worker.sources == ["sentinel", worker.parent_conn]
+    worker._report(Stage.SERVING)
+    worker.child_conn.close()
+    began = time.monotonic()
+    assert not worker.ping(60)
+    assert not worker.ping(60)
+    assert time.monotonic() - began < 30
+    assert worker.sources == ["sentinel"]
+    assert not worker.is_silent(1e6)
+    assert worker.stage is Stage.SERVING
+
+
+def test_answering_ends_when_the_parent_has_hung_up(worker: ProcessWorker) -> None:
+    """MP-20"""
+    thread = threading.Thread(target=worker.always_pong)
+    thread.start()
+    worker.parent_conn.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    worker._report(Stage.ENDED)  # nobody to tell is no error
+
+
+def test_waiting_ends_when_the_process_has_ended_or_the_supervisor_ends(worker: ProcessWorker) -> None:
+    """MP-09"""
+    assert not worker.wait_until_ready(5)
+    event = threading.Event()
+    event.set()
+    assert not worker.wait_until_ready(5, event)
+
+
+def test_parents_end_of_the_pipe_does_not_reach_the_child(worker: ProcessWorker) -> None:
+    """MP-20: or the child would never see the parent's death."""
+    assert set(worker.__getstate__()) == {"config", "child_conn"}
+
+
+def test_worker_in_the_child_has_what_it_needs() -> None:
+    """MP-02"""
+    worker = ProcessWorker.__new__(ProcessWorker)
+    worker.__setstate__({"config": make_config(), "child_conn": None})
+    assert isinstance(worker.server, Server)
+    assert pickle.dumps(make_config())
+
+
+# The child's side, run here
+
+
+def test_target_reports_its_end_and_that_it_could_not_start(
+    worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MP-18"""
+    monkeypatch.setattr(Server, "run", lambda self, sockets: None)
+    with pytest.raises(SystemExit) as caught:
+        worker.target([])
+    assert caught.value.code == 3
+    worker.listen(0)
+    assert worker.stage is Stage.ENDED
+    assert not worker.has_served
+
+
+def test_target_returns_when_the_server_has_served(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MP-21"""
+
+    def run(self: Server, sockets: Any) -> None:
+        self.started = True
+        self.on_stage(Stage.SERVING)
+
+    monkeypatch.setattr(Server, "run", run)
+    worker.target([])
+    worker.listen(0)
+    assert worker.stage is Stage.ENDED
+    assert worker.has_served
+
+
+# A real child
+
+
+def test_child_serves_and_ends_gracefully(started: ProcessWorker, caplog: pytest.LogCaptureFixture) -> None:
+    """MP-05, MP-06"""
+    caplog.set_level(logging.INFO, logger="uvicorn.error")
+    assert stage_of(started) is Stage.SERVING
+    assert started.is_ready()
+    assert started.is_alive()
+    assert started.ping()
+    started.terminate()
+    started.join()
+    started.join()
+    started.terminate()
+    assert started.exitcode == (-signal.SIGTERM if sys.platform != "win32" else started.exitcode)
+    assert stage_of(started) is Stage.DONE
+    assert not started.is_ready()
+    assert not started.is_alive()
+    pid = started.pid
+    assert caplog.messages == [f"Terminated child process [{pid}]", f"Waiting for child process [{pid}]"]
+
+
+def test_killed_child_is_not_alive_at_once(started: ProcessWorker) -> None:
+    """MP-14, X1"""
+    started.kill()
+    assert not started.is_alive()
+    started.process.join(30)
+    assert started.exitcode is not None
+    started.hurry()  # nothing is left to hurry
+
+
+@posix
+def test_stopped_child_does_not_answer(started: ProcessWorker) -> None:
+    """MP-16"""
+    assert started.pid
+    os.kill(started.pid, signal.SIGSTOP)
+    assert not started.ping(0.2)
+    os.kill(started.pid, signal.SIGCONT)
+    assert started.ping(30)
+
+
+@posix
+def test_child_in_a_hurry_waits_for_nobody(
+    tmp_path: Path, sock: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MP-07, K8"""
+    (tmp_path / "stuck.py").write_text(
+        "import asyncio\n"
+        "async def app(scope, receive, send):\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    await send({'type': 'http.response.body', 'body': b'stuck', 'more_body': True})\n"
+        "    await asyncio.sleep(3600)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = ProcessWorker(Config("stuck:app", lifespan="off", workers=2, log_level="critical"), [sock])
+    worker.start()
+    assert worker.wait_until_ready(30)
+    with open_connection(sock.getsockname(), b"GET / HTTP/1.1\r\nhost: test\r\n\r\n") as client:
+        assert client.recv(65536)
+        worker.terminate()
+        wait_for(lambda: stage_of(worker) is Stage.CLOSING)
+        worker.hurry()
+        worker.process.join(20)
+    assert worker.exitcode == -signal.SIGTERM
+
+
+def test_sockets_are_served_by_the_child(started: ProcessWorker, sock: socket.socket) -> None:
+    """MP-02"""
+    assert b"served" in request(sock.getsockname())

@@ -1,0 +1,83 @@
+"""Nothing that is made per connection, request or message carries a `__dict__`."""
+
+from __future__ import annotations
+
+import enum
+import gc
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any, is_typeddict
+
+import pytest
+
+import uvicorn.protocols
+from tests.protocols.harness import Service, echo, request, serve
+from tests.utils import wait_until
+
+pytestmark = pytest.mark.anyio
+
+MODULES = ["uvicorn.state", "uvicorn.access"]
+
+
+def modules() -> Iterator[Any]:
+    for name in MODULES:
+        yield importlib.import_module(name)
+    for found in pkgutil.walk_packages(uvicorn.protocols.__path__, "uvicorn.protocols."):
+        try:
+            yield importlib.import_module(found.name)
+        except ImportError:
+            continue  # an implementation whose library, or whose native core, is not there
+
+
+def is_made_often(kind: type) -> bool:
+    """Not an exception, which cannot do without; and not what only describes."""
+    described = is_typeddict(kind) or getattr(kind, "_is_protocol", False)
+    return not described and not issubclass(kind, BaseException | enum.Enum)
+
+
+def classes() -> list[type]:
+    """The classes of these modules, wherever they are built on others."""
+    found = {
+        kind
+        for module in modules()
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if kind.__module__ == module.__name__ and is_made_often(kind)
+    }
+    return sorted(found, key=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
+
+
+def test_classes_are_found() -> None:
+    names = {kind.__name__ for kind in classes()}
+    assert {"HttpToolsProtocol", "H11Protocol", "HTTPProtocol", "RequestResponseCycle", "FlowControl"} <= names
+    assert {"ScopeBase", "LengthDecoder", "ChunkedDecoder", "EventPool", "ServerState", "AccessLog"} <= names
+    assert {"WebSocketsSansIOProtocol", "WSProtocol"} <= names
+
+
+@pytest.mark.parametrize("kind", classes(), ids=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
+def test_instances_of_the_class_have_no_dict(kind: type) -> None:
+    """Neither by forgetting `__slots__` nor through a base that has none."""
+    base_of_another_library = [
+        base for base in kind.__mro__[:-1] if base.__dictoffset__ and not base.__module__.startswith("uvicorn")
+    ]
+    if base_of_another_library:
+        assert "__slots__" in vars(kind)  # what is ours does not add to it
+        return
+    assert kind.__dictoffset__ == 0
+
+
+async def living(service: Service) -> list[Any]:
+    """Objects of ours that are alive while a request is served."""
+    client = await service.connect()
+    await client.send(request("POST", "/", "content-length: 10") + b"hello")
+    await wait_until(lambda: service.state.tasks)
+    return [thing for thing in gc.get_objects() if str(type(thing).__module__).startswith("uvicorn.protocols")]
+
+
+async def test_objects_that_serve_a_request_have_no_dict(http_protocol_cls: Any) -> None:
+    async with serve(http_protocol_cls, echo) as service:
+        found = await living(service)
+        assert http_protocol_cls in map(type, found)
+        with_dict = {type(thing) for thing in found if hasattr(thing, "__dict__") and not isinstance(thing, type)}
+    assert {kind for kind in with_dict if is_made_often(kind)} == set()
