@@ -81,5 +81,5 @@ def test_configuration_takes_what_was_found() -> None:
 
     config = Config(respond(), log_config=None)
     config.load()
-    assert config.http_protocol_class is AutoHTTPProtocol
-    assert config.ws_protocol_class is AutoWebSocketsProtocol
+    assert vars(config)["http_protocol_class"] is AutoHTTPProtocol
+    assert vars(config)["ws_protocol_class"] is AutoWebSocketsProtocol

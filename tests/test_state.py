@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import re
+from email.utils import formatdate
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,14 +90,13 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.built: list[float] = []
-        original = module.formatdate
 
-        def formatdate(second: float, usegmt: bool) -> str:
+        def count(second: float, usegmt: bool) -> str:
             self.built.append(second)
-            return original(second, usegmt=usegmt)
+            return formatdate(second, usegmt=usegmt)
 
         monkeypatch.setattr(module, "time", lambda: self.now)
-        monkeypatch.setattr(module, "formatdate", formatdate)
+        monkeypatch.setattr(module, "formatdate", count)
 
 
 @pytest.fixture

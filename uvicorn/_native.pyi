@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, final
 
+from typing_extensions import Self
+
 from uvicorn._types import HTTPScope, ProtocolConfig
 from uvicorn.state import ServerState
 
@@ -25,7 +27,7 @@ class Server:
 class HTTPProtocol:
     """An asyncio protocol that serves HTTP/1.1 requests to an ASGI application."""
 
-    def __new__(cls, server: Server, app_state: dict[str, Any]) -> HTTPProtocol: ...
+    def __new__(cls, server: Server, app_state: dict[str, Any]) -> Self: ...
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, _error: Exception | None) -> None: ...
     def data_received(self, data: bytes) -> None: ...

@@ -450,8 +450,10 @@ class Config(Settings):
         assert not self.loaded, "the configuration is loaded already"
         self._check_choices()
         self.http_protocol_class = self._implementation("http", HTTP_PROTOCOLS)
-        if self.http == "auto" and not self.http_protocol_class.__module__.endswith(".native_impl"):
-            logger.info("The native core was not built; HTTP is served by %s.", self.http_protocol_class.__name__)
+        if self.http == "auto":
+            core = import_from_string("uvicorn.protocols.http.auto:CORE")
+            if core != "native":
+                logger.info("The native core was not built; HTTP is served by %s.", core)
         self.ws_protocol_class = self._ws_protocol_class()
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()

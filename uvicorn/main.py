@@ -92,9 +92,7 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 def _http_core() -> str:
     """Name the implementation ``auto`` picks here."""
-    module = importlib.import_module("uvicorn.protocols.http.auto")
-    name: str = module.AutoHTTPProtocol.__module__
-    core = name.rpartition(".")[2].removesuffix("_impl")
+    core: str = importlib.import_module("uvicorn.protocols.http.auto").CORE
     return core if core == "native" else f"{core} (the native core was not built)"
 
 

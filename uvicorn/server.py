@@ -133,7 +133,9 @@ class Server:
         if not self.config.loaded:
             # Before signals are handled: one that comes during a slow import ends it at once.
             self.config.load_app()
-        asyncio_run(self._serve_and_abandon(sockets), loop_factory=self.config.get_loop_factory())
+        # Before the coroutine is made: a loop that cannot be had exits here.
+        loop_factory = self.config.get_loop_factory()
+        asyncio_run(self._serve_and_abandon(sockets), loop_factory=loop_factory)
 
     async def _serve_and_abandon(self, sockets: list[socket.socket] | None) -> None:
         try:

@@ -93,7 +93,9 @@ class UvicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no type infor
         Raises:
             SystemExit: the application could not start, with the status that ends gunicorn as a whole.
         """
-        asyncio_run(self._serve(), loop_factory=self.config.get_loop_factory())
+        # Before the coroutine is made: a loop that cannot be had exits here.
+        loop_factory = self.config.get_loop_factory()
+        asyncio_run(self._serve(), loop_factory=loop_factory)
 
     async def _serve(self) -> None:
         self.config.app = self.wsgi

@@ -41,8 +41,11 @@ class Connection:
         self.calls: list[Any] = []
         self.flow = Flow()
         self.server_state = State()
+        self.refusal: Exception | None = None
 
     def start_response(self, cycle: Any, status: int, headers: Any) -> None:
+        if self.refusal is not None:
+            raise self.refusal
         self.calls.append(("start", status, list(headers)))
 
     def send_body(self, cycle: Any, body: bytes, more_body: bool) -> None:
@@ -88,10 +91,7 @@ async def test_start_that_raises_starts_nothing() -> None:
     """ERR-15, ERR-16"""
     cycle, connection = make()
 
-    def refuse(*args: Any) -> None:
-        raise RuntimeError
-
-    connection.start_response = refuse  # type: ignore[method-assign]
+    connection.refusal = RuntimeError()
     with pytest.raises(RuntimeError):
         await cycle.send(START)
     with pytest.raises(KeyError):
@@ -356,10 +356,7 @@ async def test_run_that_cannot_even_answer_ends_the_connection() -> None:
 
     cycle, connection = make(app)
 
-    def refuse(*args: Any) -> None:
-        raise ValueError
-
-    connection.start_response = refuse  # type: ignore[method-assign]
+    connection.refusal = ValueError()
     with pytest.raises(ValueError):
         await cycle.run()
     assert connection.calls == ["abort"]

@@ -1,4 +1,4 @@
-"""The rules for request heads, as functions; what they mean to a connection is in test_http_requests and the vectors."""
+"""The rules for request heads, as functions; what they mean to a connection is in test_http_requests."""
 
 from __future__ import annotations
 

@@ -82,11 +82,11 @@ async def test_attributes_that_tools_read(connect: Connect, loop: MockLoop, http
     assert protocol.app is protocol.config.loaded_app
     assert protocol.ws_protocol_class is None
     assert protocol.client == ("127.0.0.1", 8001)
-    assert protocol.scope is None
+    assert not protocol.scope
     protocol.data_received(request("GET", "/here"))
     assert protocol.scope["path"] == "/here"
     await loop.run_one()
-    assert protocol.scope is None
+    assert not protocol.scope
 
 
 async def test_configuration_is_loaded_if_it_is_not(http_protocol_cls: Any, loop: MockLoop) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.protocols.harness import GET, GET_CLOSE, Calls, Client, Service, echo, request, respond, serve
@@ -408,7 +409,7 @@ async def test_each_request_runs_in_a_task_of_its_own(http_protocol_cls: Any) ->
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         tasks.append(asyncio.current_task())
-        async with asyncio.timeout(20) if sys.version_info >= (3, 11) else asyncio.Lock():
+        with anyio.fail_after(20):
             await asyncio.sleep(0)
         await asyncio.create_task(respond()(scope, receive, send))  # type: ignore[arg-type]
 

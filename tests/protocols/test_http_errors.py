@@ -235,7 +235,7 @@ async def test_message_out_of_order_is_raised_in_the_application(
 ) -> None:
     """ERR-08, ERR-09, ERR-10: if the application catches it, it can go on."""
     raised: list[BaseException] = []
-    rest = [START, BODY][len(sent) :]
+    rest: list[Any] = [START, BODY][len(sent) :]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         for message in sent:

@@ -472,7 +472,7 @@ async def test_request_without_body_gives_one_empty_event(http_protocol_cls: Any
 
 async def test_body_is_delivered_as_it_comes(http_protocol_cls: Any) -> None:
     """BODY-01, BODY-03: everything buffered so far at each call; the end may come on its own."""
-    seen = []
+    seen: list[Any] = []
     turn = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -13,16 +13,17 @@ _IMPLEMENTATIONS = (
 )
 
 
-def _first() -> type[asyncio.Protocol]:
+def _first() -> tuple[str, type[asyncio.Protocol]]:
     for module, name in _IMPLEMENTATIONS[:-1]:
         try:
-            chosen: type[asyncio.Protocol] = getattr(importlib.import_module(module), name)
+            return module, getattr(importlib.import_module(module), name)
         except ImportError:
             continue
-        return chosen
     module, name = _IMPLEMENTATIONS[-1]
-    last: type[asyncio.Protocol] = getattr(importlib.import_module(module), name)
-    return last
+    return module, getattr(importlib.import_module(module), name)
 
 
-AutoHTTPProtocol = _first()
+_module, AutoHTTPProtocol = _first()
+
+CORE = _module.rpartition(".")[2].removesuffix("_impl")
+"""The name of the implementation that was found: native, httptools or h11."""
