@@ -559,6 +559,74 @@ mod tests {
     }
 
     #[test]
+    fn a_reused_head_keeps_its_storage() {
+        let (mut head, many) = (Head::default(), with_fields(100));
+        assert!(matches!(head.parse(&many, &Limits::default()), Ok(Status::Complete(_))));
+        assert!(matches!(head.parse(&with_fields(1), &Limits::default()), Ok(Status::Complete(_))));
+        assert!(head.fields.capacity() >= 100);
+    }
+
+    /// Parse `text` three times with a memory; whether the last time the fields were recalled.
+    fn recalls(text: &str, limits: &Limits) -> bool {
+        let (mut head, mut sections) = (Head::default(), Sections::new());
+        for _ in 0..3 {
+            assert_eq!(
+                head.parse_recalling(text.as_bytes(), limits, Some(&mut sections)),
+                Ok(Status::Complete(text.len()))
+            );
+        }
+        head.recalled
+    }
+
+    #[test]
+    fn a_section_met_twice_is_recalled_and_means_the_same() {
+        let (mut head, mut sections, limits) = (Head::default(), Sections::new(), Limits::default());
+        let mut parse = |head: &mut Head, text: &str| {
+            assert_eq!(
+                head.parse_recalling(text.as_bytes(), &limits, Some(&mut sections)),
+                Ok(Status::Complete(text.len()))
+            );
+            (head.kept, head.recalled, head.fields.len())
+        };
+        assert_eq!(parse(&mut head, "GET /1 HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"), (None, false, 2));
+        assert_eq!(parse(&mut head, "GET /2 HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"), (Some(0), false, 2));
+        assert_eq!(parse(&mut head, "POST /333?a HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"), (Some(0), true, 0));
+        assert_eq!((head.verb, head.target.path.len(), head.persistent), (Method::Post, 4, true));
+        assert_eq!(parse(&mut head, "GET / HTTP/1.1\r\nHost: a\r\nX: z\r\n\r\n"), (None, false, 2));
+    }
+
+    #[test]
+    fn only_plain_sections_of_plain_requests_are_recalled() {
+        let limits = Limits::default();
+        assert!(recalls("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &limits));
+        assert!(recalls("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n", &limits));
+        for line in ["GET / HTTP/1.0", "GET http://b/ HTTP/1.1", "OPTIONS * HTTP/1.1"] {
+            assert!(!recalls(&format!("{line}\r\nHost: a\r\n\r\n"), &limits), "{line}");
+        }
+        for fields in [
+            "Connection: close",
+            "Content-Length: 5",
+            "Transfer-Encoding: chunked",
+            "Expect: 100-continue",
+            "Connection: upgrade\r\nUpgrade: websocket",
+        ] {
+            assert!(!recalls(&format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"), &limits), "{fields}");
+        }
+    }
+
+    #[test]
+    fn a_known_section_is_recalled_unless_some_of_it_has_been_read() {
+        let (mut head, mut sections, limits) = (Head::default(), Sections::new(), Limits::default());
+        let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let complete = Ok(Status::Complete(text.len()));
+        for (cut, recalled) in [(0, false), (0, false), (0, true), (16, true), (20, true), (25, false), (26, false)] {
+            assert_eq!(head.parse_recalling(&text[..cut], &limits, Some(&mut sections)), Ok(Status::Partial));
+            assert_eq!(head.parse_recalling(text, &limits, Some(&mut sections)), complete);
+            assert_eq!((head.recalled, head.fields.is_empty()), (recalled, recalled), "cut at {cut}");
+        }
+    }
+
+    #[test]
     fn methods_are_upper_case_tokens() {
         for method in ["GET", "M-SEARCH", "X", "A1", "A_B", "VERSION-CONTROL"] {
             assert_eq!(

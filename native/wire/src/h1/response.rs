@@ -443,6 +443,18 @@ pub fn put_text(
 pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Name, AppError> {
     let start = out.len();
     out.reserve(line_length(name, value));
+    // Most names are well-known and in lower case already: compared at once instead of byte by byte.
+    let known = Name::classify(name);
+    if known != Name::Other && known.as_str().as_bytes() == name {
+        if !is_value(value) {
+            return Err(AppError::FieldValue);
+        }
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+        return Ok(known);
+    }
     let mut valid = !name.is_empty();
     out.extend(name.iter().map(|&byte| {
         let lower = token_byte(byte);
@@ -460,7 +472,7 @@ pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Name, A
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
-    Ok(Name::classify(name))
+    Ok(known)
 }
 
 const fn line_length(name: &[u8], value: &[u8]) -> usize {
