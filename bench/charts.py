@@ -13,13 +13,17 @@ COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#0891b2", "#6
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; `text` is the figure as it is written beside it. `low` and `high` draw a whisker."""
+    """One bar; `text` is the figure as it is written beside it. `low` and `high` draw a whisker.
+
+    `colour` is a number, the same for the same thing in every chart of a page.
+    """
 
     label: str
     value: float
     text: str
     low: float | None = None
     high: float | None = None
+    colour: int = 0
 
 
 def bars(title: str, rows: Sequence[Bar], *, mark: float | None = None) -> str:
@@ -33,7 +37,7 @@ def bars(title: str, rows: Sequence[Bar], *, mark: float | None = None) -> str:
     for number, row in enumerate(rows):
         top = ROW * number + 4
         length = max(1.0, row.value / largest * room)
-        colour = COLOURS[number % len(COLOURS)]
+        colour = COLOURS[row.colour % len(COLOURS)]
         parts.append(_text(LABEL - 8, top + 15, row.label, "end"))
         parts.append(f'<rect x="{LABEL}" y="{top}" width="{length:.1f}" height="{ROW - 8}" rx="2" fill="{colour}"/>')
         end = length
@@ -54,6 +58,7 @@ class Series:
 
     label: str
     values: Sequence[float]
+    colour: int = 0
 
 
 def percentiles(title: str, ticks: Sequence[str], rows: Sequence[Series]) -> str:
@@ -79,9 +84,9 @@ def percentiles(title: str, ticks: Sequence[str], rows: Sequence[Series]) -> str
         parts.append(_line(left, down(decade), right, down(decade), 1, faint=True))
         parts.append(_text(left - 6, down(decade) + 4, _time(decade), "end"))
         decade *= 10
-    parts += [_text(across(number), bottom + 18, tick, "middle") for number, tick in enumerate(ticks)]
+    parts += [_text(across(number), bottom + 20, tick, "middle") for number, tick in enumerate(ticks)]
     for number, row in enumerate(rows):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = COLOURS[row.colour % len(COLOURS)]
         points = " ".join(f"{across(place):.1f},{down(value):.1f}" for place, value in enumerate(row.values))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         legend = bottom + 40 + 20 * number

@@ -91,7 +91,7 @@ def same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
             raise BenchError(f"results from different environments: {key} is {first.get(key)} and {second.get(key)}")
     for name, one in first.get("targets", {}).items():
         other = second.get("targets", {}).get(name, one)
-        for key in ("python", "versions", "gil", "commit"):
+        for key in ("python", "versions", "gil", "commit", "native"):
             if one.get(key) != other.get(key):
                 raise BenchError(
                     f"results from different environments: {name} has {key} {one.get(key)} and {other.get(key)}"
@@ -121,7 +121,15 @@ def _target(target: Target) -> dict[str, Any]:
     if root is not None:
         found["commit"] = commit(root)
         found["versions"].pop("uvicorn", None)
+        found["native"] = _has_native(python, root)
     return found
+
+
+def _has_native(python: str, root: Path) -> bool:
+    """Whether the native core is built in a tree, so that the default protocol is the native one."""
+    environ = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run([python, "-c", "import uvicorn._native"], capture_output=True, cwd="/", env=environ)
+    return done.returncode == 0
 
 
 def _tools() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from bench.errors import BenchError
 from bench.targets import HERE, ROOT, Target, import_root, interpreter
 
 CASES = (
+    *("native:get", "native:headers", "native:post", "native:pipeline", "native:stream"),
     *("httptools:get", "httptools:headers", "httptools:post", "httptools:pipeline", "httptools:stream"),
     *("h11:get", "h11:post", "event:pooled"),
 )
@@ -40,7 +42,8 @@ def run_micro(
     root = import_root(target)
     # The doubles may come from another tree than the code under measurement.
     path = [str(one) for one in (root, ROOT) if one]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0", **(extra or {})}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COVERAGE_"))}
+    environment = {**kept, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0", **(extra or {})}
     argv = [*wrapper, interpreter(target), str(script), *arguments]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, cwd=directory, env=environment, timeout=TIMEOUT)
@@ -51,6 +54,14 @@ def run_micro(
         told = [line for line in lines if not line.startswith("==")]
         raise BenchError(f"the micro-benchmarks failed: {told[-1] if told else 'no reason given'}")
     return done.stdout
+
+
+def available(target: Target, cases: Sequence[str]) -> list[str]:
+    """Those of the cases that can run on a tree; raises BenchError for cases nobody knows."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        output = run_micro(target, ["available", *cases], directory=Path(name))
+    found: list[str] = json.loads(output.strip().splitlines()[-1])
+    return found
 
 
 def count(target: Target, cases: Sequence[str] = CASES, *, operations: int = OPERATIONS) -> dict[str, float]:

@@ -8,7 +8,9 @@ what it drives (a protocol class, a transport double, a pool) is named by import
     python bench_micro.py memory      CASE… --operations N               bytes held, and left behind
     python bench_micro.py allocations CASE… --operations N               calls of the allocator and bytes asked of it
 
-Each prints one JSON object: figures by case.
+    python bench_micro.py available   CASE…                              those of the cases that can run here
+
+Each prints one line of JSON: figures by case.
 
 In `count` mode each mark is a call of getpgid(2), at which callgrind (`--dump-before=getpgid`) writes its counters.
 """
@@ -211,7 +213,20 @@ async def count(arguments: argparse.Namespace) -> dict[str, int]:
     return dict.fromkeys(arguments.cases, arguments.operations)
 
 
+async def available(arguments: argparse.Namespace) -> list[str]:
+    """The cases that can be run here: a protocol may need an extension or a package that is not there."""
+    found = []
+    for case in arguments.cases:
+        try:
+            await prepare(case, arguments.transport)
+        except ImportError:
+            continue
+        found.append(case)
+    return found
+
+
 MODES: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Any]]] = {
+    "available": available,
     "time": measure,
     "count": count,
     "memory": memory,

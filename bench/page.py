@@ -93,23 +93,24 @@ def _sample_charts(samples: Sequence[Sample]) -> list[str]:
         good = usable(group)
         if good:
             scenes.setdefault((case.workload, case.mode, case.client, case.connections), {})[case.target] = good
+    colours = {name: number for number, name in enumerate(dict.fromkeys(one.target for one in samples))}
     found = []
     for (workload, mode, client, connections), targets in scenes.items():
         found.append(f"<h3>{escape(f'{workload}, {mode}, {client}, {connections} connections')}</h3>")
         for metric in (METRICS[0], METRICS[1], METRICS[5]):
-            found.append(_metric_bars(metric, targets))
-        rows = [Series(name, _medians(group)) for name, group in targets.items()]
+            found.append(_metric_bars(metric, targets, colours))
+        rows = [Series(name, _medians(group), colours[name]) for name, group in targets.items()]
         found.append(charts.percentiles("latency percentiles", TICKS, rows))
     return [part for part in found if part]
 
 
-def _metric_bars(metric: Metric, targets: dict[str, list[Sample]]) -> str:
+def _metric_bars(metric: Metric, targets: dict[str, list[Sample]], colours: dict[str, int]) -> str:
     rows = []
     for name, group in targets.items():
         values = [value for sample in group if (value := metric.of(sample)) is not None]
         if values:
             middle = stats.median(values)
-            rows.append(Bar(name, middle, report.figure(metric, middle)))
+            rows.append(Bar(name, middle, report.figure(metric, middle), colour=colours[name]))
     rows.sort(key=lambda row: row.value, reverse=metric.better == "more")
     title = f"{metric.name} ({metric.better} is better)"
     return f"<p>{escape(title)}</p>{charts.bars(title, rows)}" if rows else ""

@@ -23,6 +23,8 @@ BURST = 1000
 ROUNDS = 5
 # So many operations are timed one by one for the percentiles; the clock itself costs about 50 ns of each.
 SINGLE = 50_000
+# Requests held at once: within what the native buffer pool keeps, and beyond it.
+HELD = (1, 100, 1000)
 
 Operation = Callable[[int], None]
 
@@ -138,6 +140,87 @@ def repeat(function: Callable[[], Any]) -> Operation:
     return run
 
 
+class Transport:
+    """Takes what is written and forgets it."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 8000) if name in ("sockname", "peername") else default
+
+    def write(self, data: bytes) -> None:
+        self.answers += data.count(b"HTTP/1.1 200")
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def close(self) -> None:
+        raise SystemExit("the native protocol closed a connection")
+
+    abort = close
+
+
+async def posted(scope: Any, receive: Any, send: Any) -> None:
+    """Reads a body, answers without one."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+def native_cases(counts: tuple[int, ...]) -> dict[str, Operation]:
+    """Requests whose bodies come in two pieces, so many at once that the native buffers are within their cap or not."""
+    try:
+        protocol = importlib.import_module("uvicorn.protocols.http.native_impl").NativeProtocol
+    except ImportError:
+        return {}
+    uvicorn, loop = importlib.import_module("uvicorn"), asyncio.new_event_loop()
+    found: dict[str, Operation] = {}
+    for count in counts:
+        config = uvicorn.Config(app=posted, access_log=False, lifespan="off", log_config=None)
+        state = importlib.import_module("uvicorn.server").ServerState()
+        found[f"native requests, {count:,} at once"] = Held(loop, protocol, config, state, count)
+    return found
+
+
+class Held:
+    """So many connections, each with a request half read, then all of them finished."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: Any, config: Any, state: Any, count: int) -> None:
+        self.loop, self.state, self.count = loop, state, count
+        self.pairs = []
+        for _ in range(count):
+            connection, transport = protocol(config, state, {}, _loop=loop), Transport()
+            connection.connection_made(transport)
+            self.pairs.append((connection, transport))
+
+    def __call__(self, operations: int) -> None:
+        self.loop.run_until_complete(self._run(-(-operations // self.count)))
+
+    async def _run(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for connection, _ in self.pairs:
+                connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n12")
+            await asyncio.sleep(0)
+            for connection, transport in self.pairs:
+                transport.answers = 0
+                connection.data_received(b"34")
+            while not all(transport.answers for _, transport in self.pairs):
+                await asyncio.sleep(0)
+
+    def stats(self) -> dict[str, int]:
+        """The native pool's own figures."""
+        found: dict[str, int] = self.state.protocol_settings.stats()
+        return found
+
+
 def plain_cases() -> dict[str, Operation]:
     """Objects and bytes, and an empty call as what the measuring itself costs."""
     heads = (by_join, by_percent, by_addition, by_bytearray, by_text)
@@ -203,14 +286,17 @@ def main() -> None:
     """Read the order (JSON: operations, capacities), run every case, print the figures."""
     order = json.loads(sys.argv[1])
     counter = os.environ.get("BENCH_ALLOC_FILE")
-    cases = plain_cases() | event_cases(order["capacities"])
+    cases = plain_cases() | event_cases(order["capacities"]) | native_cases(HELD)
     found: dict[str, dict[str, Any]] = {}
     for name, operation in cases.items():
         if counter:
             found[name] = allocations(operation, order["operations"], counter)
         else:
-            found[name] = measure(operation, order["operations"], BURST if "bursts" in name else 1)
+            unit = operation.count if isinstance(operation, Held) else BURST if "bursts" in name else 1
+            found[name] = measure(operation, order["operations"], unit)
             found[name]["ns"] = statistics.median(found[name]["rounds"])
+            if isinstance(operation, Held):
+                found[name]["stats"] = operation.stats()
     print(json.dumps(found))
 
 

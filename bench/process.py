@@ -326,11 +326,15 @@ class MemoryWatch:
     def __exit__(self, *exc: object) -> None:
         self._done.set()
         self._thread.join()
+        self._look()
 
     def _watch(self) -> None:
         while not self._done.wait(MEMORY_INTERVAL):
-            self.pids.update(tree(self._root))
-            self._take(read_memory(self._root))
+            self._look()
+
+    def _look(self) -> None:
+        self.pids.update(tree(self._root))
+        self._take(read_memory(self._root))
 
     def _take(self, now: MemoryFigures) -> None:
         peak = self.peak

@@ -265,6 +265,8 @@ def environment_lines(environment: Mapping[str, Any]) -> list[str]:
     for name, target in environment["targets"].items():
         versions = ", ".join(f"{key} {value}" for key, value in target["versions"].items())
         built = f" at {target['commit']}" if "commit" in target else ""
+        if "native" in target:
+            built += " with the native core" if target["native"] else " without the native core"
         lines.append(f"{name}{built}: Python {target['python']}; {versions or 'no packages'}")
     return lines
 

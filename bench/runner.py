@@ -29,6 +29,9 @@ SETTLE = 0.3
 # How much longer than asked a generator may take before it is ended.
 GRACE = 30.0
 
+# Variables that would change what is measured: the harness's own Python, settings of servers, coverage of tests.
+FOREIGN = ("PYTHON", "UVICORN_", "BENCH_", "COVERAGE_")
+
 Progress = Callable[[str], None]
 
 
@@ -230,7 +233,7 @@ def stage_applications(directory: Path) -> Path:
 
 def server_environment(target: Target, stage: Path, application_directory: Path | None = None) -> dict[str, str]:
     """The environment of a server: nothing of the harness's own Python leaks in."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "UVICORN_", "BENCH_"))}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     root = import_root(target)
     path = [str(one) for one in (stage, root, application_directory) if one]
     return {**kept, "PYTHONPATH": os.pathsep.join(path)}

@@ -173,7 +173,13 @@ def pool(result: Result) -> list[Table]:
         f"{result.data['operations']:,} operations per case. Percentiles are of operations timed one by one and "
         "include the clock (first row); those of bursts are averages over one burst."
     )
-    return [Table("pools, objects, bytes", columns, rows, note)]
+    found = [Table("pools, objects, bytes", columns, rows, note)]
+    native = {name: figures["stats"] for name, figures in result.data["records"].items() if "stats" in figures}
+    if native:
+        keys = ("created", "reused", "discarded", "idle", "in_use")
+        counted = tuple((name, *(f"{one.get(key, 0):,}" for key in keys)) for name, one in native.items())
+        found.append(Table("the native buffer pool", ("case", *keys), counted))
+    return found
 
 
 def micro(result: Result) -> list[Table]:

@@ -185,5 +185,5 @@ def logging_restored() -> Iterator[None]:
     yield
     LOGGING_CONFIG.clear()
     LOGGING_CONFIG.update(configuration)
-    for logger, state in zip(loggers, states):
+    for logger, state in zip(loggers, states, strict=True):
         state.restore(logger)

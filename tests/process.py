@@ -165,9 +165,12 @@ class ServerProcess:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(5 if kind is None else 1)
-        # What the child has left behind (workers without their parent) is still in the group it leads.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        if sys.platform == "win32":
+            self.process.kill()
+        else:
+            # What the child has left behind (workers without their parent) is still in the group it leads.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         for reader in self._readers:
             reader.join(timeout=5)

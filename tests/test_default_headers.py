@@ -74,7 +74,9 @@ async def test_custom_server_header_survives_without_the_default(http_protocol_c
 
 async def test_custom_headers_follow_the_defaults_and_may_repeat(http_protocol_cls: Any) -> None:
     """RES-01, RES-04"""
-    headers = await headers_of(plain_app, http=http_protocol_cls, headers=[("X-Additional", "1"), ("X-Additional", "2")])
+    headers = await headers_of(
+        plain_app, http=http_protocol_cls, headers=[("X-Additional", "1"), ("X-Additional", "2")]
+    )
     assert [name for name, _ in headers] == ["date", "server", "x-additional", "x-additional", "content-length"]
     assert [value for name, value in headers if name == "x-additional"] == ["1", "2"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from uvicorn.lifespan.on import LifespanOn
 from uvicorn.server import Server
 
 pytestmark = pytest.mark.anyio
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="these signals cannot be sent on Windows")
 
 UNSUPPORTED = "ASGI 'lifespan' protocol appears unsupported."
 
@@ -273,9 +276,7 @@ async def test_unknown_message_is_a_bare_assertion_error() -> None:
 
 
 @pytest.mark.parametrize(("mode", "line"), [("auto", f"INFO {UNSUPPORTED}"), ("on", "ERROR Exception in 'lifespan' ")])
-async def test_exception_while_serving_is_logged_at_once(
-    mode: Any, line: str, log: pytest.LogCaptureFixture
-) -> None:
+async def test_exception_while_serving_is_logged_at_once(mode: Any, line: str, log: pytest.LogCaptureFixture) -> None:
     """LSP-18"""
     go_on = asyncio.Event()
 
@@ -418,6 +419,7 @@ def test_server_whose_application_does_not_start_exits_with_3(apps: Path, mode: 
         assert "Uvicorn running" not in server.error_output
 
 
+@posix
 @pytest.mark.parametrize("app", ["ending_badly", "raising"])
 def test_shutdown_that_fails_leaves_the_exit_status_alone(apps: Path, app: str) -> None:
     """LSP-11, LSP-13"""
@@ -427,6 +429,7 @@ def test_shutdown_that_fails_leaves_the_exit_status_alone(apps: Path, app: str) 
         assert "ERROR:    Application shutdown failed. Exiting.\n" in server.error_output
 
 
+@posix
 def test_second_interrupt_ends_a_lifespan_shutdown_that_hangs(apps: Path) -> None:
     """SIG-10 is a wait for ever: the second SIGINT ends the lifespan's shutdown like everything else (K8)."""
     with ServerProcess("apps:hanging", "--port", "0", cwd=apps) as server:

@@ -1,4 +1,4 @@
-"""The server in the running event loop: its life, its limits, its end; and, as a process, the ends that are not easy."""
+"""The server in the running event loop: its life, its limits, its end; as a process, the ends that are not easy."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,9 @@ class Client:
     def reset(self) -> None:
         """Go away for good: a plain close could be one of the sending side only."""
         sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0))
+        sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+        )
         self.writer.transport.abort()
 
 
@@ -349,24 +352,28 @@ async def test_new_connections_are_refused_while_old_ones_finish(http_protocol_c
 @pytest.mark.parametrize("sent", [b"", b"GET / HT"], ids=["nothing", "part of a head"])
 async def test_idle_connections_are_closed_without_a_byte(http_protocol_cls: Any, sent: bytes) -> None:
     """LIFE-14, K7"""
-    async with Stopping(make_config(http=http_protocol_cls, timeout_graceful_shutdown=-1)) as stopping:
-        async with connect(stopping.server) as client:
-            client.send(sent)
-            await wait_until(lambda: stopping.server.server_state.connections)
-            stopping.server.should_exit = True
-            assert await client.rest() == b""
-            await stopping.end()
+    async with (
+        Stopping(make_config(http=http_protocol_cls, timeout_graceful_shutdown=-1)) as stopping,
+        connect(stopping.server) as client,
+    ):
+        client.send(sent)
+        await wait_until(lambda: stopping.server.server_state.connections)
+        stopping.server.should_exit = True
+        assert await client.rest() == b""
+        await stopping.end()
 
 
 async def test_connection_kept_alive_is_closed_at_once(http_protocol_cls: Any) -> None:
     """LIFE-14, K7"""
-    async with Stopping(make_config(http=http_protocol_cls, timeout_keep_alive=3600)) as stopping:
-        async with connect(stopping.server) as client:
-            client.send(GET)
-            await client.until(b"ok")
-            stopping.server.should_exit = True
-            assert await client.rest() == b""
-            await stopping.end()
+    async with (
+        Stopping(make_config(http=http_protocol_cls, timeout_keep_alive=3600)) as stopping,
+        connect(stopping.server) as client,
+    ):
+        client.send(GET)
+        await client.until(b"ok")
+        stopping.server.should_exit = True
+        assert await client.rest() == b""
+        await stopping.end()
 
 
 async def test_pipelined_request_is_not_answered_any_more(http_protocol_cls: Any) -> None:
@@ -380,17 +387,19 @@ async def test_pipelined_request_is_not_answered_any_more(http_protocol_cls: Any
         await go_on.wait()
         await respond(send)
 
-    async with Stopping(make_config(slow, http=http_protocol_cls, lifespan="off")) as stopping:
-        async with connect(stopping.server) as client:
-            client.send(GET)
-            await wait_until(lambda: calls)
-            stopping.server.should_exit = True
-            await wait_until(lambda: not stopping.server.servers[0].sockets)
-            client.send(GET)
-            await asyncio.sleep(0.01)
-            go_on.set()
-            assert (await client.rest()).count(b"HTTP/1.1 ") == 1
-            await stopping.end()
+    async with (
+        Stopping(make_config(slow, http=http_protocol_cls, lifespan="off")) as stopping,
+        connect(stopping.server) as client,
+    ):
+        client.send(GET)
+        await wait_until(lambda: calls)
+        stopping.server.should_exit = True
+        await wait_until(lambda: not stopping.server.servers[0].sockets)
+        client.send(GET)
+        await asyncio.sleep(0.01)
+        go_on.set()
+        assert (await client.rest()).count(b"HTTP/1.1 ") == 1
+        await stopping.end()
     assert calls == 1
 
 
@@ -425,13 +434,15 @@ async def test_cancelled_request_is_answered_with_500(http_protocol_cls: Any, lo
             return await app(scope, receive, send)
         await asyncio.sleep(3600)
 
-    async with Stopping(make_config(stuck, http=http_protocol_cls, timeout_graceful_shutdown=0)) as stopping:
-        async with connect(stopping.server) as client:
-            client.send(GET)
-            await wait_until(lambda: stopping.server.server_state.tasks)
-            stopping.server.should_exit = True
-            assert (await client.rest()).startswith(b"HTTP/1.1 500 ")
-            await stopping.end()
+    async with (
+        Stopping(make_config(stuck, http=http_protocol_cls, timeout_graceful_shutdown=0)) as stopping,
+        connect(stopping.server) as client,
+    ):
+        client.send(GET)
+        await wait_until(lambda: stopping.server.server_state.tasks)
+        stopping.server.should_exit = True
+        assert (await client.rest()).startswith(b"HTTP/1.1 500 ")
+        await stopping.end()
     shown = lines(log)
     assert "Cancel 1 running task(s), timeout graceful shutdown exceeded" in shown
     assert any(line.startswith("Exception in ASGI application") for line in shown)
@@ -447,22 +458,22 @@ async def test_forced_end_skips_the_lifespan(log: pytest.LogCaptureFixture) -> N
             return await app(scope, receive, send)
         await asyncio.sleep(3600)
 
-    async with Stopping(make_config(stuck, timeout_graceful_shutdown=-1)) as stopping:
-        async with connect(stopping.server) as client:
-            client.send(GET)
-            await wait_until(lambda: stopping.server.server_state.tasks)
-            stopping.server.should_exit = True
-            await wait_until(lambda: any(line.startswith("Waiting for connections") for line in lines(log)))
-            stopping.server.force_exit = True
-            assert await client.rest() == b""
-            await stopping.end()
+    async with (
+        Stopping(make_config(stuck, timeout_graceful_shutdown=-1)) as stopping,
+        connect(stopping.server) as client,
+    ):
+        client.send(GET)
+        await wait_until(lambda: stopping.server.server_state.tasks)
+        stopping.server.should_exit = True
+        await wait_until(lambda: any(line.startswith("Waiting for connections") for line in lines(log)))
+        stopping.server.force_exit = True
+        assert await client.rest() == b""
+        await stopping.end()
     assert "Waiting for application shutdown." not in lines(log)
     assert "ASGI 'lifespan' protocol appears unsupported." not in lines(log)
 
 
-async def test_lifespan_shutdown_has_a_deadline(
-    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lifespan_shutdown_has_a_deadline(log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """K8: upstream waits for ever."""
     monkeypatch.setattr(module, "MINIMUM_LIFESPAN_SHUTDOWN", 0.05)
 
@@ -654,7 +665,7 @@ async def test_callback_is_called_at_once_and_then_when_it_is_due(monkeypatch: p
     async with run_server(config) as server:
         await wait_until(lambda: len(calls) >= 3)
         assert time.time() - server.last_notified < 30
-    assert all(later - earlier >= 0.045 for earlier, later in zip(calls, calls[1:]))
+    assert all(later - earlier >= 0.045 for earlier, later in pairwise(calls))
 
 
 async def test_tick_calls_back_each_tenth_time_if_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -744,9 +755,7 @@ def test_run_in_another_thread_leaves_signals_alone(unused_tcp_port: int) -> Non
     assert not thread.is_alive()
 
 
-def test_run_ends_although_a_task_ignores_its_cancellation(
-    unused_tcp_port: int, log: pytest.LogCaptureFixture
-) -> None:
+def test_run_ends_although_a_task_ignores_its_cancellation(unused_tcp_port: int, log: pytest.LogCaptureFixture) -> None:
     """K8: `asyncio.run` alone would wait for such a task for ever."""
     release = threading.Event()
 

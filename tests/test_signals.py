@@ -18,10 +18,11 @@ from tests.utils import assert_signal, open_connection, read_until, wait_until
 from uvicorn.config import Config
 from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(sys.platform == "win32", reason="these signals cannot be sent on Windows"),
-]
+if sys.platform == "win32":
+    pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
+
+
+pytestmark = pytest.mark.anyio
 
 CLI = """
 import asyncio
@@ -137,9 +138,7 @@ async def test_handlers_are_restored_when_the_block_fails(server: Server) -> Non
     assert signal.getsignal(signal.SIGINT) is before
 
 
-async def test_handler_from_outside_python_becomes_the_default(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_handler_from_outside_python_becomes_the_default(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIG-03: None is what `signal.signal` returns for it, and cannot be put back."""
     installed: list[tuple[int, Any]] = []
     monkeypatch.setattr(signal, "signal", lambda sig, handler: installed.append((sig, handler)))

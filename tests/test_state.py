@@ -175,7 +175,7 @@ def test_date_is_an_imf_fixdate() -> None:
 
 
 def test_limit_calls_back_once_when_it_is_reached() -> None:
-    """LIM-07, LIM-08"""
+    """LIM-07, LIM-08, LIM-09: at that very response; what is complete before the server has reacted is counted too."""
     state, reached = ServerState(), []
     state.limit_requests(3, lambda: reached.append(state.total_requests))
     for _ in range(5):

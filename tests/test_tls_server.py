@@ -199,22 +199,26 @@ def test_idle_client_that_does_not_answer_the_closing_does_not_hold_the_server(
 ) -> None:
     """K7: asyncio would wait half a minute for the answer."""
     arguments = ["app:app", "--port", "0", "--loop", loop, "--lifespan", "off"]
-    with ServerProcess(*arguments, "--ssl-certfile", tls_certificate_key_and_chain_path, cwd=cwd) as server:
-        with tls_client(server.address, tls_ca_ssl_context):
-            started = time.monotonic()
-            assert server.stop() == -signal.SIGTERM
-            assert time.monotonic() - started < 20
+    with (
+        ServerProcess(*arguments, "--ssl-certfile", tls_certificate_key_and_chain_path, cwd=cwd) as server,
+        tls_client(server.address, tls_ca_ssl_context),
+    ):
+        started = time.monotonic()
+        assert server.stop() == -signal.SIGTERM
+        assert time.monotonic() - started < 20
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_unfinished_handshake_does_not_hold_the_server(cwd: Path, tls_certificate_key_and_chain_path: str) -> None:
     """K7, LIFE-13"""
     arguments = ["app:app", "--port", "0", "--loop", "asyncio", "--timeout-handshake", "60"]
-    with ServerProcess(*arguments, "--ssl-certfile", tls_certificate_key_and_chain_path, cwd=cwd) as server:
-        with socket.create_connection(server.address):
-            time.sleep(0.2)
-            assert server.stop() == -signal.SIGTERM
-            assert "Waiting for connections" not in server.error_output
+    with (
+        ServerProcess(*arguments, "--ssl-certfile", tls_certificate_key_and_chain_path, cwd=cwd) as server,
+        socket.create_connection(server.address),
+    ):
+        time.sleep(0.2)
+        assert server.stop() == -signal.SIGTERM
+        assert "Waiting for connections" not in server.error_output
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

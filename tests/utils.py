@@ -6,12 +6,13 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -101,15 +102,24 @@ def running_thread(target: Callable[..., object], *args: object) -> Iterator[thr
 
 def open_connection(address: tuple[str, int] | str, payload: bytes = b"", timeout: float = PATIENCE) -> socket.socket:
     """A blocking client socket connected to a (host, port) or a Unix socket path, after sending `payload`."""
-    if isinstance(address, str):
+    if sys.platform == "win32" or not isinstance(address, str):
+        client = socket.create_connection(cast("tuple[str, int]", address), timeout=timeout)
+    else:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.settimeout(timeout)
         client.connect(address)
-    else:
-        client = socket.create_connection(address, timeout=timeout)
     if payload:
         client.sendall(payload)
     return client
+
+
+def is_listening(address: tuple[str, int] | str) -> bool:
+    """Whether somebody accepts connections there (a server does so a moment after its application is ready)."""
+    try:
+        open_connection(address).close()
+    except OSError:
+        return False
+    return True
 
 
 def read_to_end(client: socket.socket) -> bytes:

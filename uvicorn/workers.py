@@ -1,6 +1,6 @@
 """Worker classes for gunicorn, which then does what `uvicorn.supervisors` does otherwise.
 
-    gunicorn app:app --worker-class uvicorn.workers.UvicornWorker
+gunicorn app:app --worker-class uvicorn.workers.UvicornWorker
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from gunicorn.workers.base import Worker
 from uvicorn._compat import asyncio_run
 from uvicorn.config import Config
 from uvicorn.server import Server
+
+assert sys.platform != "win32", "gunicorn does not run on Windows"
 
 warnings.warn(
     "The `uvicorn.workers` module is deprecated. Please use `uvicorn-worker` package instead.\n"

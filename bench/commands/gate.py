@@ -107,7 +107,9 @@ def _counted(target: Target, cases: Sequence[str], notes: list[str]) -> dict[str
     if trouble:
         notes.append(f"instructions were not counted: {trouble}")
         return {}
-    return instructions.count(target, cases)
+    here = instructions.available(target, cases)
+    notes += [f"{case} cannot run here" for case in cases if case not in here]
+    return instructions.count(target, here) if here else {}
 
 
 def _judged(
@@ -121,7 +123,8 @@ def _judged(
     if not counts:
         return []
     if arguments.base is not None:
-        base = instructions.count(targets.find(f"ours:root={arguments.base}"), list(counts))
+        other = targets.find(f"ours:root={arguments.base}")
+        base = instructions.count(other, instructions.available(other, list(counts)))
     elif judge.identity(described["targets"][targets.find(arguments.target).label()]) == stored.get("identity"):
         base = stored["instructions"]
     else:

@@ -34,7 +34,11 @@ def execute(arguments: argparse.Namespace) -> int:
         raise BenchError("the cases drive this project's protocols: use ours")
     cases = arguments.cases.split(",")
     cores = environment.cores(1)
-    notes: list[str] = []
+    here = instructions.available(target, cases)
+    notes = [f"{case} cannot run here" for case in cases if case not in here]
+    if not here:
+        raise BenchError("none of the cases can run here")
+    cases = here
     with process.pinned(cores.server):
         records = _timed(target, cases, arguments)
         _add(records, _micro(target, ["memory", *cases, "--operations", "1000"]))

@@ -54,9 +54,14 @@ class H2load:
             last = output.strip().splitlines()[-1] if output.strip() else "nothing"
             raise LoadError(f"h2load did not finish; it printed: {last}")
         seconds = float(finished[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[finished[2]]
+        log = _log(output)
+        durations = [end - start for start, end in log]
+        # What was under way when the time was up may be in one count and not in the other.
+        if abs(len(durations) - int(codes[1])) > load.connections * load.pipeline:
+            raise LoadError(f"h2load: its log has {len(durations)} answers, its summary {codes[1]}")
         bad_status = sum(int(codes[number]) for number in (2, 3, 4))
         failed = max(0, int(counts[4]) - bad_status)
-        lost = lost_connections(_log(output))
+        lost = lost_connections(log, load)
         errors = {
             "lost connections": lost,
             "failed": failed,
@@ -64,10 +69,6 @@ class H2load:
             "errored": int(counts[5]),
             "timeout": int(counts[6]),
         }
-        durations = [duration for _, duration in _log(output)]
-        # What was under way when the time was up may be in one count and not in the other.
-        if abs(len(durations) - int(codes[1])) > load.connections * load.pipeline:
-            raise LoadError(f"h2load: its log has {len(durations)} answers, its summary {codes[1]}")
         recorded = histogram.record(durations)
         known = histogram.latency(recorded)
         encoded = histogram.encode(recorded) if known else None
@@ -76,12 +77,12 @@ class H2load:
 
 
 def _log(output: str) -> list[tuple[float, float]]:
-    """Start and duration of every good answer in the log, in seconds; its columns are microseconds, status, microseconds."""
+    """Start and end of every good answer in the log, in seconds; its columns are start, status, duration (in us)."""
     rows = re.finditer(r"^(\d{15,})\t2\d\d\t(\d+)$", output, re.MULTILINE)
-    return [(int(row[1]) / 1e6, int(row[2]) / 1e6) for row in rows]
+    return [(int(row[1]) / 1e6, (int(row[1]) + int(row[2])) / 1e6) for row in rows]
 
 
-def lost_connections(log: list[tuple[float, float]]) -> int:
+def lost_connections(log: list[tuple[float, float]], load: Load) -> int:
     """How many requests fewer were in flight at a time near the end than near the beginning.
 
     h2load says nothing when a server closes a connection: it goes on with the others. In a closed loop every connection
@@ -89,17 +90,23 @@ def lost_connections(log: list[tuple[float, float]]) -> int:
     """
     if not log:
         return 0
-    begun, end = min(start for start, _ in log), max(start + duration for start, duration in log)
-    third = (end - begun) / 3
-    return max(0, _overlap(log, begun, begun + third) - _overlap(log, end - third, end))
+    begun, third = min(start for start, _ in log), load.seconds / 3
+    late = begun + 2 * third
+    if max(end - start for start, end in log) > third:
+        # What is under way at the end is not in the log, so slow answers leave nothing to count: was there any?
+        return 0 if any(end > late for _, end in log) else load.connections
+    full = load.connections * load.pipeline
+    early, last = (min(full, _overlap(log, low, low + third)) for low in (begun, late))
+    return early - last if last < early else 0
 
 
 def _overlap(log: list[tuple[float, float]], low: float, high: float) -> int:
     """The most requests in flight at one moment between two moments."""
-    inside = [(start, start + duration) for start, duration in log if start < high and start + duration > low]
-    moments = sorted([(start, -1) for start, _ in inside] + [(end, 1) for _, end in inside])
+    inside = [(start, end) for start, end in log if start < high and end > low]
+    # Of one microsecond ends come first: a connection's next request does not overlap its last.
+    moments = sorted([(start, 1) for start, _ in inside] + [(end, -1) for _, end in inside])
     most = now = 0
     for _, step in moments:
-        now -= step
+        now += step
         most = max(most, now)
     return most

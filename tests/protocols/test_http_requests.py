@@ -253,6 +253,15 @@ async def test_scheme_is_https_over_tls(
     assert app.scope["scheme"] == "https"
 
 
+@pytest.mark.parametrize("scheme", ["https", "wss"])
+async def test_scheme_is_what_a_trusted_proxy_says(http_protocol_cls: Any, scheme: str) -> None:
+    """SCO-21"""
+    app = Calls()
+    async with serve(http_protocol_cls, app, proxy_headers=True) as service:
+        await (await service.connect()).ask(request("GET", "/", f"x-forwarded-proto: {scheme}"))
+    assert app.scope["scheme"] == scheme
+
+
 async def test_scheme_is_http_in_clear_text(http_protocol_cls: Any) -> None:
     """SCO-21"""
     app = Calls()
@@ -322,6 +331,8 @@ REFUSED = [
     pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \xb2\r\n\r\n", 400, id="D8-length"),
     pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: \xff\r\nContent-Length: 0\r\n\r\n", 417, id="D8-expect"),
     pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\nContent-Length: 0\r\n\r\n", 417, id="BODY-10"),
+    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n chunked\r\n\r\n", 400, id="F4-folded-coding"),
+    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chun ked\r\n\r\n", 400, id="F5-broken-coding"),
     pytest.param(b"G" * 65 + b" / HTTP/1.1\r\nHost: a\r\n\r\n", 501, id="U5-long-method"),
     pytest.param(b"\r\n" * 9 + GET, 400, id="D2-empty-lines"),
 ]
@@ -331,7 +342,7 @@ REFUSED = [
 async def test_refused_request_never_reaches_the_application(
     http_protocol_cls: Any, data: bytes, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """REQ-01, REQ-02 and the facts in the ids, where upstream's implementations disagree or are lax."""
+    """REQ-01, REQ-02, RES-34 and the facts in the ids, where upstream's implementations disagree or are lax."""
     app = Calls()
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()

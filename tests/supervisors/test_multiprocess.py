@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import open_connection, read_until, request, running_thread, wait_for
+from tests.utils import is_listening, open_connection, read_until, request, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="these signals cannot be sent on Windows")
+if sys.platform == "win32":
+    pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
+
 
 APP = """
 import asyncio, os
@@ -65,6 +67,7 @@ def start(cwd: Path, *arguments: str, workers: int = 2) -> ServerProcess:
     server = ServerProcess("app:app", "--port", "0", "--workers", str(workers), *arguments, cwd=cwd)
     try:
         server.wait_for(READY, count=workers)
+        wait_for(lambda: is_listening(server.address))
     except BaseException:
         server.__exit__(None, None, None)
         raise
@@ -80,7 +83,6 @@ def shown(server: ServerProcess, start: str) -> list[str]:
 # Start and end
 
 
-@posix
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 def test_lines_from_start_to_end(cwd: Path, sig: signal.Signals) -> None:
     """MP-01, MP-04, MP-05, LSP-21"""
@@ -102,7 +104,6 @@ def test_lines_from_start_to_end(cwd: Path, sig: signal.Signals) -> None:
         assert server.error_output.count("Application shutdown complete.") == 2
 
 
-@posix
 def test_requests_in_progress_are_finished(cwd: Path) -> None:
     """MP-06"""
     with start(cwd) as server:
@@ -113,7 +114,6 @@ def test_requests_in_progress_are_finished(cwd: Path) -> None:
         client.close()
 
 
-@posix
 def test_parent_never_imports_the_application(cwd: Path) -> None:
     """MP-24"""
     (cwd / "app.py").write_text(APP + "print('imported by', os.getpid(), flush=True)\n")
@@ -123,7 +123,6 @@ def test_parent_never_imports_the_application(cwd: Path) -> None:
         assert server.pid not in importers
 
 
-@posix
 def test_second_interrupt_makes_the_workers_hurry(cwd: Path) -> None:
     """MP-07 is a wait without a way out: the second SIGINT is passed on (K8)."""
     with start(cwd, "--timeout-graceful-shutdown", "3600") as server:
@@ -160,7 +159,6 @@ async def app(scope, receive, send):
 """
 
 
-@posix
 def test_thread_that_keeps_a_worker_alive_is_killed_with_it(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """X2: the worker has done its work (a SIGINT is no death), but does not exit."""
     (cwd / "app.py").write_text(HOLDING)
@@ -173,7 +171,6 @@ def test_thread_that_keeps_a_worker_alive_is_killed_with_it(cwd: Path, monkeypat
         server.wait_for(READY, count=4)
 
 
-@posix
 def test_blocked_event_loop_is_killed_at_the_deadline(cwd: Path) -> None:
     """MP-06, MP-25, K8"""
     (cwd / "app.py").write_text(BLOCKING)
@@ -187,13 +184,13 @@ def test_blocked_event_loop_is_killed_at_the_deadline(cwd: Path) -> None:
         client.close()
 
 
-@posix
 @pytest.mark.parametrize("options", [["--uds", "s"]], ids=["uds"])
 def test_socket_file_is_served_and_removed_by_the_parent(cwd: Path, options: list[str]) -> None:
     """MP-22, SOCK-11"""
     path = cwd / "s"
     with ServerProcess("app:app", "--uds", path, "--workers", "2", cwd=cwd) as server:
         server.wait_for(READY, count=2)
+        wait_for(lambda: is_listening(str(path)))
         assert b"one" in request(str(path))
         assert server.stop() == 0
         assert not path.exists()
@@ -202,7 +199,6 @@ def test_socket_file_is_served_and_removed_by_the_parent(cwd: Path, options: lis
 # Death
 
 
-@posix
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_worker_that_ends_is_replaced(cwd: Path, sig: signal.Signals) -> None:
     """MP-14, X1"""
@@ -216,7 +212,6 @@ def test_worker_that_ends_is_replaced(cwd: Path, sig: signal.Signals) -> None:
         assert server.stop() == 0
 
 
-@posix
 def test_silent_workers_are_killed_within_the_timeout_and_hold_up_nobody(cwd: Path) -> None:
     """MP-15, MP-16, MP-17"""
     with start(cwd, "--timeout-worker-healthcheck", "2", workers=3) as server:
@@ -236,7 +231,6 @@ def test_silent_workers_are_killed_within_the_timeout_and_hold_up_nobody(cwd: Pa
         assert server.stop() == 0
 
 
-@posix
 def test_worker_that_cannot_start_its_application_stops_all(cwd: Path) -> None:
     """MP-18: with the status that says so."""
     (cwd / "app.py").write_text(
@@ -250,7 +244,6 @@ def test_worker_that_cannot_start_its_application_stops_all(cwd: Path) -> None:
         assert server.error_output.endswith(f"Stopping parent process [{server.pid}]\n")
 
 
-@posix
 @pytest.mark.parametrize(
     "source", ["raise RuntimeError('no')", "import sys; sys.exit(7)", "def app(:"], ids=["raises", "exits", "syntax"]
 )
@@ -262,7 +255,6 @@ def test_worker_that_dies_at_import_stops_all(cwd: Path, source: str) -> None:
         assert len(re.findall("failed to start, stopping the parent process", server.error_output)) == 1
 
 
-@posix
 def test_application_broken_later_does_not_stop_the_workers_that_serve(cwd: Path) -> None:
     """MP-19, X1: the replacement of a dead worker is tried again, with pauses, until the code is repaired."""
     with start(cwd) as server:
@@ -278,6 +270,7 @@ def test_application_broken_later_does_not_stop_the_workers_that_serve(cwd: Path
 
 HOLDING_THE_GIL = """
 import time
+
 began = time.monotonic()
 sum(range(1_000_000))
 count = int(2_500_000 / (time.monotonic() - began))  # one call into C that takes two and a half seconds
@@ -285,7 +278,6 @@ sum(range(count))
 """
 
 
-@posix
 def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
     """X1"""
     (cwd / "app.py").write_text(HOLDING_THE_GIL + APP)
@@ -294,7 +286,6 @@ def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
         assert len(server.pids()) == 2
 
 
-@posix
 def test_worker_that_reaches_its_request_limit_is_replaced(cwd: Path) -> None:
     """MP-21, LIM-08"""
     with start(cwd, "--limit-max-requests", "1") as server:
@@ -308,7 +299,6 @@ def test_worker_that_reaches_its_request_limit_is_replaced(cwd: Path) -> None:
 # Signals
 
 
-@posix
 def test_hangup_replaces_the_workers_one_by_one_with_new_code(cwd: Path) -> None:
     """MP-08, MP-10"""
     with start(cwd) as server:
@@ -321,7 +311,7 @@ def test_hangup_replaces_the_workers_one_by_one_with_new_code(cwd: Path) -> None
         assert "Received SIGHUP, restarting processes.\n" in text
         new = server.pids()[2:]
         # The successor serves before its predecessor is told to end.
-        for successor, predecessor in zip(new, old):
+        for successor, predecessor in zip(new, old, strict=True):
             ready = text.index(f"Started server process [{successor}]")
             assert ready < text.index("Terminated child process [", ready)
             assert f"Terminated child process [{predecessor}]" in text
@@ -329,7 +319,6 @@ def test_hangup_replaces_the_workers_one_by_one_with_new_code(cwd: Path) -> None
         assert server.stop() == 0
 
 
-@posix
 def test_hangup_with_broken_code_keeps_the_old_workers(cwd: Path) -> None:
     """MP-09"""
     with start(cwd) as server:
@@ -343,7 +332,6 @@ def test_hangup_with_broken_code_keeps_the_old_workers(cwd: Path) -> None:
         assert server.stop() == 0
 
 
-@posix
 def test_hangup_with_code_that_starts_too_slowly_keeps_the_old_workers(cwd: Path) -> None:
     """MP-09: and signals are heeded meanwhile."""
     with start(cwd, "--timeout-worker-healthcheck", "2") as server:
@@ -358,7 +346,6 @@ def test_hangup_with_code_that_starts_too_slowly_keeps_the_old_workers(cwd: Path
         assert server.stop() == 0
 
 
-@posix
 def test_number_of_workers_goes_up_and_down(cwd: Path) -> None:
     """MP-11, MP-12"""
     with start(cwd, workers=2) as server:
@@ -377,7 +364,6 @@ def test_number_of_workers_goes_up_and_down(cwd: Path) -> None:
         assert server.stop() == 0
 
 
-@posix
 @pytest.mark.parametrize("name", ["QUIT", "USR1", "USR2", "WINCH"])
 def test_other_signals_are_only_logged(cwd: Path, name: str) -> None:
     """MP-13"""

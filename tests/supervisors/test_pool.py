@@ -353,9 +353,7 @@ def test_replacement_that_is_not_ready_aborts_the_restart(why: str, log: pytest.
         bench.watch(after=5)
     assert bench.pids == [1, 2]
     assert "kill" in bench.made[2].log
-    assert log.messages == [
-        "New child process [3] was not ready in time; keeping worker [1] and aborting the restart."
-    ]
+    assert log.messages == ["New child process [3] was not ready in time; keeping worker [1] and aborting the restart."]
     assert log.records[0].levelname == "ERROR"
     bench.watch(after=10)
     assert bench.pool.is_settled

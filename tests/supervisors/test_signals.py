@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, WakingEvent, Wakeup
+from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
 
 
 @pytest.fixture

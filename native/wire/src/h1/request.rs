@@ -465,7 +465,7 @@ mod tests {
     use crate::limits::Limits;
 
     fn limits() -> Limits {
-        Limits { head: 100, fields: 3, target: 10, method: 5, empty_lines: 2, body: Some(10), ..Limits::default() }
+        Limits { head: 100, fields: 3, target: 10, method: 5, empty_lines: 3, body: Some(10), ..Limits::default() }
     }
 
     /// Parse in one piece, then in every two pieces, then byte by byte: the outcome must be the same.
@@ -646,9 +646,18 @@ mod tests {
 
     #[test]
     fn garbage_is_refused_at_its_first_bad_byte() {
-        for text in
-            ["\0", " ", "g", "GET /\x7f", "GET / h", "GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nHost: a\n", "\n", "\rG"]
-        {
+        for text in [
+            "\0",
+            " ",
+            "g",
+            "GET /\x7f",
+            "GET  ",
+            "GET / h",
+            "GET / HTTP/1.1\n",
+            "GET / HTTP/1.1\r\nHost: a\n",
+            "\n",
+            "\rG",
+        ] {
             assert_eq!(status(text.as_bytes(), &Limits::default()), 400, "{text:?}");
         }
         for text in ["", "\r", "\r\n", "G", "GET", "GET ", "GET /", "GET / ", "GET / HTTP/1.1\r", "GET / HTTP/1.1\r\nA"]
@@ -671,6 +680,10 @@ mod tests {
             ("http/1.1", 400),
             ("HTTP/1.1 ", 400),
             ("HTTP/1,1", 400),
+            ("HTTP/111", 400),
+            ("HTTP/a.1", 400),
+            ("HTTP/1.b", 400),
+            ("1TTP/1.1", 400),
         ] {
             let text = format!("GET / {version}\r\nHost: a\r\n\r\n");
             assert_eq!(status(text.as_bytes(), &Limits::default()), expected, "{version}");
@@ -789,8 +802,8 @@ mod tests {
     #[test]
     fn empty_lines_pass_up_to_the_limit() {
         let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        assert_eq!(status(format!("\r\n\r\n{request}").as_bytes(), &limits()), 200);
-        assert_eq!(status(format!("\r\n\r\n\r\n{request}").as_bytes(), &limits()), 400);
+        assert_eq!(status(format!("\r\n\r\n\r\n{request}").as_bytes(), &limits()), 200);
+        assert_eq!(status(format!("\r\n\r\n\r\n\r\n{request}").as_bytes(), &limits()), 400);
     }
 
     fn with_fields(count: usize) -> Vec<u8> {

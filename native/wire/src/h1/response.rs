@@ -234,7 +234,7 @@ impl HeadWriter {
             Name::ContentLength => self.note_length(out, value, line),
             Name::TransferEncoding => self.note_codings(out, value, line),
             Name::Connection => {
-                self.note_connection(value, line..out.len());
+                self.note_connection(out, value, line);
                 Ok(())
             }
             _ => Ok(()),
@@ -280,11 +280,15 @@ impl HeadWriter {
         Ok(())
     }
 
-    fn note_connection(&mut self, value: &[u8], line: Range<usize>) {
+    fn note_connection(&mut self, out: &mut Vec<u8>, value: &[u8], line: usize) {
         if has_member(value, b"close") {
             (self.close, self.close_written) = (true, true);
-        } else if value.eq_ignore_ascii_case(b"keep-alive") && self.keep_alive_line.is_empty() {
-            self.keep_alive_line = line;
+        } else if value.eq_ignore_ascii_case(b"keep-alive") {
+            if self.keep_alive_line.is_empty() {
+                self.keep_alive_line = line..out.len();
+            } else {
+                out.truncate(line);
+            }
         }
     }
 
@@ -678,6 +682,9 @@ mod tests {
             expect(CLOSING, 200, &[length, ("connection", value)], &line, Framing::Length(0), false);
         }
         expect(CLOSING, 200, &[("connection", "Keep-Alive"), length], close, Framing::Length(0), false);
+        let twice = [("connection", "keep-alive"), ("connection", "keep-alive"), length, ("connection", "x")];
+        let lines = "content-length: 0|connection: x|connection: close";
+        expect(CLOSING, 200, &twice, lines, Framing::Length(0), false);
         let kept = "connection: Keep-Alive|content-length: 0";
         expect(GET, 200, &[("connection", "Keep-Alive"), length], kept, Framing::Length(0), true);
     }

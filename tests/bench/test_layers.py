@@ -1,0 +1,40 @@
+"""The harness measures from outside: it imports neither the server nor the tests, and its pure parts do nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.targets import HERE
+
+PURE = ("model", "stats", "plan", "checks", "report", "tables", "charts", "page", "documents", "judge")
+# What touches files, processes, sockets or the clock.
+OUTSIDE = {"os", "subprocess", "socket", "time", "tempfile", "shutil", "threading", "signal"}
+# Copied into the directories and interpreters of servers: nothing of the harness is there.
+COPIED = ("apps", "inside", "micro", "pools")
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(HERE.rglob("*.py"))])
+def test_the_harness_imports_neither_the_server_nor_the_tests(path: Path) -> None:
+    assert not [name for name in _imports(path) if name.split(".")[0] in ("uvicorn", "tests")]
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_parts_touch_nothing(name: str) -> None:
+    assert not OUTSIDE & set(_imports(HERE / f"{name}.py"))
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_what_is_copied_to_servers_needs_nothing_of_the_harness(name: str) -> None:
+    assert not [one for one in _imports(HERE / f"{name}.py") if one.startswith("bench")]

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.utils import as_cwd
+from uvicorn.config import Config
+from uvicorn.supervisors.statreload import StatReload
+
+
+def serve_nothing(sockets: list[socket.socket] | None) -> None:
+    """The target of a child that ends at once."""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "pkg").mkdir()
+    for name in ("app.py", "pkg/module.py", "notes.txt"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def make(tree: Path, **settings: object) -> StatReload:
+    with as_cwd(tree):
+        config = Config("app:app", reload=True, reload_delay=0, log_config=None, **settings)  # type: ignore[arg-type]
+    return StatReload(config, target=serve_nothing, sockets=[])
+
+
+def touch(path: Path) -> None:
+    """Give the file a modification time that is certainly newer."""
+    later = path.stat().st_mtime + 2
+    os.utime(path, (later, later))
+
+
+def test_name(tree: Path) -> None:
+    """RLD-02"""
+    assert make(tree).reloader_name == "StatReload"
+
+
+def test_python_files_below_are_found(tree: Path) -> None:
+    """RLD-23"""
+    files = {path.relative_to(tree.resolve()).as_posix() for path in make(tree).iter_py_files()}
+    assert files == {"app.py", "pkg/module.py"}
+
+
+@pytest.mark.parametrize("name", ["app.py", "pkg/module.py"])
+def test_newer_file_counts(tree: Path, name: str) -> None:
+    """RLD-23"""
+    reloader = make(tree)
+    assert next(reloader) is None
+    assert next(reloader) is None
+    touch(tree / name)
+    assert next(reloader) == [(tree / name).resolve()]
+
+
+def test_other_files_do_not_count(tree: Path) -> None:
+    """RLD-23"""
+    reloader = make(tree)
+    assert next(reloader) is None
+    touch(tree / "notes.txt")
+    assert next(reloader) is None
+
+
+def test_new_file_counts_when_it_changes(tree: Path) -> None:
+    """RLD-23"""
+    reloader = make(tree)
+    assert next(reloader) is None
+    (tree / "new.py").touch()
+    assert next(reloader) is None
+    touch(tree / "new.py")
+    assert next(reloader) == [(tree / "new.py").resolve()]
+
+
+def test_file_that_vanishes_is_left_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reloader = make(tree)
+    monkeypatch.setattr(reloader, "iter_py_files", lambda: iter([tree / "gone.py", tree / "app.py"]))
+    assert next(reloader) is None
+    assert list(reloader.mtimes) == [tree / "app.py"]
+
+
+def test_restart_forgets_what_has_been_seen(tree: Path) -> None:
+    """RLD-23"""
+    reloader = make(tree)
+    reloader.startup()
+    assert next(reloader) is None
+    touch(tree / "app.py")
+    reloader.restart()
+    assert reloader.mtimes == {}
+    assert next(reloader) is None
+    reloader.shutdown()
+
+
+def test_end_is_the_end_of_the_iteration(tree: Path) -> None:
+    """RLD-08"""
+    reloader = make(tree)
+    reloader.should_exit.set()
+    assert list(reloader) == []
+
+
+@pytest.mark.parametrize("settings", [{"reload_includes": ["*.txt"]}, {"reload_excludes": ["app.py"]}])
+def test_patterns_have_no_effect(tree: Path, settings: dict[str, list[str]], caplog: pytest.LogCaptureFixture) -> None:
+    """RLD-24"""
+    caplog.set_level(logging.WARNING, logger="uvicorn.error")
+    make(tree, **settings)
+    assert caplog.messages[-1] == (
+        "--reload-include and --reload-exclude have no effect unless watchfiles is installed."
+    )
