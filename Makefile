@@ -3,10 +3,10 @@
 APP ?= examples.hello:app
 ARGS ?=
 
-.PHONY: help serve test check format settings clean
+.PHONY: help serve test check format settings bench-setup clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*##/\1:/p' Makefile
 
 serve:  ## serve $APP (default: examples.hello:app) on 127.0.0.1:8000; ARGS="--reload" adds options
 	@scripts/install standard
@@ -29,6 +29,9 @@ format:  ## format the code and apply the fixes ruff is sure of
 settings:  ## write what is derived from the table of settings
 	@scripts/install standard
 	@.venv/bin/python scripts/sync-settings
+
+bench-setup:  ## install what python -m bench needs: its packages, the pinned peers, wrk, h2load
+	@scripts/bench-setup
 
 clean:  ## remove the environment and everything that was made
 	@rm -rf .venv build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

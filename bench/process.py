@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import random
 import resource
 import signal
 import socket
@@ -22,6 +23,8 @@ from bench.model import Memory, ProcessUse, Usage
 READY_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
 MEMORY_INTERVAL = 0.25
+# Linux gives clients ports from 32768 on.
+PORTS = (15000, 32000)
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -67,11 +70,15 @@ def raise_file_limit() -> int:
 
 
 def free_port() -> int:
-    """A port nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port nobody uses at this moment, from below those the kernel hands out.
+
+    Ten thousand client connections take ten thousand of the kernel's; a server must not find one of them on its port.
+    """
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Server:

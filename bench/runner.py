@@ -32,6 +32,9 @@ GRACE = 30.0
 # Variables that would change what is measured: the harness's own Python, settings of servers, coverage of tests.
 FOREIGN = ("PYTHON", "UVICORN_", "BENCH_", "COVERAGE_")
 
+# A port that was free may be taken before the server has it.
+PORT_ATTEMPTS = 3
+
 Progress = Callable[[str], None]
 
 
@@ -91,35 +94,50 @@ class Runner:
         self, target: Target, scenario: Scenario, directory: Path, extra: dict[str, str] | None = None
     ) -> Iterator[Server]:
         """A fresh server for a scenario, ready to answer; stopped at the end."""
-        workload = scenario.workload
-        refusal = target.refusal(workload, scenario.mode)
+        refusal = target.refusal(scenario.workload, scenario.mode)
         if refusal:
             raise ServerError(refusal)
-        attribute = workload.wsgi if scenario.mode.kind == "wsgi" and workload.wsgi else workload.app
-        application = attribute if ":" in attribute else f"bench_apps:{attribute}"
         stage = stage_applications(directory)
-        port = self.port or process.free_port()
+        server = self._started(target, scenario, stage, extra or {})
+        try:
+            yield server
+        finally:
+            server.stop()
+
+    def _started(self, target: Target, scenario: Scenario, stage: Path, extra: dict[str, str]) -> Server:
+        """A server that has answered; on another port when somebody took the one that was free a moment ago."""
+        attempts = 1 if self.port else PORT_ATTEMPTS
+        while True:
+            attempts -= 1
+            server = self._launched(target, scenario, stage, extra)
+            try:
+                server.wait_ready(request_of(scenario))
+                return server
+            except ServerError:
+                server.stop()
+                if attempts == 0 or "in use" not in server.log.read_text(errors="replace"):
+                    raise
+            except BaseException:
+                server.stop()
+                raise
+
+    def _launched(self, target: Target, scenario: Scenario, stage: Path, extra: dict[str, str]) -> Server:
+        workload, port = scenario.workload, self.port or process.free_port()
         if process.in_use(port):
             raise BenchError(f"port {port} is in use")
+        attribute = workload.wsgi if scenario.mode.kind == "wsgi" and workload.wsgi else workload.app
+        application = attribute if ":" in attribute else f"bench_apps:{attribute}"
         launch = Launch(application, port, scenario.mode, workload.access_log, interpreter(target), target.options)
-        server = Server(
+        environ = server_environment(target, stage, self.application_directory)
+        return Server(
             target.label(),
             target.command(launch),
             port=port,
             directory=self.application_directory or stage,
             log=stage / f"server-{port}.log",
-            environment={
-                **server_environment(target, stage, self.application_directory),
-                **self.knobs.environment(),
-                **(extra or {}),
-            },
+            environment={**environ, **self.knobs.environment(), **extra},
             cores=self.cores.server,
         )
-        try:
-            server.wait_ready(request_of(scenario))
-            yield server
-        finally:
-            server.stop()
 
     @contextmanager
     def alone(

@@ -167,8 +167,8 @@ class _LoggerState:
 
     def restore(self, logger: logging.Logger) -> None:
         logger.setLevel(self.level)
-        logger.handlers[:] = self.handlers
-        logger.filters[:] = self.filters
+        logger.handlers = self.handlers
+        logger.filters = self.filters
         logger.propagate = self.propagate
         logger.disabled = self.disabled
 

@@ -264,6 +264,7 @@ def test_server_out_of_descriptors_serves_on_and_recovers(tmp_path: Path, loop: 
     command = [sys.executable, str(tmp_path / "start.py")]
     with ServerProcess("app:app", "--port", "0", "--loop", loop, cwd=tmp_path, command=command) as server:
         address = server.address
+        assert _answers(address)
         clients = [open_connection(address) for _ in range(60)]
         if loop == "asyncio":
             server.wait_for("Cannot accept new connections: ")

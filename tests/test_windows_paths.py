@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.utils import join_threads
 from uvicorn import _subprocess, server, sockets
 from uvicorn.config import Config
 from uvicorn.server import Server
@@ -90,6 +91,7 @@ def worker(config: Config) -> Iterator[ProcessWorker]:
     worker.process = Running()  # type: ignore[assignment]
     yield worker
     worker.parent_conn.close()
+    join_threads("uvicorn-pong")
     worker.child_conn.close()
 
 

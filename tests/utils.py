@@ -100,6 +100,14 @@ def running_thread(target: Callable[..., object], *args: object) -> Iterator[thr
     assert not thread.is_alive(), f"{target} still runs"
 
 
+def join_threads(name: str) -> None:
+    """Wait until the threads with this name have ended."""
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), f"{name} still runs"
+
+
 def open_connection(address: tuple[str, int] | str, payload: bytes = b"", timeout: float = PATIENCE) -> socket.socket:
     """A blocking client socket connected to a (host, port) or a Unix socket path, after sending `payload`."""
     if sys.platform == "win32" or not isinstance(address, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -163,6 +164,18 @@ def test_a_port_in_use_is_one_clear_line_and_what_is_there_is_not_measured(
     with fake.running(tmp_path) as server:
         assert bench("run", "fake", "--port", str(server.port), "--rounds", "1", *SHORT) == 1
     assert f"bench: port {server.port} is in use" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_between_choosing_and_starting_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Scenario(WORKLOADS["hello"], Mode(), Load("httpx", 2, 1, 0.2))
+    measuring = runner.Runner(environment.Cores((), ()), warm_up=0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Bound but not listening: nobody answers, yet it cannot be had.
+        ports = iter([taken.getsockname()[1], process.free_port()])
+        monkeypatch.setattr(process, "free_port", lambda: next(ports))
+        with measuring.alone(fake.target("fake"), scenario) as (server, _):
+            assert server.port != taken.getsockname()[1]
+    assert next(ports, None) is None
 
 
 def test_a_full_disk_keeps_what_was_measured(
@@ -333,8 +346,6 @@ def test_a_tree_elsewhere_is_told_by_its_last_part_only(tmp_path: Path) -> None:
 
 
 def test_the_bare_c_server_answers_pipelined_requests_in_any_cut(tmp_path: Path) -> None:
-    import socket
-
     try:
         program = targets.compiled("epoll_hello")
     except BenchError as exc:

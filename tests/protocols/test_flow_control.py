@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import Any
 
 import pytest
@@ -47,6 +48,23 @@ def test_transport_is_asked_once_whoever_asks_twice() -> None:
     flow.resume_reading()
     assert not flow.read_paused
     assert transport.asked == ["pause", "resume"]
+
+
+def test_reading_is_resumed_in_the_context_it_is_given() -> None:
+    """K6: not in that of the request which happens to ask."""
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+    seen: list[str] = []
+
+    class Noting(Transport):
+        def resume_reading(self) -> None:
+            seen.append(variable.get())
+
+    for context in (contextvars.Context(), None):
+        flow = FlowControl(Noting(), context)  # type: ignore[arg-type]
+        variable.set("request")
+        flow.pause_reading()
+        flow.resume_reading()
+    assert seen == ["unset", "request"]
 
 
 async def test_writers_do_not_wait_unless_writing_is_paused() -> None:

@@ -483,6 +483,33 @@ async def test_reset_contextvars_starts_each_request_from_nothing(http_protocol_
         assert set(await three_ways(await service.connect())) == {b"unset unset"}
 
 
+async def test_context_of_a_request_is_not_kept_by_its_connection(http_protocol_cls: Any) -> None:
+    """K6: neither a timer nor the reading of the socket holds on to what a request has put there."""
+
+    class Kept:
+        pass
+
+    variable: contextvars.ContextVar[Kept] = contextvars.ContextVar("variable")
+    kept: list[weakref.ref[Kept]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        value = Kept()
+        kept.append(weakref.ref(value))
+        variable.set(value)
+        await asyncio.sleep(0)
+        await echo(scope, receive, send)
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        for data in (GET, request("POST", body=bytes(600_000)), GET + GET):
+            await client.send(data)
+            await client.response()
+        await client.response()
+        await wait_until(lambda: not service.state.tasks)
+        gc.collect()
+        assert [reference() for reference in kept] == [None] * 4
+
+
 # Shutdown
 
 

@@ -392,7 +392,7 @@ def sock() -> Iterator[socket.socket]:
 @pytest.fixture
 def supervisor(sock: socket.socket, caplog: pytest.LogCaptureFixture) -> Iterator[Multiprocess]:
     caplog.set_level(logging.DEBUG, logger="uvicorn.error")
-    config = Config(app, workers=2, lifespan="off", log_level="warning")
+    config = Config(app, workers=2, lifespan="off", log_level="warning", timeout_worker_healthcheck=60)
     logging.getLogger("uvicorn").propagate = True
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG)
     supervisor = Multiprocess(config, sockets=[sock])

@@ -204,7 +204,8 @@ pub fn h1_chunked(data: &[u8]) -> u64 {
     assert!(whole.0.len() <= data.len());
     assert_eq!(dechunk(data, 1, &limits), whole);
     assert_eq!(dechunk(data, usize::from(control >> 1) + 1, &limits), whole);
-    if let Ok(Some(_)) = whole.1 {
+    if let Ok(Some(left)) = whole.1 {
+        assert_eq!(reference(data), Some((whole.0.clone(), left)));
         round_trip(&whole.0);
     }
     fingerprint(&(whole.1, whole.0.len().min(4)))
@@ -228,6 +229,36 @@ fn dechunk(data: &[u8], size: usize, limits: &Limits) -> (Vec<u8>, Result<Option
         }
     }
     (body, Ok(None))
+}
+
+/// The slow and obvious way to read chunks that are known to be complete: the data, and how much is left behind them.
+fn reference(mut data: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut body = Vec::new();
+    loop {
+        let line = take_line(&mut data)?;
+        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let size = u64::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok()?;
+        let extensions = line[digits..].trim_ascii_start();
+        if digits > 16 || !(digits == line.len() || extensions.starts_with(b";")) {
+            return None;
+        }
+        if size == 0 {
+            break;
+        }
+        let (chunk, rest) = data.split_at_checked(usize::try_from(size).ok()?)?;
+        body.extend_from_slice(chunk);
+        data = rest.strip_prefix(b"\r\n")?;
+    }
+    while !take_line(&mut data)?.is_empty() {}
+    Some((body, data.len()))
+}
+
+/// The bytes in front of the next CRLF, if they hold no control character but tabs.
+fn take_line<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let end = data.iter().position(|&byte| byte == b'\r')?;
+    let (line, rest) = data.split_at_checked(end)?;
+    *data = rest.strip_prefix(b"\r\n")?;
+    wire::headers::is_value(line).then_some(line)
 }
 
 /// What is encoded in chunks is decoded to the same.
