@@ -36,7 +36,9 @@ def _load(path: str) -> Any:
     ]
 )
 def http_protocol_cls(request: pytest.FixtureRequest) -> Any:
-    """Each Python implementation of HTTP/1.1 in turn."""
+    """Each implementation of HTTP/1.1 in turn."""
+    if "native" in request.param:
+        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     return _load(request.param)
 
 

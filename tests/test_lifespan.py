@@ -17,6 +17,7 @@ from tests.utils import request, wait_until
 from uvicorn.config import Config
 from uvicorn.lifespan.off import LifespanOff
 from uvicorn.lifespan.on import LifespanOn
+from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.server import Server
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +45,7 @@ def lines(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 def make(app: App, mode: Any) -> LifespanOn:
-    return LifespanOn(Config(app, lifespan=mode, log_config=None))
+    return LifespanOn(Config(app, http="h11", lifespan=mode, log_config=None))
 
 
 async def test_scope_and_messages_are_those_of_the_specification(mode: Any, log: pytest.LogCaptureFixture) -> None:
@@ -74,6 +75,36 @@ async def test_scope_and_messages_are_those_of_the_specification(mode: Any, log:
         "INFO Application startup complete.",
         "INFO Waiting for application shutdown.",
         "INFO Application shutdown complete.",
+    ]
+
+
+async def test_the_same_class_serves_both_modes(mode: Any) -> None:
+    """LSP-04"""
+    config = Config(app_raising_at_shutdown, lifespan=mode, log_config=None)
+    config.load()
+    assert config.lifespan_class is LifespanOn
+
+
+async def test_scope_passes_the_proxy_headers_and_is_logged_at_trace_level(
+    mode: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LSP-02, TRC-04"""
+    caplog.set_level(TRACE_LOG_LEVEL)
+    scopes: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scopes.append(scope)
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+
+    config = Config(app, lifespan=mode, log_config=None, log_level="trace", proxy_headers=True)
+    await LifespanOn(config).startup()
+    assert set(scopes[0]) == {"type", "asgi", "state"}
+    shown = [record.getMessage() for record in caplog.records if record.name == "uvicorn.asgi"]
+    assert shown[0].startswith("ASGI [1] Started scope={'type': 'lifespan'")
+    assert shown[1:3] == [
+        "ASGI [1] Receive {'type': 'lifespan.startup'}",
+        "ASGI [1] Send {'type': 'lifespan.startup.complete'}",
     ]
 
 

@@ -62,7 +62,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def make_config(application: App = app, **settings: Any) -> Config:
-    return Config(application, **{"port": 0, "log_config": None, **settings})
+    # With "auto" the log says so where the native core is missing.
+    return Config(application, **{"port": 0, "http": "h11", "log_config": None, **settings})
 
 
 class Client:

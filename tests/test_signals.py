@@ -198,7 +198,7 @@ async def test_a_signal_wakes_a_selector_that_sleeps_through_signals() -> None:
 
 def test_sigterm_finishes_the_work_and_then_kills_the_process(cwd: Path, loop: str) -> None:
     """SIG-04, LIFE-15, LIFE-17"""
-    with ServerProcess("app:app", "--port", "0", "--loop", loop, cwd=cwd) as server:
+    with ServerProcess("app:app", "--port", "0", "--loop", loop, "--http", "h11", cwd=cwd) as server:
         client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
         read_until(client, b"first")
         assert server.stop(signal.SIGTERM) == -signal.SIGTERM
@@ -246,7 +246,7 @@ def test_second_sigterm_does_not_force(cwd: Path) -> None:
 
 def test_signal_during_startup_is_honoured_when_that_is_complete(cwd: Path) -> None:
     """SIG-11"""
-    with ServerProcess("app:slow_to_start", "--port", "0", cwd=cwd) as server:
+    with ServerProcess("app:slow_to_start", "--port", "0", "--http", "h11", cwd=cwd) as server:
         server.wait_for("starting")
         assert server.stop(signal.SIGTERM) == -signal.SIGTERM
         shown = [line.split(maxsplit=1)[1].split()[0] for line in server.error_output.splitlines()]

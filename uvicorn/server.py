@@ -203,6 +203,7 @@ class Server:
             bound = await source.open()
             self.servers = await self._listen(bound)
         except OSError as exc:
+            source.release()
             await self._give_up(exc, sockets)
         self._source = source
         self.started = True

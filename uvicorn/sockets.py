@@ -132,17 +132,29 @@ async def listen(
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
-    for sock in bound:
-        if isinstance(loop, asyncio.SelectorEventLoop):
-            acceptor = Acceptor(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
-            await acceptor.start_serving()
-            servers.append(acceptor)
-        else:
-            create, options = _native_server(loop, sock)
-            if context is not None:
-                options.update(ssl=context, ssl_handshake_timeout=handshake_timeout)
-            servers.append(await create(factory, sock=sock, backlog=backlog, **options))
+    with _closing_on_error([*bound, *servers]):
+        for sock in bound:
+            servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout))
     return servers
+
+
+async def _listen_on(
+    loop: asyncio.AbstractEventLoop,
+    sock: socket.socket,
+    factory: Callable[[], asyncio.BaseProtocol],
+    backlog: int,
+    context: ssl.SSLContext | None,
+    handshake_timeout: float | None,
+) -> Listener:
+    if isinstance(loop, asyncio.SelectorEventLoop):
+        acceptor = Acceptor(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
+        await acceptor.start_serving()
+        return acceptor
+    create, options = _native_server(loop, sock)
+    if context is not None:
+        options.update(ssl=context, ssl_handshake_timeout=handshake_timeout)
+    listener: Listener = await create(factory, sock=sock, backlog=backlog, **options)
+    return listener
 
 
 def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple[Callable[..., Any], dict[str, Any]]:

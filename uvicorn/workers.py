@@ -50,7 +50,7 @@ class UvicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no type infor
     def _adopt_logger(name: str, source: logging.Logger) -> None:
         """Let the logger `name` write where and what gunicorn's logger `source` does."""
         logger = logging.getLogger(name)
-        logger.handlers = source.handlers
+        logger.handlers = list(source.handlers)
         logger.setLevel(source.level)
         logger.propagate = False
 

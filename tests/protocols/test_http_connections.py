@@ -140,10 +140,14 @@ async def test_connection_that_never_asks_is_closed_without_a_word(http_protocol
 # Pipelining
 
 
-@pytest.mark.parametrize("eager", [pytest.param(True, id="eager"), pytest.param(False, id="task-factory")])
-async def test_pipelined_requests_are_answered_in_order(http_protocol_cls: Any, eager: bool) -> None:
+@pytest.mark.parametrize("start", ["eager", "task-factory", "older-interpreter"])
+async def test_pipelined_requests_are_answered_in_order(
+    http_protocol_cls: Any, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """K1, CON-05: those that wait in one read, those that come later, with bodies and without."""
-    if not eager:
+    if start == "older-interpreter":
+        monkeypatch.setattr("uvicorn.protocols.http.protocol.EAGER_START", False)
+    elif start == "task-factory":
         asyncio.get_running_loop().set_task_factory(
             lambda loop, coroutine, **options: asyncio.Task(coroutine, loop=loop, **options)
         )

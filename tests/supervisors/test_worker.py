@@ -10,13 +10,14 @@ import socket
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.utils import join_threads, open_connection, request, wait_for
+from tests.utils import join_threads, open_connection, request, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.drain import Stage
 from uvicorn.server import Server
@@ -162,8 +163,10 @@ def test_supervisor_leaves_the_pipe_to_a_thread_that_asks(worker: ProcessWorker)
         assert stage_of(worker) is Stage.STARTING
     assert stage_of(worker) is Stage.SERVING
     with worker._talking:
-        worker.is_silent(1e6)
+        assert worker.deadline
+        worker.is_silent(worker.deadline)
         assert not worker.child_conn.poll()
+        assert worker.deadline > 0.5, "the next look is not due at once"
 
 
 def test_child_that_has_hung_up_is_not_listened_to(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +180,10 @@ def test_child_that_has_hung_up_is_not_listened_to(worker: ProcessWorker, monkey
     assert not worker.ping(60)
     assert time.monotonic() - began < 30
     assert worker.sources == ["sentinel"]
-    assert not worker.is_silent(1e6)
     assert worker.stage is Stage.SERVING
+    assert worker.deadline
+    assert not worker.is_silent(worker.deadline)
+    assert worker.is_silent(worker.deadline), "what cannot answer is silent"
 
 
 def test_answering_ends_when_the_parent_has_hung_up(worker: ProcessWorker) -> None:
@@ -197,6 +202,29 @@ def test_waiting_ends_when_the_process_has_ended_or_the_supervisor_ends(worker: 
     event = threading.Event()
     event.set()
     assert not worker.wait_until_ready(5, event)
+
+
+def test_waiting_ends_after_its_time(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MP-09"""
+    reader, writer = socket.socketpair()
+    running = types.SimpleNamespace(is_alive=lambda: True, sentinel=reader)
+    monkeypatch.setattr(worker, "process", running)
+    assert not worker.wait_until_ready(0.05, threading.Event())
+    reader.close()
+    writer.close()
+
+
+def test_reports_before_the_answer_are_not_the_answer(worker: ProcessWorker) -> None:
+    """MP-15"""
+
+    def answer() -> None:
+        worker.child_conn.recv()
+        worker._report(Stage.SERVING)
+        worker._send(False)
+
+    with running_thread(answer):
+        assert worker.ping(30)
+    assert worker.stage is Stage.SERVING
 
 
 def test_parents_end_of_the_pipe_does_not_reach_the_child(worker: ProcessWorker) -> None:

@@ -273,9 +273,7 @@ class ProcessWorker:
             self._take_reports(time.monotonic())
             if not self._send_question():
                 return None
-            while (remaining := deadline - time.monotonic()) > 0:
-                if not self.parent_conn.poll(remaining):
-                    return None
+            while self.parent_conn.poll(max(0.0, deadline - time.monotonic())):
                 answer = self._take_one(time.monotonic())
                 if answer is not None or self._is_deaf:
                     return answer
@@ -283,12 +281,14 @@ class ProcessWorker:
 
     def is_silent(self, now: float) -> bool:
         """Whether the child has stopped answering; asks it again when that is due."""
-        if self._heartbeat.is_due(now) and self._talking.acquire(blocking=False):
-            try:
-                if self._send_question():
-                    self._heartbeat.ask(now)
-            finally:
-                self._talking.release()
+        if self._heartbeat.is_due(now):
+            # Asked, too, by a `ping` on another thread; and a child that has closed its end will never answer.
+            self._heartbeat.ask(now)
+            if self._talking.acquire(blocking=False):
+                try:
+                    self._send_question()
+                finally:
+                    self._talking.release()
         return self._heartbeat.is_silent(now)
 
     def excuse(self, seconds: float) -> None:

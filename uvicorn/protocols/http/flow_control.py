@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
@@ -13,12 +14,19 @@ HIGH_WATER_LIMIT = 65536
 
 
 class FlowControl:
-    """Pauses and resumes one transport's reading, and makes writers wait while its buffer is full."""
+    """Pauses and resumes one transport's reading, and makes writers wait while its buffer is full.
 
-    __slots__ = ("_transport", "read_paused", "write_paused", "_waiters")
+    Args:
+        transport: whose reading it is.
+        context: reading is resumed in it, because the loop reads on in the context of whoever resumes: that of a
+            request would live as long as the connection. `None`: in the context of the caller.
+    """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    __slots__ = ("_transport", "_context", "read_paused", "write_paused", "_waiters")
+
+    def __init__(self, transport: asyncio.Transport, context: contextvars.Context | None = None) -> None:
         self._transport = transport
+        self._context = context
         self.read_paused = False
         self.write_paused = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -40,7 +48,10 @@ class FlowControl:
         """Read from the socket again; may be called without a pause before it."""
         if self.read_paused:
             self.read_paused = False
-            self._transport.resume_reading()
+            if self._context is None:
+                self._transport.resume_reading()
+            else:
+                self._context.run(self._transport.resume_reading)
 
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark: `drain` waits from now on."""

@@ -289,7 +289,7 @@ class HTTPProtocol(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)
         settings = self.settings
         self.transport = transport
-        self.flow = FlowControl(transport)
+        self.flow = FlowControl(transport, self.server_state.context)
         self._base = ScopeBase(
             settings.asgi_version,
             "https" if is_ssl(transport) else "http",
@@ -368,7 +368,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._searched = 0
         return data
 
-    def _consume(self, data: bytes, eager: bool = True) -> None:
+    def _consume(self, data: bytes) -> None:
         """Work through `data`; what cannot be looked at yet is kept."""
         position = 0
         size = len(data)
@@ -378,12 +378,11 @@ class HTTPProtocol(asyncio.Protocol):
             while position < size:
                 if self._reading is HEAD:
                     if not budget and self.settings.real_loop:
-                        self._reading = WAIT
                         self._pending += data[position:]
-                        self.loop.call_soon(self._next_request)
+                        self._take_turns()
                         break
                     budget -= 1
-                    position = self._read_head(data, position, eager)
+                    position = self._read_head(data, position)
                 elif self._reading is BODY:
                     position = self._read_body(data, position)
                 else:
@@ -437,7 +436,7 @@ class HTTPProtocol(asyncio.Protocol):
     def _head_too_large(self) -> RequestRefused:
         return RequestRefused(431, f"request head larger than limit_request_head ({self.settings.limit_head} bytes)")
 
-    def _read_head(self, data: bytes, position: int, eager: bool) -> int:
+    def _read_head(self, data: bytes, position: int) -> int:
         """Read the request head that begins at `position`; return where what follows it begins."""
         while data.startswith(b"\r\n", position):
             # RFC 9112 section 2.2: an empty line in front of a request is ignored.
@@ -484,9 +483,9 @@ class HTTPProtocol(asyncio.Protocol):
             self._hand_over(head + data[end:])
             return len(data)
         scope = self._base.build(method, target, minor, headers)
-        return self._begin(scope, framing, data, end, eager)
+        return self._begin(scope, framing, data, end)
 
-    def _begin(self, scope: HTTPScope, framing: Framing, data: bytes, position: int, eager: bool) -> int:
+    def _begin(self, scope: HTTPScope, framing: Framing, data: bytes, position: int) -> int:
         """Start the application on a request whose head ends at `position`; return where its part of `data` ends."""
         settings = self.settings
         limit = settings.limit_concurrency
@@ -522,7 +521,8 @@ class HTTPProtocol(asyncio.Protocol):
             cycle.disconnect(reachable=True)
         state = self.server_state
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
-        eager = eager and settings.eager
+        # After the client's end a response has to know whether it is the last: not before all input is pending.
+        eager = settings.eager and not self._eof
         task = start_task(self.loop, cycle.run(), context, eager)
         if not (eager and task.done()):
             state.tasks.add(task)
@@ -688,8 +688,6 @@ class HTTPProtocol(asyncio.Protocol):
             self._expire_in(self.settings.timeout_body)
 
     def _next_request(self) -> None:
-        if self._reading >= LINGER:
-            return
         self.cycle = None
         self._reading = HEAD
         if self.flow.read_paused:
@@ -697,10 +695,23 @@ class HTTPProtocol(asyncio.Protocol):
         if self._consuming:
             return
         if self._pending:
-            # Not eagerly: this may run inside the application that has just completed its response.
-            self._consume(self._take_pending(), eager=False)
+            if self.settings.eager:
+                # Not now: the application that has just completed its response is still running.
+                self._take_turns()
+            else:
+                self._consume(self._take_pending())
         else:
             self._idle()
+
+    def _take_turns(self) -> None:
+        """Go on with what is pending in the loop's next turn, when other connections have had theirs."""
+        self._reading = WAIT
+        self.server_state.context.run(self.loop.call_soon, self._next_turn)
+
+    def _next_turn(self) -> None:
+        if self._reading is WAIT:
+            self._reading = HEAD
+            self._consume(self._take_pending())
 
     def abort_response(self, cycle: RequestResponseCycle) -> None:
         """End a response that cannot be completed, so that the client notices."""
@@ -786,7 +797,8 @@ class HTTPProtocol(asyncio.Protocol):
     def _arm(self, now: float, seconds: float) -> None:
         self._timer_at = now + seconds
         self._timer_armed_by = self._deadlines
-        self._timer = self.loop.call_later(seconds, self._on_timer)
+        # Not in the context of the request that happens to be served, which would live as long as the timer.
+        self._timer = self.server_state.context.run(self.loop.call_later, seconds, self._on_timer)
 
     def _cancel_timer(self) -> None:
         self._deadline = 0.0

@@ -65,7 +65,9 @@ pub(crate) fn arm(core: &Core, server: &Bound<'_, Server>, deadline: Instant) ->
     }
     core.deadlines.next.set(Some(now + delay));
     let callback = server.getattr("sweep")?;
-    let timer = core.event_loop.bind(py).call_method1(&core.names.call_later, (delay.as_secs_f64(), callback))?;
+    // In the server's context: that of a request would live as long as the timer.
+    let call_later = core.event_loop.bind(py).getattr(&core.names.call_later)?;
+    let timer = core.context.bind(py).call_method1(&core.names.run, (call_later, delay.as_secs_f64(), callback))?;
     *core.deadlines.timer.borrow_mut() = Some(timer.unbind());
     Ok(())
 }

@@ -552,7 +552,10 @@ impl Connection {
         let task = if eager && self.eager.get() {
             let keywords = core.task_keywords.bind(py);
             keywords.set_item(&names.context, context)?;
-            let task = ffi::instantiate(core.task_class.bind(py), cycle.as_any(), keywords)?;
+            let task = ffi::instantiate(core.task_class.bind(py), cycle.as_any(), keywords);
+            // Not kept until the next request comes.
+            keywords.set_item(&names.context, py.None())?;
+            let task = task?;
             if cycle.get().is_over() {
                 return Ok(());
             }
@@ -1019,11 +1022,15 @@ impl Connection {
         self.on_transport(py, &self.core.names.pause_reading)
     }
 
+    /// Read from the socket again: in the server's context, because the loop reads on in that of whoever resumes, and a
+    /// request's would live as long as the connection.
     fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        if self.read_paused.replace(false) && !self.closed.get() && !self.eof.get() {
-            return self.on_transport(py, &self.core.names.resume_reading);
+        if !self.read_paused.replace(false) || self.closed.get() || self.eof.get() {
+            return Ok(());
         }
-        Ok(())
+        let Some(transport) = self.transport(py) else { return Ok(()) };
+        let resume = transport.bind(py).getattr(&self.core.names.resume_reading)?;
+        self.core.context.bind(py).call_method1(&self.core.names.run, (resume,)).map(drop)
     }
 
     /// Close once everything is written; with `linger` only after the peer had a chance to read it.

@@ -202,6 +202,8 @@ mod tests {
             "999.1.1.1",
             "a_b",
             "a%2Db",
+            "%41b",
+            "abc%2D%2d",
             "a,b;c=d",
             "[::1]",
             "[::1]:8000",
@@ -235,6 +237,8 @@ mod tests {
             "a%",
             "a%2",
             "a%zz",
+            "a%2g",
+            "a%g2",
             "a\\b",
             "a\"b",
             "[",
@@ -285,6 +289,20 @@ mod tests {
         assert_eq!(parse("https://h?/", Method::Get).unwrap(), (Absolute, &b"h"[..], &b""[..], &b"/"[..]));
         assert_eq!(parse("*", Method::Options).unwrap(), (Asterisk, &b""[..], &b"*"[..], &b""[..]));
         assert_eq!(parse("h:443", Method::Connect).unwrap(), (Authority, &b"h:443"[..], &b""[..], &b""[..]));
+    }
+
+    #[test]
+    fn an_absolute_form_without_a_path_means_the_root_or_the_server() {
+        let path = |text: &str, method| {
+            let buf = text.as_bytes();
+            let target = Target::parse(buf, Span::new(0, buf.len()), text.find('?'), method).unwrap();
+            String::from_utf8(target.effective_path(buf, method).to_vec()).unwrap()
+        };
+        assert_eq!(path("/a?b", Method::Get), "/a");
+        assert_eq!(path("http://h", Method::Get), "/");
+        assert_eq!(path("http://h?a", Method::Options), "/");
+        assert_eq!(path("http://h", Method::Options), "*");
+        assert_eq!(path("*", Method::Options), "*");
     }
 
     #[test]
