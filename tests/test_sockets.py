@@ -414,6 +414,25 @@ async def test_backlog_is_handed_to_the_system(anyio_backend: Any, monkeypatch: 
     assert heard == [321] or type(asyncio.get_running_loop()).__module__.startswith("uvloop")
 
 
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+async def test_all_are_closed_when_one_cannot_listen(anyio_backend: Any) -> None:
+    """LIFE-10"""
+    with socket.socket() as taken:
+        good, bad, unused = socket.socket(), socket.socket(), socket.socket()
+        for sock in (taken, bad):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", 0))
+        bad.bind(taken.getsockname())
+        taken.listen()
+        good.bind(("127.0.0.1", 0))
+        address = good.getsockname()
+        with pytest.raises(OSError):
+            await listen([good, bad, unused], Hello, backlog=5)
+        await asyncio.sleep(0.01)
+        assert unused.fileno() == -1
+        assert not is_listening(address)
+
+
 # Through the command line
 
 APP = """

@@ -22,7 +22,7 @@ import socket
 import ssl
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -118,7 +118,7 @@ def bind_socket(config: SocketConfig) -> socket.socket:
 
 
 async def listen(
-    bound: Iterable[socket.socket],
+    bound: Sequence[socket.socket],
     factory: Callable[[], asyncio.BaseProtocol],
     *,
     backlog: int,
@@ -128,13 +128,22 @@ async def listen(
     """Listen on each socket and serve its connections with protocols made by `factory`.
 
     With `context`, connections are TLS and have `handshake_timeout` seconds to become so. The sockets belong to the
-    servers returned: closing a server closes its socket.
+    servers returned: closing a server closes its socket. When one of them cannot listen, all are closed.
+
+    Raises:
+        OSError: a socket cannot listen.
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
-    with _closing_on_error([*bound, *servers]):
+    try:
         for sock in bound:
             servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout))
+    except BaseException:
+        for server in servers:
+            server.close()
+        for sock in bound[len(servers) :]:
+            sock.close()
+        raise
     return servers
 
 
@@ -268,7 +277,7 @@ class UnixPath:
 
     def release(self) -> None:
         """Remove the socket file, unless another server has put its own there meanwhile."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # gone, or its directory is
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
 
