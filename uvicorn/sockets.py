@@ -159,6 +159,7 @@ async def _listen_on(
         acceptor = Acceptor(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
         await acceptor.start_serving()
         return acceptor
+    sock.listen(backlog)  # uvloop keeps it to itself when this fails
     create, options = _native_server(loop, sock)
     if context is not None:
         options.update(ssl=context, ssl_handshake_timeout=handshake_timeout)
