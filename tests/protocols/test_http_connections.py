@@ -702,18 +702,18 @@ async def serve_or_stream(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "count"),
+    "ending",
     [
-        pytest.param(bare, 3000, id="bare"),
-        pytest.param(reset_when_idle, 2000, id="reset-when-idle"),
-        pytest.param(abort_in_a_head, 1000, id="in-a-head"),
-        pytest.param(abort_in_a_body, 1000, id="in-a-body"),
-        pytest.param(abort_in_a_response, 1000, id="in-a-response"),
-        pytest.param(refused, 1000, id="refused"),
+        pytest.param(bare, id="bare"),
+        pytest.param(reset_when_idle, id="reset-when-idle"),
+        pytest.param(abort_in_a_head, id="in-a-head"),
+        pytest.param(abort_in_a_body, id="in-a-body"),
+        pytest.param(abort_in_a_response, id="in-a-response"),
+        pytest.param(refused, id="refused"),
     ],
 )
 async def test_nothing_is_left_of_connections(
-    http_protocol_cls: Any, ending: Callable[[Service], Any], count: int, caplog: pytest.LogCaptureFixture
+    http_protocol_cls: Any, ending: Callable[[Service], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """K3, K4, D6: though the keep-alive timeout and the deadlines are far away."""
     settings = {"timeout_keep_alive": 3600, "timeout_request_head": 3600, "timeout_request_body": 3600}
@@ -728,9 +728,9 @@ async def test_nothing_is_left_of_connections(
 
         await some(50)
         before = population()
-        await some(count)
+        await some(300)
         grown = population() - before
-        assert sum(grown.values()) < count / 100, grown
+        assert sum(grown.values()) < 10, grown
         assert service.state.event_pool.stats()["in_use"] == 0
 
 
