@@ -31,11 +31,11 @@ LAYERS = [
     "protocols protocols.http protocols.websockets protocols.http.response protocols.websockets.frame_log",
     "protocols.http.head protocols.websockets.*",
     "state access",
-    "protocols.http.event_pool protocols.http.flow_control protocols.utils",
+    "protocols.http.event_pool protocols.http.files protocols.http.flow_control",
     "_subprocess",
     "config",
-    "middleware middleware.* settings sockets tls",
-    "_declare acceptor importer logging",
+    "access_format middleware middleware.* settings sockets tls",
+    "_declare acceptor importer logging protocols.utils",
     "_types _compat _ansi _native",
 ]
 

@@ -39,10 +39,13 @@ __all__ = [
     "HTTPResponseBodyEvent",
     "HTTPResponseDebugEvent",
     "HTTPResponseEarlyHintEvent",
+    "HTTPResponsePathSendEvent",
     "HTTPResponseStartEvent",
     "HTTPResponseTrailersEvent",
+    "HTTPResponseZeroCopySendEvent",
     "HTTPScope",
     "HTTPServerPushEvent",
+    "HasFileno",
     "LifespanScope",
     "LifespanShutdownCompleteEvent",
     "LifespanShutdownEvent",
@@ -180,11 +183,11 @@ class HTTPResponseDebugEvent(TypedDict):
 
 
 class HTTPResponseTrailersEvent(TypedDict):
-    """Extension ``http.response.trailers``: fields after the body."""
+    """Extension ``http.response.trailers``: fields after the body, if the start had ``trailers``."""
 
     type: Literal["http.response.trailers"]
     headers: Iterable[tuple[bytes, bytes]]
-    more_trailers: bool
+    more_trailers: NotRequired[bool]
 
 
 class HTTPServerPushEvent(TypedDict):
@@ -193,6 +196,33 @@ class HTTPServerPushEvent(TypedDict):
     type: Literal["http.response.push"]
     path: str
     headers: Iterable[tuple[bytes, bytes]]
+
+
+class HasFileno(Protocol):
+    """An open file of the operating system."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+
+
+class HTTPResponsePathSendEvent(TypedDict):
+    """Extension ``http.response.pathsend``: the body, or what is left of it, is the file at this path."""
+
+    type: Literal["http.response.pathsend"]
+    path: str
+
+
+class HTTPResponseZeroCopySendEvent(TypedDict):
+    """Extension ``http.response.zerocopysend``: a piece of the response body that lies in an open file.
+
+    Without ``offset`` it begins at the file's position, which moves on; without ``count`` it is the rest of the file.
+    """
+
+    type: Literal["http.response.zerocopysend"]
+    file: HasFileno | int
+    offset: NotRequired[int]
+    count: NotRequired[int]
+    more_body: NotRequired[bool]
 
 
 class HTTPResponseEarlyHintEvent(TypedDict):
@@ -340,6 +370,8 @@ ASGISendEvent: TypeAlias = (
     | HTTPResponseTrailersEvent
     | HTTPServerPushEvent
     | HTTPResponseEarlyHintEvent
+    | HTTPResponsePathSendEvent
+    | HTTPResponseZeroCopySendEvent
     | HTTPDisconnectEvent
     | WebSocketAcceptEvent
     | WebSocketSendEvent
@@ -407,6 +439,7 @@ class ProtocolConfig(Protocol):
     root_path: str
     http2: bool
     access_log: bool
+    access_log_format: str | None
     reset_contextvars: bool
     h11_max_incomplete_event_size: int | None
     limit_concurrency: int | None
@@ -423,6 +456,7 @@ class ProtocolConfig(Protocol):
     ws_ping_interval: float | None
     ws_ping_timeout: float | None
     ws_per_message_deflate: bool
+    ws_shutdown_code: int
     loaded: bool
     encoded_headers: list[tuple[bytes, bytes]]
 

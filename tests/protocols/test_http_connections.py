@@ -532,6 +532,33 @@ async def test_idle_connections_are_closed_at_once_on_shutdown(http_protocol_cls
         await service.idle()
 
 
+async def test_announced_close_comes_with_the_next_response(http_protocol_cls: Any) -> None:
+    """K7: for a connection that was accepted or used just before the server stops; idle ones stay as they are."""
+    app = Gate()
+    async with serve(http_protocol_cls, app) as service:
+        busy, fresh, used, idle = [await service.connect() for _ in range(4)]
+        await busy.send(GET)
+        await wait_until(lambda: app.entered)
+        app.open.set()
+        assert not (await used.ask()).values(b"connection")
+        app.open.clear()
+        await busy.response()
+        await busy.send(GET)
+        await wait_until(lambda: len(app.entered) == 3 and len(service.state.connections) == 4)
+        for connection in list(service.state.connections):
+            connection.announce_close()  # type: ignore[attr-defined]
+        app.open.set()
+        assert (await busy.response()).values(b"connection") == [b"close"]
+        for client in (fresh, used):
+            await client.send(GET + GET)
+            assert (await client.response()).values(b"connection") == [b"close"]
+        for client in (busy, fresh, used):
+            assert await client.rest() == b""
+        assert await idle.silent()
+        assert len(service.state.connections) == 1
+    assert len(app.entered) == 5
+
+
 async def test_busy_connection_finishes_and_says_close_on_shutdown(http_protocol_cls: Any) -> None:
     """K7, LIFE-15, LIFE-24: the same everywhere; what is pipelined behind it is not answered."""
     app = Gate()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,10 +34,17 @@ FIELDS = st.sampled_from(
 HEADS = st.lists(FIELDS, max_size=6).map(lambda fields: LINE + b"".join(field + b"\r\n" for field in fields) + b"\r\n")
 
 
+def bare(kind: Any, limit_fields: int = 256) -> Any:
+    """A protocol without a connection around it."""
+    protocol = object.__new__(kind)
+    protocol.settings = SimpleNamespace(limit_fields=limit_fields)
+    return protocol
+
+
 @pytest.fixture(params=[pytest.param(HttpToolsProtocol, id="httptools"), pytest.param(H11Protocol, id="h11")])
 def parse_fields(request: pytest.FixtureRequest) -> Any:
     """The one method an implementation has, without a connection around it."""
-    protocol = object.__new__(request.param)
+    protocol = bare(request.param)
     return lambda head: protocol.parse_fields(head, len(LINE))
 
 
@@ -85,7 +94,7 @@ def test_heads_of_other_connections_change_nothing(heads: list[bytes]) -> None:
 def test_libraries_agree_with_our_own_reading(head: bytes) -> None:
     """Where they take a head at all."""
     for kind in (HttpToolsProtocol, H11Protocol):
-        protocol: Any = object.__new__(kind)
+        protocol = bare(kind)
         found = fields_or_refusal(lambda data, protocol=protocol: protocol.parse_fields(data, len(LINE)), head)
         assert found in (split_fields(head, len(LINE)), 400)
 
@@ -100,3 +109,13 @@ def test_names_that_tracing_tools_patch_are_there() -> None:
     assert httptools_impl.STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
     assert httptools_impl.HEADER_RE.search(b"a b")
     assert httptools_impl.HEADER_VALUE_RE.search(b"a\nb")
+
+
+def test_h11_is_not_asked_about_more_fields_than_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2: for each of thousands it would take ten times as long as counting them."""
+    protocol = bare(H11Protocol, limit_fields=2)
+    assert len(protocol.parse_fields(LINE + b"Host: a\r\nA:\r\n\r\n", len(LINE))) == 2
+    monkeypatch.setattr(h11, "Connection", None)
+    with pytest.raises(RequestRefused) as refused:
+        protocol.parse_fields(LINE + b"Host: a\r\nA:\r\nA:\r\n\r\n", len(LINE))
+    assert refused.value.status == 431

@@ -652,14 +652,11 @@ def unread(messages: Iterable[str]) -> Callable[..., Any]:
     return sending(*({"type": message} for message in messages))
 
 
-@pytest.mark.parametrize(
-    "message",
-    ["http.response.trailers", "http.response.push", "http.response.pathsend", "http.response.zerocopysend"],
-)
+@pytest.mark.parametrize("message", ["http.response.push", "http.response.debug"])
 async def test_messages_of_extensions_that_are_not_offered_are_errors(
     http_protocol_cls: Any, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RES-33"""
+    """RES-33: those that are offered have `test_http_extensions`."""
     async with serve(http_protocol_cls, unread([message])) as service:
         assert (await (await service.connect()).ask()).status == 500
     assert f"Expected ASGI message 'http.response.start', but got '{message}'." in caplog.text

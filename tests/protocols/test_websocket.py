@@ -273,6 +273,36 @@ async def test_handshake_is_not_in_the_access_log(
     assert [record for record in caplog.records if record.name == "uvicorn.access"] == []
 
 
+async def test_context_of_the_application_is_not_kept_by_its_connection(
+    http_protocol_cls: Any, ws_protocol_cls: Any
+) -> None:
+    """K6: reading goes on, after a pause, in the context of the server."""
+    from contextvars import ContextVar
+
+    variable: ContextVar[str] = ContextVar("variable", default="clean")
+    seen: set[str] = set()
+
+    class Noting(ws_protocol_cls):  # type: ignore[misc]
+        __slots__ = ()
+
+        def data_received(self, data: bytes) -> None:
+            seen.add(variable.get())
+            super().data_received(data)
+
+    async def script(receive: Any, send: Any) -> None:
+        variable.set("dirty")
+        await echo(receive, send)
+
+    async with (
+        serving(Application(script), http_protocol_cls, Noting, ws_max_queue=1) as (_, url),
+        connect(url) as client,
+    ):
+        for _ in range(5):
+            await client.send("x")
+            await client.recv()
+    assert seen == {"clean"}
+
+
 @pytest.mark.parametrize("reset", [False, True])
 async def test_context_is_the_servers_and_never_another_connections(
     http_protocol_cls: Any, ws_protocol_cls: Any, reset: bool

@@ -577,17 +577,16 @@ async def test_shutdown_sends_1012_and_waits_for_the_client_with_a_bound(ws_prot
         await peer.until(lambda: peer.wire.lost)
 
 
-async def test_shutdown_code_is_the_classs(ws_protocol_cls: Any) -> None:
+@pytest.mark.parametrize("code", [1001, 4000])
+async def test_shutdown_code_can_be_chosen(ws_protocol_cls: Any, code: int) -> None:
     """W16"""
-
-    class Shutdown1001(ws_protocol_cls):  # type: ignore[misc]
-        __slots__ = ()
-        shutdown_code = 1001
-
-    async with connected(Shutdown1001, Application()) as peer:
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app, ws_shutdown_code=code) as peer:
         await peer.open()
         peer.session.shutdown()
-        assert [sent.close for sent in peer.frames] == [(1001, "")]
+        await peer.until(lambda: app.done)
+        assert [sent.close for sent in peer.frames] == [(code, "")]
+        assert app.events[-1] == disconnect(code)
 
 
 async def test_shutdown_releases_a_send_that_waits(ws_protocol_cls: Any) -> None:

@@ -3,71 +3,106 @@
 //! While logging is exactly as uvicorn set it up, which is checked for each record, the line is formatted here and all
 //! lines of one turn of the loop are written at once. Otherwise the Python side gets the record and calls the logger.
 
+mod escape;
+pub(crate) mod format;
+mod untouched;
+
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyBytes, PyDict, PyString};
 
+use self::escape::push_path;
+use self::untouched::{Level, Untouched};
 use crate::http::protocol::Connection;
-use crate::server::{Core, Server, same};
+use crate::names::Names;
+use crate::server::{Core, Server};
 
-const INFO: i64 = 20;
-
-/// What uvicorn's own logging set-up looks like, and the lines it would have printed.
-pub(crate) struct AccessLog {
+/// The lines of one turn of the loop.
+struct Lines {
+    /// A `LineBuffer`, which writes them.
     python: Py<PyAny>,
-    logging: Py<PyAny>,
-    logger: Py<PyAny>,
-    default: Option<Default>,
-    lines: RefCell<String>,
+    level: Level,
+    untouched: Option<Untouched>,
+    text: RefCell<String>,
     scheduled: Cell<bool>,
 }
 
-/// The handler and the formatter of the default configuration, and what they print around a record.
-struct Default {
-    handler: Py<PyAny>,
-    formatter: Py<PyAny>,
-    colors: Py<PyAny>,
-    record_class: Py<PyAny>,
+impl Lines {
+    fn new(python: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            level: Level::new(python.py())?,
+            untouched: Untouched::new(python)?,
+            python: python.clone().unbind(),
+            text: RefCell::default(),
+            scheduled: Cell::new(false),
+        })
+    }
+
+    /// Whether lines are wanted at all.
+    #[inline]
+    fn are_wanted(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
+        self.level.is_enabled(py, names)
+    }
+
+    /// Whether they may be written past the logger, now.
+    #[inline]
+    fn may_write(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
+        self.untouched.as_ref().map_or(Ok(false), |untouched| untouched.holds(py, names))
+    }
+
+    fn push(&self, line: &str) {
+        let mut text = self.text.borrow_mut();
+        text.push_str(line);
+        text.push('\n');
+    }
+
+    /// See to it that the lines are written when the loop gets to it.
+    #[inline]
+    fn schedule(&self, py: Python<'_>, connection: &Connection) -> PyResult<()> {
+        if self.scheduled.replace(true) { Ok(()) } else { connection.flush_log_soon(py) }
+    }
+
+    /// Write the lines collected so far.
+    fn flush(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        self.scheduled.set(false);
+        if self.text.borrow().is_empty() {
+            return Ok(());
+        }
+        let text = PyString::new(py, &self.text.borrow());
+        self.text.borrow_mut().clear();
+        self.python.bind(py).call_method1(&names.write, (text,)).map(drop)
+    }
+}
+
+/// Writes the lines that upstream prints.
+pub(crate) struct AccessLog {
+    lines: Lines,
     prefix: String,
     before_line: String,
     after_line: String,
-    statuses: RefCell<HashMap<u16, String>>,
+    /// As the formatter writes them.
+    statuses: RefCell<Vec<(u16, String)>>,
 }
 
 impl AccessLog {
-    pub(crate) fn new(config: &Bound<'_, PyAny>, event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = config.py();
-        let module = py.import("uvicorn.access")?;
-        let python = module.getattr("AccessLog")?.call_method1("from_config", (config, event_loop))?;
-        let logging = py.import("logging")?;
-        let handler = python.getattr("handler")?;
-        let default = if handler.is_none() {
-            None
-        } else {
-            let formatter = python.getattr("formatter")?;
-            Some(Default {
-                colors: formatter.getattr("use_colors")?.unbind(),
-                formatter: formatter.unbind(),
-                handler: handler.unbind(),
-                record_class: logging.getattr("LogRecord")?.unbind(),
-                prefix: python.getattr("prefix")?.extract()?,
-                before_line: python.getattr("before_line")?.extract()?,
-                after_line: python.getattr("after_line")?.extract()?,
-                statuses: RefCell::default(),
-            })
-        };
-        Ok(Self {
-            logger: module.getattr("logger")?.unbind(),
-            logging: logging.into_any().unbind(),
-            python: python.unbind(),
-            default,
-            lines: RefCell::default(),
-            scheduled: Cell::new(false),
-        })
+    /// The log that `config` asks for, unless it has a format of its own.
+    pub(crate) fn new(config: &Bound<'_, PyAny>, event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let class = config.py().import("uvicorn.access")?.getattr("AccessLog")?;
+        let python = class.call_method1("from_config", (config, event_loop))?;
+        if python.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            lines: Lines::new(&python)?,
+            prefix: python.getattr("prefix")?.extract()?,
+            before_line: python.getattr("before_line")?.extract()?,
+            after_line: python.getattr("after_line")?.extract()?,
+            statuses: RefCell::default(),
+        }))
     }
 
     /// Log one response.
@@ -79,87 +114,47 @@ impl AccessLog {
         status: u16,
     ) -> PyResult<()> {
         let core = &connection.core;
-        match &self.default {
-            Some(default) if self.is_untouched(py, core, default)? => {
-                if !self.is_enabled(py, core)? {
-                    return Ok(());
-                }
-                if !self.append(core, default, connection, scope, status)? {
-                    return self.call_logger(py, core, scope, status);
-                }
-                if self.scheduled.replace(true) { Ok(()) } else { connection.flush_log_soon(py) }
-            }
-            _ => self.call_logger(py, core, scope, status),
+        if !self.lines.are_wanted(py, &core.names)? {
+            return Ok(());
         }
+        if self.lines.may_write(py, &core.names)? && self.append(core, connection, scope, status)? {
+            return self.lines.schedule(py, connection);
+        }
+        self.flush(py, &core.names)?;
+        self.lines.python.bind(py).call_method1(&core.names.record, (scope, status)).map(drop)
     }
 
-    fn call_logger(&self, py: Python<'_>, core: &Core, scope: &Bound<'_, PyDict>, status: u16) -> PyResult<()> {
-        self.flush(py)?;
-        self.python.bind(py).call_method1(&core.names.record, (scope, status)).map(drop)
+    /// Write the lines collected so far.
+    pub(crate) fn flush(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        self.lines.flush(py, names)
     }
 
-    /// Whether logging is still exactly as it was at the start.
-    #[inline]
-    fn is_untouched(&self, py: Python<'_>, core: &Core, default: &Default) -> PyResult<bool> {
+    /// Format one line, as the default formatter does. `false`: it is for Python to say, or the client is a text that the
+    /// stream may be unable to encode, which must not cost the lines of others.
+    fn append(&self, core: &Core, connection: &Connection, scope: &Bound<'_, PyDict>, status: u16) -> PyResult<bool> {
         let names = &core.names;
-        let logger = self.logger.bind(py);
-        let handler = default.handler.bind(py);
-        let only = |list: &Bound<'_, PyAny>| match list.cast_exact::<PyList>() {
-            Ok(list) => list.len() == 1 && list.get_item(0).is_ok_and(|first| same(&first, &default.handler)),
-            Err(_) => false,
+        self.learn_status(scope.py(), status)?;
+        let (Some(method), Some(path)) = (text_of(scope, &names.method)?, text_of(scope, &names.path)?) else {
+            return Ok(false);
         };
-        let empty = |list: &Bound<'_, PyAny>| list.cast_exact::<PyList>().is_ok_and(|list| list.is_empty());
-        Ok(only(&logger.getattr(&names.handlers)?)
-            && empty(&logger.getattr(&names.filters)?)
-            && !logger.getattr(&names.propagate)?.is_truthy()?
-            && empty(&handler.getattr(&names.filters)?)
-            && same(&handler.getattr(&names.formatter)?, &default.formatter)
-            && handler.getattr(&names.level)?.extract::<i64>()? <= INFO
-            && same(&default.formatter.bind(py).getattr(&names.use_colors)?, &default.colors)
-            && same(&self.logging.bind(py).getattr(&names.log_record_factory)?, &default.record_class))
-    }
-
-    #[inline]
-    fn is_enabled(&self, py: Python<'_>, core: &Core) -> PyResult<bool> {
-        self.logger.bind(py).call_method1(&core.names.is_enabled_for, (INFO,))?.is_truthy()
-    }
-
-    /// Format one line, as the default formatter does. `false`: the client is a text that the stream may be unable to
-    /// encode, which must not cost the lines of others.
-    fn append(
-        &self,
-        core: &Core,
-        default: &Default,
-        connection: &Connection,
-        scope: &Bound<'_, PyDict>,
-        status: u16,
-    ) -> PyResult<bool> {
-        let py = scope.py();
-        let names = &core.names;
-        if !default.statuses.borrow().contains_key(&status) {
-            let text = default.formatter.bind(py).call_method1("get_status_code", (status,))?.extract()?;
-            default.statuses.borrow_mut().insert(status, text);
-        }
-        let method = text_of(scope, &names.method)?;
-        let path = text_of(scope, &names.path)?;
-        let version = text_of(scope, &names.http_version)?;
+        let Some(version) = text_of(scope, &names.http_version)? else { return Ok(false) };
+        let (Ok(method), Ok(path), Ok(version)) = (method.to_str(), path.to_str(), version.to_str()) else {
+            return Ok(false);
+        };
         let query = scope.get_item(&names.query_string)?;
         let client = scope.get_item(&names.client)?;
-        let mut lines = self.lines.borrow_mut();
+        let mut lines = self.lines.text.borrow_mut();
         let start = lines.len();
-        lines.push_str(&default.prefix);
-        if let Some(client) = client {
-            push_client(&mut lines, connection, &client)?;
-        }
-        if !lines.get(start..).is_some_and(str::is_ascii) {
+        lines.push_str(&self.prefix);
+        if !client.is_some_and(|client| push_client(&mut lines, connection, &client)) {
             lines.truncate(start);
             return Ok(false);
         }
         lines.push_str(" - \"");
-        lines.push_str(&default.before_line);
-        lines.push_str(method.to_str()?);
+        lines.push_str(&self.before_line);
+        lines.push_str(method);
         lines.push(' ');
-        push_quoted(&mut lines, path.to_str()?);
+        push_path(&mut lines, path);
         if let Some(query) = query
             && let Ok(query) = query.cast::<PyBytes>()
             && !query.as_bytes().is_empty()
@@ -168,61 +163,43 @@ impl AccessLog {
             push_query(&mut lines, query.as_bytes());
         }
         lines.push_str(" HTTP/");
-        lines.push_str(version.to_str()?);
-        lines.push_str(&default.after_line);
+        lines.push_str(version);
+        lines.push_str(&self.after_line);
         lines.push_str("\" ");
-        lines.push_str(default.statuses.borrow().get(&status).map_or("", String::as_str));
+        if let Some((_, text)) = self.statuses.borrow().iter().find(|(known, _)| *known == status) {
+            lines.push_str(text);
+        }
         lines.push('\n');
         Ok(true)
     }
 
-    /// Write the lines collected so far.
-    pub(crate) fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.scheduled.set(false);
-        if self.lines.borrow().is_empty() {
-            return Ok(());
+    /// Have the formatter write `status`, once.
+    #[inline]
+    fn learn_status(&self, py: Python<'_>, status: u16) -> PyResult<()> {
+        if !self.statuses.borrow().iter().any(|(known, _)| *known == status)
+            && let Some(untouched) = &self.lines.untouched
+        {
+            let text = untouched.formatter.bind(py).call_method1("get_status_code", (status,))?.extract()?;
+            self.statuses.borrow_mut().push((status, text));
         }
-        let text = PyString::new(py, &self.lines.borrow());
-        self.lines.borrow_mut().clear();
-        self.python.bind(py).call_method1("write", (text,)).map(drop)
+        Ok(())
     }
 }
 
-fn text_of<'py>(scope: &Bound<'py, PyDict>, name: &Py<PyString>) -> PyResult<Bound<'py, PyString>> {
-    match scope.get_item(name)? {
-        Some(value) => Ok(value.cast_into::<PyString>()?),
-        None => Ok(PyString::new(scope.py(), "")),
-    }
+#[inline]
+fn text_of<'py>(scope: &Bound<'py, PyDict>, name: &Py<PyString>) -> PyResult<Option<Bound<'py, PyString>>> {
+    Ok(scope.get_item(name)?.and_then(|value| value.cast_into::<PyString>().ok()))
 }
 
-/// `host:port`. The connection's own address, which is nearly always meant, was formatted when it was made.
-fn push_client(lines: &mut String, connection: &Connection, client: &Bound<'_, PyAny>) -> PyResult<()> {
-    if connection.push_client(lines, client) {
-        return Ok(());
+/// `host:port`, and nothing if there is no client; `false` if it is something else, or not in ASCII. The connection's own
+/// address, which is nearly always meant, was formatted when it was made.
+fn push_client(lines: &mut String, connection: &Connection, client: &Bound<'_, PyAny>) -> bool {
+    if client.is_none() || connection.push_client(lines, client) {
+        return true;
     }
-    if let Ok(pair) = client.cast::<PyTuple>() {
-        let _ = write!(lines, "{}:{}", pair.get_item(0)?.str()?.to_str()?, pair.get_item(1)?.str()?.to_str()?);
-    }
-    Ok(())
-}
-
-/// `urllib.parse.quote`: letters, digits and `_.-~/` stay, every other byte of the UTF-8 form becomes `%XX`.
-fn push_quoted(lines: &mut String, path: &str) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let stays = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'~' | b'/');
-    if path.bytes().all(stays) {
-        lines.push_str(path);
-        return;
-    }
-    for byte in path.bytes() {
-        if stays(byte) {
-            lines.push(char::from(byte));
-        } else {
-            lines.push('%');
-            for digit in [byte >> 4, byte & 15] {
-                lines.push(HEX.get(usize::from(digit)).copied().map_or('0', char::from));
-            }
-        }
+    match client.extract::<(PyBackedStr, u16)>() {
+        Ok((host, port)) if host.is_ascii() => write!(lines, "{host}:{port}").is_ok(),
+        _ => false,
     }
 }
 

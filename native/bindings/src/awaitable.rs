@@ -1,14 +1,16 @@
 //! What `receive()` and `send()` return: objects that can be awaited, and handed to `create_task`, `wait_for`, `gather`
 //! and `ensure_future`, since they are coroutines to `collections.abc`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use pyo3::PyTraverseError;
 
+use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::cycle::Exchange;
 
@@ -41,13 +43,14 @@ impl Finished {
 
     /// Take a turn, which ends it.
     #[expect(clippy::unused_self, reason = "a method of every coroutine")]
+    #[pyo3(signature = (_value, /))]
     fn send(&self, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         Err(PyStopIteration::new_err(()))
     }
 
     /// Raise `value` here.
     #[expect(clippy::unused_self, reason = "a method of every coroutine")]
-    #[pyo3(signature = (kind, value=None, _traceback=None))]
+    #[pyo3(signature = (kind, value=None, _traceback=None, /))]
     fn throw(
         &self,
         kind: &Bound<'_, PyAny>,
@@ -118,6 +121,28 @@ impl Received {
     pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
         Self { exchange: ThreadBound::new(exchange), waiting: ThreadBound::new(Waiting::default()) }
     }
+
+    fn turn(&self, py: Python<'_>) -> PyResult<Receive> {
+        loop {
+            if let Some(future) = self.waiting.step(py)? {
+                return Ok(Receive::Waits(future));
+            }
+            if let Some(message) = self.exchange.receive(py)? {
+                return Ok(Receive::Message(message.unbind()));
+            }
+            self.waiting.start(&self.exchange.wait_for_message(py)?)?;
+        }
+    }
+}
+
+/// What a turn of a `receive()` led to.
+#[derive(Default)]
+enum Receive {
+    Waits(Py<PyAny>),
+    Message(Py<PyDict>),
+    /// The connection is no more.
+    #[default]
+    Gone,
 }
 
 #[pymethods]
@@ -131,24 +156,22 @@ impl Received {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        loop {
-            if let Some(future) = self.waiting.step(py)? {
-                return Ok(Some(future));
-            }
-            if let Some(message) = self.exchange.receive(py)? {
-                return Err(PyStopIteration::new_err((message.unbind(),)));
-            }
-            self.waiting.start(&self.exchange.wait_for_message(py)?)?;
+        let connection = self.exchange.connection();
+        match guard(py, connection, "receive", |_| self.turn(py))? {
+            Receive::Waits(future) => Ok(Some(future)),
+            Receive::Message(message) => Err(PyStopIteration::new_err((message,))),
+            Receive::Gone => Err(PyStopIteration::new_err((connection.core.names.disconnect.bind(py).copy()?.unbind(),))),
         }
     }
 
     /// Take a turn.
+    #[pyo3(signature = (_value, /))]
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     /// Raise an exception where this waits.
-    #[pyo3(signature = (kind, value=None, _traceback=None))]
+    #[pyo3(signature = (kind, value=None, _traceback=None, /))]
     fn throw(
         &self,
         py: Python<'_>,
@@ -165,11 +188,13 @@ impl Received {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.waiting.traverse(&visit)
+        self.waiting.for_collector().traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.waiting.close();
+        if let Some(waiting) = self.waiting.if_here() {
+            waiting.close();
+        }
     }
 }
 
@@ -179,6 +204,8 @@ pub struct Sending {
     exchange: ThreadBound<Rc<Exchange>>,
     message: ThreadBound<RefCell<Option<Py<PyAny>>>>,
     waiting: ThreadBound<Waiting>,
+    /// What is waited for does the rest.
+    passed_on: ThreadBound<Cell<bool>>,
 }
 
 impl Sending {
@@ -187,6 +214,28 @@ impl Sending {
             exchange: ThreadBound::new(exchange),
             message: ThreadBound::new(RefCell::new(Some(message))),
             waiting: ThreadBound::new(Waiting::default()),
+            passed_on: ThreadBound::new(Cell::new(false)),
+        }
+    }
+
+    fn turn(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            if let Some(future) = self.waiting.step(py)? {
+                return Ok(Some(future));
+            }
+            if self.passed_on.get() {
+                return Ok(None);
+            }
+            if let Some(future) = self.exchange.connection().wait_until_writable(py)? {
+                self.waiting.start(&future)?;
+                continue;
+            }
+            let Some(message) = self.message.borrow_mut().take() else {
+                return Err(PyTypeError::new_err("cannot reuse already awaited coroutine"));
+            };
+            let Some(rest) = Exchange::send(&self.exchange, message.bind(py))? else { return Ok(None) };
+            self.passed_on.set(true);
+            self.waiting.start(rest.bind(py))?;
         }
     }
 }
@@ -202,29 +251,17 @@ impl Sending {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        loop {
-            if let Some(future) = self.waiting.step(py)? {
-                return Ok(Some(future));
-            }
-            if let Some(future) = self.exchange.connection().wait_until_writable(py)? {
-                self.waiting.start(&future)?;
-                continue;
-            }
-            let message = self.message.borrow_mut().take();
-            return match message {
-                Some(message) => Exchange::send(&self.exchange, message.bind(py)).map(|()| None),
-                None => Err(PyTypeError::new_err("cannot reuse already awaited coroutine")),
-            };
-        }
+        guard(py, self.exchange.connection(), "send", |_| self.turn(py))
     }
 
     /// Take a turn.
+    #[pyo3(signature = (_value, /))]
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     /// Raise an exception where this waits.
-    #[pyo3(signature = (kind, value=None, _traceback=None))]
+    #[pyo3(signature = (kind, value=None, _traceback=None, /))]
     fn throw(
         &self,
         py: Python<'_>,
@@ -241,13 +278,15 @@ impl Sending {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Ok(message) = self.message.try_borrow() {
+        if let Ok(message) = self.message.for_collector().try_borrow() {
             visit.call(&*message)?;
         }
-        self.waiting.traverse(&visit)
+        self.waiting.for_collector().traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.waiting.close();
+        if let Some(waiting) = self.waiting.if_here() {
+            waiting.close();
+        }
     }
 }

@@ -1,17 +1,19 @@
 //! The only file that may say `unsafe`: calls of the C API that PyO3 does not wrap, and one system call.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(Py_GIL_DISABLED)]
 use std::thread::{ThreadId, current};
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+use crate::error::describe;
+use crate::awaitable::Finished;
 use crate::http::cycle::RequestResponseCycle;
 
 /// What a coroutine did with its turn.
@@ -88,6 +90,56 @@ pub(crate) fn callables<'py>(
     Ok((make(&RECEIVE)?, make(&SEND)?))
 }
 
+/// Whether there are exactly `count` references to `object`: never on an interpreter that cannot tell.
+#[inline]
+pub(crate) fn is_held_by<T>(object: &Bound<'_, T>, count: isize) -> bool {
+    // Without the GIL another thread may hold a reference that is not counted where we look.
+    // SAFETY: the object is live and we hold the GIL, so the count is what it is.
+    !cfg!(Py_GIL_DISABLED) && unsafe { ffi::Py_REFCNT(object.as_ptr()) } == count
+}
+
+/// Whether `dict` holds just these objects, in this order.
+#[inline]
+pub(crate) fn holds(dict: &Bound<'_, PyDict>, items: &[(Py<PyAny>, Py<PyAny>)]) -> bool {
+    if dict.len() != items.len() {
+        return false;
+    }
+    let mut at = 0;
+    let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
+    items.iter().all(|item| {
+        // SAFETY: a live dict that nobody changes meanwhile, since no Python code runs here, and without the GIL the
+        // caller holds the only reference. The pointers are borrowed and only compared.
+        let more = unsafe { ffi::PyDict_Next(dict.as_ptr(), &raw mut at, &raw mut key, &raw mut value) };
+        more != 0 && key == item.0.as_ptr() && value == item.1.as_ptr()
+    })
+}
+
+/// Whether nobody but the caller holds `cycle`, beside its two callables, which nobody but the caller holds either.
+#[inline]
+pub(crate) fn is_forgotten(
+    py: Python<'_>,
+    cycle: &Py<RequestResponseCycle>,
+    callables: [&Py<PyAny>; 2],
+) -> bool {
+    is_held_by(cycle.bind(py), 3)
+        && !is_watched(cycle.bind(py))
+        && callables.into_iter().all(|callable| is_held_by(callable.bind(py), 1) && !is_watched(callable.bind(py)))
+}
+
+/// Whether there are weak references to `object`.
+#[inline]
+fn is_watched<T>(object: &Bound<'_, T>) -> bool {
+    let object = object.as_ptr();
+    // SAFETY: the object is live. A positive offset says where it keeps the list, null when empty; 0 that it has none.
+    unsafe {
+        match (*ffi::Py_TYPE(object)).tp_weaklistoffset {
+            0 => false,
+            offset @ 1.. => !object.byte_offset(offset).cast::<*mut ffi::PyObject>().read().is_null(),
+            _ => true,
+        }
+    }
+}
+
 /// A constant that C code reads.
 struct Definition(ffi::PyMethodDef);
 
@@ -130,8 +182,9 @@ unsafe fn method(
     Python::attach(|py| {
         // SAFETY: the type is what the caller guarantees.
         let cycle = unsafe { Bound::from_borrowed_ptr(py, cycle).cast_into_unchecked::<RequestResponseCycle>() };
+        // Panics that cost the connection its life are caught further in; left is a call from another thread.
         let result = catch_unwind(AssertUnwindSafe(|| body(&cycle)))
-            .unwrap_or_else(|_| Err(PyRuntimeError::new_err("The native core panicked.")));
+            .unwrap_or_else(|payload| Err(PyRuntimeError::new_err(describe(&*payload))));
         match result {
             Ok(object) => object.into_ptr(),
             Err(error) => {
@@ -140,6 +193,58 @@ unsafe fn method(
             }
         }
     })
+}
+
+/// Put our own functions into the slots of `Finished` and `RequestResponseCycle` that every request goes through: they
+/// do without the argument handling of PyO3's, which stay behind the methods of the same names.
+pub(crate) fn install_slots(py: Python<'_>) {
+    let finished = py.get_type::<Finished>();
+    let cycle = py.get_type::<RequestResponseCycle>();
+    // SAFETY: both are heap types that are ready and that no other thread knows yet, since their module is just being
+    // made; heap types own their `tp_as_async`. The functions have the signatures of their slots.
+    unsafe {
+        let kind = finished.as_type_ptr();
+        (*kind).tp_iternext = Some(finished_next);
+        (*(*kind).tp_as_async).am_await = Some(itself);
+        let kind = cycle.as_type_ptr();
+        (*(*kind).tp_as_async).am_send = Some(cycle_send);
+        ffi::PyType_Modified(finished.as_type_ptr());
+        ffi::PyType_Modified(cycle.as_type_ptr());
+    }
+}
+
+/// `__await__` of what is its own iterator.
+unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: called by the interpreter with a live object.
+    unsafe { ffi::Py_NewRef(object) }
+}
+
+/// The end of an iteration without a value: null, and no exception.
+unsafe extern "C" fn finished_next(_object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    std::ptr::null_mut()
+}
+
+/// A turn of the task's coroutine.
+unsafe extern "C" fn cycle_send(
+    cycle: *mut ffi::PyObject,
+    _value: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    let mut over = false;
+    // SAFETY: called by the interpreter through the slot of the type, so with a cycle and a thread state; `result` is
+    // where the new reference goes, null with an exception set.
+    unsafe {
+        *result = method(cycle, |cycle| {
+            let turn = cycle.get().guarded(cycle.py(), || cycle.get().turn(cycle.py()))?;
+            over = turn.is_none();
+            Ok(turn.unwrap_or_else(|| cycle.py().None()))
+        });
+        match (*result).is_null() {
+            true => ffi::PySendResult::PYGEN_ERROR,
+            false if over => ffi::PySendResult::PYGEN_RETURN,
+            false => ffi::PySendResult::PYGEN_NEXT,
+        }
+    }
 }
 
 /// Write to a connected socket without blocking; how many bytes it took. Never raises SIGPIPE.
@@ -174,14 +279,14 @@ pub(crate) fn is_coroutine(object: &Bound<'_, PyAny>) -> bool {
 ///
 /// On an interpreter with a GIL whoever gets here holds it, and no borrow of what is inside is held across a call into
 /// Python: two threads can never be in it at once. Without a GIL the thread itself is checked, and any other panics,
-/// which its caller sees as an exception.
+/// which its caller sees as an exception. What another thread's garbage collector finds there is not freed, ever.
 pub(crate) struct ThreadBound<T> {
-    value: T,
+    value: ManuallyDrop<T>,
     #[cfg(Py_GIL_DISABLED)]
     owner: ThreadId,
 }
 
-// SAFETY: see above; all access goes through `deref`, which needs the GIL or the owner thread.
+// SAFETY: see above; all access, the end included, needs the GIL or the owner thread, or is the collector's.
 unsafe impl<T> Send for ThreadBound<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for ThreadBound<T> {}
@@ -190,10 +295,45 @@ impl<T> ThreadBound<T> {
     /// `value` belongs to the current thread.
     pub(crate) fn new(value: T) -> Self {
         Self {
-            value,
+            value: ManuallyDrop::new(value),
             #[cfg(Py_GIL_DISABLED)]
             owner: current().id(),
         }
+    }
+
+    /// Whether it may be used by whoever asks.
+    #[inline]
+    fn is_here(&self) -> bool {
+        #[cfg(Py_GIL_DISABLED)]
+        return current().id() == self.owner;
+        #[cfg(not(Py_GIL_DISABLED))]
+        true
+    }
+
+    /// The state, unless it belongs to another thread.
+    pub(crate) fn if_here(&self) -> Option<&T> {
+        self.is_here().then_some(&*self.value)
+    }
+
+    /// For `__traverse__` only. Without a GIL the collector stops all other threads meanwhile, each of them inside the
+    /// interpreter, so outside of any borrow or in one that `try_borrow` sees.
+    pub(crate) fn for_collector(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Drop for ThreadBound<T> {
+    fn drop(&mut self) {
+        if self.is_here() {
+            // SAFETY: this is the end of it: nobody looks at the value again.
+            unsafe { ManuallyDrop::drop(&mut self.value) }
+        }
+    }
+}
+
+impl<T: Default> Default for ThreadBound<T> {
+    fn default() -> Self {
+        Self::new(T::default())
     }
 }
 
@@ -202,8 +342,7 @@ impl<T> Deref for ThreadBound<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        #[cfg(Py_GIL_DISABLED)]
-        assert!(current().id() == self.owner, "used outside the thread of its event loop");
+        assert!(self.is_here(), "used outside the thread of its event loop");
         &self.value
     }
 }

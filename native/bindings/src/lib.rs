@@ -14,18 +14,28 @@ mod pool;
 mod server;
 mod settings;
 
-use pyo3::prelude::*;
-
 /// Native HTTP/1.1 for uvicorn. Protocol objects belong to the thread of their event loop.
-#[pymodule(gil_used = false)]
+#[pyo3::pymodule(gil_used = false)]
 #[pyo3(name = "_native")]
 mod native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::awaitable::{Finished, Received, Sending};
     #[pymodule_export]
     use crate::http::cycle::RequestResponseCycle;
     #[pymodule_export]
+    use crate::http::extension::FileSink;
+    #[pymodule_export]
     use crate::http::protocol::HTTPProtocol;
     #[pymodule_export]
     use crate::server::Server;
+
+    #[pymodule_init]
+    #[expect(clippy::unnecessary_wraps, reason = "the signature that is called")]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::error::keep_panics();
+        crate::ffi::install_slots(module.py());
+        Ok(())
+    }
 }

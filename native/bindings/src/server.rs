@@ -8,9 +8,12 @@ use pyo3::types::{PyDict, PyString, PyType};
 use wire::h1::request::Head;
 
 use crate::access::AccessLog;
+use crate::access::format::FormattedLog;
 use crate::awaitable::Finished;
 use crate::clock::DefaultHead;
+use crate::error::{Rehearsal, guard_server};
 use crate::ffi::ThreadBound;
+use crate::http::cycle::SpareCycles;
 use crate::http::idle::Deadlines;
 use crate::http::scope::ScopeTemplate;
 use crate::names::Names;
@@ -43,13 +46,19 @@ pub(crate) struct Core {
     /// What is behind the proxy headers middleware, which does nothing for a request without such headers.
     pub(crate) direct_app: Option<Py<PyAny>>,
     pub(crate) unavailable_app: Py<PyAny>,
+    /// `files.send_file`
+    pub(crate) send_file: Py<PyAny>,
     pub(crate) ws_protocol_class: Py<PyAny>,
     pub(crate) finished: Py<Finished>,
     pub(crate) scope: ScopeTemplate,
     pub(crate) default_head: DefaultHead,
     pub(crate) buffers: BufferPool,
+    pub(crate) spare_cycles: SpareCycles,
     pub(crate) deadlines: Deadlines,
+    pub(crate) rehearsal: Rehearsal,
     pub(crate) access: Option<AccessLog>,
+    /// In place of `access`, if the user has a format.
+    pub(crate) formatted: Option<FormattedLog>,
     /// The head being read; taken out while it is used, so that nothing is borrowed.
     pub(crate) head: Cell<Option<Box<Head>>>,
     pub(crate) total_requests: Cell<u64>,
@@ -71,7 +80,8 @@ impl Core {
         let task_keywords = PyDict::new(py);
         task_keywords.set_item("loop", event_loop)?;
         task_keywords.set_item("eager_start", true)?;
-        let access = if settings.access_log { Some(AccessLog::new(config, event_loop)?) } else { None };
+        let access = AccessLog::new(config, event_loop)?;
+        let formatted = FormattedLog::new(config, event_loop)?;
         Ok(Self {
             response_start: KnownText::new(py, "http.response.start"),
             response_body: KnownText::new(py, "http.response.body"),
@@ -94,12 +104,16 @@ impl Core {
                 .import("uvicorn.protocols.http.flow_control")?
                 .getattr("service_unavailable")?
                 .unbind(),
+            send_file: py.import("uvicorn.protocols.http.files")?.getattr("send_file")?.unbind(),
             ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
             finished: Py::new(py, Finished)?,
             default_head: DefaultHead::default(),
             buffers: BufferPool::default(),
+            spare_cycles: SpareCycles::default(),
             deadlines: Deadlines::default(),
+            rehearsal: Rehearsal::default(),
             access,
+            formatted,
             head: Cell::new(None),
             total_requests: Cell::new(0),
             request_limit: Cell::new(state.getattr("request_limit")?.extract()?),
@@ -108,6 +122,14 @@ impl Core {
             names,
             settings,
         })
+    }
+
+    fn flush_log(&self, py: Python<'_>) -> PyResult<()> {
+        match (&self.access, &self.formatted) {
+            (Some(access), _) => access.flush(py, &self.names),
+            (None, Some(formatted)) => formatted.flush(py, &self.names),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Log one line at WARNING.
@@ -182,13 +204,33 @@ impl Server {
 
     /// Write the access lines collected so far.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.access.as_ref().map_or(Ok(()), |access| access.flush(py))
+        guard_server(py, &self.core, "flush", || self.core.flush_log(py))
+    }
+
+    /// The access log of Python, if it has a format of the user's.
+    #[getter]
+    fn formatted(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.core.formatted.as_ref().map(|log| log.python().clone_ref(py))
+    }
+
+    /// The server has ended: write what waits to be written, and sweep no more.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        guard_server(py, &self.core, "close", || {
+            self.core.deadlines.disarm(py, &self.core.names)?;
+            self.core.flush_log(py)
+        })
     }
 
     /// Close the connections whose deadline has passed, and come back for the next.
     fn sweep(slf: &Bound<'_, Self>) -> PyResult<()> {
         let core = (*slf.get().core).clone();
-        crate::http::idle::sweep(&core, slf)
+        guard_server(slf.py(), &core, "sweep", || crate::http::idle::sweep(&core, slf))
+    }
+
+    /// Make the next call of an entry point panic, to see what that costs: `data_received`, `send`, `sweep` and so on; or
+    /// the next `write`, in the middle of one.
+    fn rehearse_panic(&self, entry: String) {
+        self.core.rehearsal.arm(entry);
     }
 }
 

@@ -8,6 +8,9 @@ use wire::limits::Limits;
 /// Body bytes an application left unread that are read and dropped to keep the connection; beyond, it closes.
 const MAX_DISCARDED: u64 = 1024 * 1024;
 
+/// In seconds. Nothing waits longer: a point in time must be able to lie that far ahead.
+const CENTURY: f64 = 100.0 * 365.0 * 24.0 * 3600.0;
+
 /// The settings, as plain data.
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
@@ -17,7 +20,6 @@ pub(crate) struct Settings {
     pub(crate) timeout_request_body: Option<Duration>,
     pub(crate) reset_contextvars: bool,
     pub(crate) root_path: String,
-    pub(crate) access_log: bool,
 }
 
 impl Settings {
@@ -39,7 +41,6 @@ impl Settings {
             timeout_request_body: seconds(config, "timeout_request_body")?,
             reset_contextvars: config.getattr("reset_contextvars")?.is_truthy()?,
             root_path: config.getattr("root_path")?.extract()?,
-            access_log: config.getattr("access_log")?.is_truthy()?,
         })
     }
 }
@@ -47,5 +48,6 @@ impl Settings {
 /// A setting in seconds; `None` if it is zero or less, which means that there is no deadline.
 fn seconds(config: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Duration>> {
     let value: f64 = config.getattr(name)?.extract()?;
-    Ok(Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero()))
+    let duration = Duration::try_from_secs_f64(value.min(CENTURY)).ok();
+    Ok(duration.filter(|duration| !duration.is_zero()))
 }

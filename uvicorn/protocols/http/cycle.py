@@ -3,19 +3,28 @@
 ::
 
     IDLE ──http.response.start──▶ STARTED ──last http.response.body──▶ COMPLETE
+                                   ▲   │ │                                ▲
+              a file, while it is  │   ▼ └─ if trailers were announced ─▶ TRAILERS
+                       being sent  SENDING
 
 What goes on the wire belongs to the connection: the cycle calls `start_response`, `send_body`, `send_continue` and
 `finish` on it, and knows no bytes. The head waits there for the first piece of the body, so that both are one write.
+
+Messages of extensions (`scope.EXTENSIONS`) are dealt with apart from those that every response has. Files go through
+`files.send_file`, to which a cycle is the sink.
 """
 
 from __future__ import annotations
 
 import asyncio
 from enum import IntEnum
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
+from uvicorn.access import Entry
+from uvicorn.protocols.http.files import send_file
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
+from uvicorn.protocols.http.response import accepts_trailers, encode_early_hint, encode_trailers
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.protocol import HTTPProtocol
@@ -26,11 +35,17 @@ class CycleState(IntEnum):
 
     IDLE = 0
     STARTED = 1
-    COMPLETE = 2
+    SENDING = 2
+    """A file is being sent: nothing else may come between its bytes."""
+    TRAILERS = 3
+    """The body is complete, and trailers are to follow."""
+    COMPLETE = 4
 
 
 # A member looked up on its class costs several times a global, and these are read for each message.
-IDLE, STARTED, COMPLETE = CycleState.IDLE, CycleState.STARTED, CycleState.COMPLETE
+IDLE, STARTED, SENDING, TRAILERS, COMPLETE = CycleState
+
+FILE_MESSAGES = ("http.response.pathsend", "http.response.zerocopysend")
 
 
 class RequestResponseCycle:
@@ -42,6 +57,8 @@ class RequestResponseCycle:
         peer_gone: `receive()` has only `http.disconnect` left to give, once the body was read; a half-closed client
             and a server that shuts down look like this, and may still be sent the response.
         disconnected: nothing can be sent any more; `send()` returns without doing anything.
+        trailers: their lines so far; `None` if the application announced none.
+        entry: of the access log, if that has a format of the user's.
     """
 
     __slots__ = (
@@ -55,6 +72,8 @@ class RequestResponseCycle:
         "peer_gone",
         "disconnected",
         "expect_continue",
+        "trailers",
+        "entry",
         "_events",
         "__weakref__",
     )
@@ -77,6 +96,8 @@ class RequestResponseCycle:
         self.peer_gone = False
         self.disconnected = False
         self.expect_continue = expect_continue
+        self.trailers: bytes | None = None
+        self.entry: Entry | None = None
         self._events: tuple[asyncio.Event, ...] = ()
 
     # Told by the connection.
@@ -101,6 +122,8 @@ class RequestResponseCycle:
         self.peer_gone = True
         if not reachable:
             self.disconnected = True
+            if self.entry is not None:
+                self.entry.end()
         self._wake()
 
     def _wake(self) -> None:
@@ -115,6 +138,8 @@ class RequestResponseCycle:
         logger = connection.logger
         try:
             result = await self.app(self.scope, self.receive, self.send)  # type: ignore[func-returns-value]
+        except GeneratorExit:
+            raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this response and nothing else.
             logger.error("Exception in ASGI application\n", exc_info=exc)
@@ -160,23 +185,108 @@ class RequestResponseCycle:
         if self.disconnected:
             return
         message_type = message["type"]
-        if self.state is IDLE:
-            if message_type != "http.response.start":
-                raise RuntimeError(f"Expected ASGI message 'http.response.start', but got '{message_type}'.")
+        if self.state is IDLE and message_type == "http.response.start":
             status = message["status"]  # type: ignore[typeddict-item]
             connection.start_response(self, status, message.get("headers", ()))  # type: ignore[arg-type]
             self.state = STARTED
-        elif self.state is STARTED:
-            if message_type != "http.response.body":
-                raise RuntimeError(f"Expected ASGI message 'http.response.body', but got '{message_type}'.")
+            if message.get("trailers"):
+                self.trailers = b""
+        elif self.state is STARTED and message_type == "http.response.body":
             more_body = bool(message.get("more_body", False))
             connection.send_body(self, cast(bytes, message.get("body", b"")), more_body)
             if not more_body:
-                self.state = COMPLETE
-                self._wake()
-                connection.finish(self)
+                self._end_body()
         else:
-            raise RuntimeError(f"Unexpected ASGI message '{message_type}' sent, after response already completed.")
+            await self._send_extension(message_type, message)
+
+    def _end_body(self) -> None:
+        """The body is complete: so is the response, unless trailers follow."""
+        if self.trailers is not None:
+            self.state = TRAILERS
+            return
+        self.state = COMPLETE
+        self._wake()
+        self.connection.finish(self)
+
+    # Extensions.
+
+    async def _send_extension(self, message_type: str, message: Any) -> None:
+        """Take a message that not every response has, or refuse one that is out of order."""
+        state = self.state
+        if state <= STARTED and message_type == "http.response.early_hint":
+            self.connection.send_early_hint(encode_early_hint(message["links"]))
+        elif state is STARTED and message_type in FILE_MESSAGES:
+            await send_file(self, message)
+        elif state is TRAILERS and message_type == "http.response.trailers":
+            self._send_trailers(message)
+        else:
+            raise self._out_of_order(message_type)
+
+    def _out_of_order(self, message_type: str) -> RuntimeError:
+        if self.state is COMPLETE:
+            return RuntimeError(f"Unexpected ASGI message '{message_type}' sent, after response already completed.")
+        if self.state is SENDING:
+            return RuntimeError(f"Unexpected ASGI message '{message_type}' sent, while a file is being sent.")
+        expected = {IDLE: "start", STARTED: "body", TRAILERS: "trailers"}[self.state]
+        return RuntimeError(f"Expected ASGI message 'http.response.{expected}', but got '{message_type}'.")
+
+    def _send_trailers(self, message: Any) -> None:
+        """Take trailers, which are checked at once, and sent when they are complete."""
+        assert self.trailers is not None
+        self.trailers += encode_trailers(message.get("headers", ()))
+        if not message.get("more_trailers", False):
+            # RFC 9110 section 6.5.1: whoever did not say that trailers are welcome may not keep them.
+            wanted = accepts_trailers(self.scope["headers"])
+            self.connection.send_trailers(self.trailers if wanted else b"")
+            self.trailers = None
+            self._end_body()
+
+    # What a file needs: `files.FileSink`.
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Of the connection."""
+        return self.connection.transport
+
+    @property
+    def write_paused(self) -> bool:
+        """The transport has enough to write."""
+        return self.connection.flow.write_paused
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done when the transport takes more, or the connection ends."""
+        return self.connection.flow.waiter()
+
+    def announce(self, kind: str, length: int, more_body: bool) -> bool:
+        """Prepare for a file of `length` bytes."""
+        if self.state is not STARTED:
+            raise self._out_of_order(kind)
+        wanted = self.connection.announce(length, more_body)
+        self.state = SENDING
+        return wanted
+
+    def write(self, data: bytes) -> None:
+        """Write some of them."""
+        self.sent(len(data))
+        self.connection.write_announced(data)
+
+    def sent(self, size: int) -> None:
+        """So many of them were sent."""
+        if self.entry is not None:
+            self.entry.sent += size
+
+    def complete(self, begun: bool, more_body: bool) -> None:
+        """They were all written: go on with the response."""
+        self.state = STARTED
+        if begun:
+            self.connection.end_announced()
+        self.connection.send_body(self, b"", more_body)
+        if not more_body:
+            self._end_body()
+
+    def abandon(self) -> None:
+        """Break the response off in the middle of a file."""
+        self.connection.abort_response(self)
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next piece of the request body, or `http.disconnect`.

@@ -34,9 +34,14 @@ class FlowControl:
     async def drain(self) -> None:
         """Wait until the transport takes more to write, or is gone."""
         while self.write_paused:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self.waiter()
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done when the transport takes more to write, or is gone."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters = [other for other in self._waiters if not other.done()]
+        self._waiters.append(waiter)
+        return waiter
 
     def pause_reading(self) -> None:
         """Stop reading from the socket; may be called again."""

@@ -31,6 +31,9 @@ class H11Protocol(HTTPProtocol):
 
         Not h11's own list: it joins equal Content-Length fields and changes the case of transfer codings.
         """
+        if head.count(b"\r\n", line_end) - 1 > self.settings.limit_fields:
+            # Refused anyway, and h11 is slow enough for that to be an attack.
+            raise RequestRefused(431, "too many header fields")
         connection = h11.Connection(h11.SERVER)
         connection.receive_data(head)
         try:

@@ -29,11 +29,11 @@ from time import monotonic
 from typing import Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
-from uvicorn.access import AccessLog
+from uvicorn.access import AccessLog, FormattedLog
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
-from uvicorn.protocols.http.cycle import COMPLETE, IDLE, STARTED, RequestResponseCycle
+from uvicorn.protocols.http.cycle import COMPLETE, IDLE, SENDING, STARTED, RequestResponseCycle
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
 from uvicorn.protocols.http.head import (
     CHUNKED,
@@ -122,6 +122,7 @@ class ProtocolSettings:
         "timeout_head",
         "timeout_body",
         "access",
+        "formatted",
         "ws_protocol_class",
         "clock",
         "real_loop",
@@ -145,11 +146,18 @@ class ProtocolSettings:
         self.timeout_head = config.timeout_request_head
         self.timeout_body = config.timeout_request_body
         self.access = AccessLog.from_config(config, loop)
+        self.formatted = FormattedLog.from_config(config, loop)
         self.ws_protocol_class: Any = config.ws_protocol_class
         # Tests hand in a loop that can only create_task and call_later.
         self.real_loop = isinstance(loop, asyncio.AbstractEventLoop)
         self.eager = EAGER_START and self.real_loop
         self.clock: Callable[[], float] = loop.time if self.real_loop else monotonic
+
+    def close(self) -> None:
+        """Write what waits to be written to the access log."""
+        for log in (self.access, self.formatted):
+            if log is not None:
+                log.flush()
 
 
 class HTTPProtocol(asyncio.Protocol):
@@ -502,6 +510,8 @@ class HTTPProtocol(asyncio.Protocol):
         self._first = False
         self._deadline = 0.0
         cycle = RequestResponseCycle(self, app, scope, length != 0, framing.expect_continue)
+        if settings.formatted is not None:
+            cycle.entry = settings.formatted.begin(scope)
         if length == 0:
             self._reading = WAIT
             self.cycle = cycle
@@ -582,7 +592,7 @@ class HTTPProtocol(asyncio.Protocol):
             text = STATUS_PHRASES[status]
             self.logger.warning("Request refused with %d %s: %s.", status, text, refused.reason)
         cycle = self.cycle
-        if cycle is not None and cycle.state is STARTED:
+        if cycle is not None and IDLE < cycle.state < COMPLETE:
             self.abort_response(cycle)
             return
         if cycle is None or cycle.state is IDLE:
@@ -630,6 +640,8 @@ class HTTPProtocol(asyncio.Protocol):
         access = self.settings.access
         if access is not None:
             access.record(cycle.scope, status)
+        elif cycle.entry is not None:
+            cycle.entry.start(status, self._head)
 
     def send_body(self, cycle: RequestResponseCycle, body: bytes, more_body: bool) -> None:
         """Write a piece of the body, behind the head if that still waits.
@@ -641,16 +653,20 @@ class HTTPProtocol(asyncio.Protocol):
         if type(body) is not bytes:
             body = bytes(memoryview(body))  # what is not bytes-like is refused here, what can change is copied
         framing = self._framing
+        size = len(body)
         if framing is FRAMED_BY_LENGTH:
-            self._expected -= len(body)
+            self._expected -= size
             if self._expected < 0:
                 raise RuntimeError("Response content longer than Content-Length")
             if self._expected and not more_body:
                 raise RuntimeError("Response content shorter than Content-Length")
         elif framing is BodyFraming.CHUNKED:
-            body = encode_chunk(body, not more_body)
+            body = encode_chunk(body, not more_body and cycle.trailers is None)
         elif framing is BodyFraming.NONE:
             body = b""
+            size = 0
+        if cycle.entry is not None:
+            cycle.entry.sent += size
         data, self._head = self._head, b""
         if len(body) > HIGH_WATER_LIMIT:
             # Not worth a copy.
@@ -660,6 +676,48 @@ class HTTPProtocol(asyncio.Protocol):
         elif data or body:
             self._write(data + body if data else body)
 
+    def send_early_hint(self, data: bytes) -> None:
+        """Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0."""
+        _, http_10 = self._request
+        cycle = self.cycle
+        if data and not http_10 and (self._head or (cycle is not None and cycle.state is IDLE)):
+            self._write(data)
+
+    def announce(self, length: int, more_body: bool) -> bool:
+        """Make ready for `length` bytes of the body, which come through `write_announced`; whether they are wanted.
+
+        Raises:
+            RuntimeError: more or, at the end, fewer bytes than the application's Content-Length.
+        """
+        framing = self._framing
+        if framing is FRAMED_BY_LENGTH:
+            left = self._expected - length
+            if left < 0:
+                raise RuntimeError("Response content longer than Content-Length")
+            if left and not more_body:
+                raise RuntimeError("Response content shorter than Content-Length")
+            self._expected = left
+        elif framing is BodyFraming.CHUNKED and length:
+            self._head += b"%x\r\n" % length
+        return length > 0 and framing is not BodyFraming.NONE
+
+    def write_announced(self, data: bytes) -> None:
+        """Write some of the bytes that were announced, and at once, behind what stands in front of them."""
+        front, self._head = self._head, b""
+        if front or data:
+            self._write(front + data if front else data)
+        self._flush()
+
+    def end_announced(self) -> None:
+        """All bytes that were announced are written."""
+        if self._framing is BodyFraming.CHUNKED:
+            self._head = b"\r\n"  # leaves with what comes next
+
+    def send_trailers(self, lines: bytes) -> None:
+        """Write the end of a body that trailers follow, with their lines, where the framing can carry them."""
+        if self._framing is BodyFraming.CHUNKED:
+            self._write(b"0\r\n%b\r\n" % lines)
+
     def send_continue(self) -> None:
         """Write `100 Continue` (RFC 9110 section 10.1.1); the client has been waiting for us until now."""
         self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -668,6 +726,8 @@ class HTTPProtocol(asyncio.Protocol):
 
     def finish(self, cycle: RequestResponseCycle) -> None:
         """The response is complete: go on with the next request, or close."""
+        if cycle.entry is not None:
+            cycle.entry.end()
         self.server_state.request_complete()
         if self._close_after or self._closing:
             self._close(linger=self._reading is BODY or bool(self._pending))
@@ -717,7 +777,7 @@ class HTTPProtocol(asyncio.Protocol):
         """End a response that cannot be completed, so that the client notices."""
         if cycle is not self.cycle:
             return
-        if cycle.state is STARTED and self._framing is BodyFraming.CLOSE and not self._head:
+        if STARTED <= cycle.state <= SENDING and self._framing is BodyFraming.CLOSE and not self._head:
             # Closing would look like the regular end of the body (RFC 9112 section 8).
             reset_on_close(self.transport)
         self._close()
@@ -761,6 +821,10 @@ class HTTPProtocol(asyncio.Protocol):
             self._reading = CLOSED
             self._cancel_timer()
             transport.close()
+
+    def announce_close(self) -> None:
+        """The next response is the last, and says so; nothing else changes."""
+        self._closing = True
 
     def shutdown(self) -> None:
         """The server stops: close now if idle, otherwise when the response is complete."""

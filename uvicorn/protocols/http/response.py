@@ -71,15 +71,19 @@ _LINES = 1024
 _LINE_BYTES = 128
 
 
-def _encode_line(name: object, value: object) -> tuple[bytes, _Kind, int]:
+def _check_field(name: object, value: object) -> tuple[bytes, bytes]:
+    """Return the name in lower case and the value without outer white space."""
     if not isinstance(name, bytes) or not isinstance(value, bytes):
         raise TypeError(f"Header names and values must be bytes, got {name!r}: {value!r}.")
     if not _is_token(name):
         raise RuntimeError("Invalid HTTP header name.")
     if HEADER_VALUE_RE.search(value):
         raise RuntimeError("Invalid HTTP header value.")
-    name = name.lower()
-    value = value.strip(b" \t")
+    return name.lower(), value.strip(b" \t")
+
+
+def _encode_line(name: object, value: object) -> tuple[bytes, _Kind, int]:
+    name, value = _check_field(name, value)
     kind = _KINDS.get(name, _Kind.PLAIN)
     length = 0
     if kind is _LENGTH:
@@ -250,6 +254,57 @@ def encode_chunk(body: bytes, last: bool) -> bytes:
     if not body:
         return b"0\r\n\r\n" if last else b""
     return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if last else b"%x\r\n%b\r\n" % (len(body), body)
+
+
+FORBIDDEN_TRAILERS = frozenset(
+    b"age authorization cache-control connection content-encoding content-length content-range content-type cookie "
+    b"date expect expires host if-match if-modified-since if-none-match if-range if-unmodified-since keep-alive "
+    b"location max-forwards pragma proxy-authenticate proxy-authorization proxy-connection range retry-after "
+    b"set-cookie te trailer transfer-encoding upgrade vary via warning www-authenticate".split()
+)
+"""What must be known before the content (RFC 9110 section 6.5.1): fields about framing, the connection, routing,
+authentication, requests, the response as a whole and the format of its content."""
+
+
+def encode_trailers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the lines of a trailer section.
+
+    Raises:
+        RuntimeError: a name or value that may not be sent, or not behind the content.
+        TypeError: a name or a value that is not bytes.
+    """
+    lines = []
+    for name, value in headers:
+        name, value = _check_field(name, value)
+        if name in FORBIDDEN_TRAILERS:
+            raise RuntimeError(f"Field '{name.decode('ascii')}' is not allowed in trailers.")
+        lines.append(b"%b: %b\r\n" % (name, value))
+    return b"".join(lines)
+
+
+def accepts_trailers(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether the fields of a request say `TE: trailers` (RFC 9110 section 10.1.4)."""
+    return any(
+        name == b"te" and b"trailers" in [member.strip(b" \t").lower() for member in value.split(b",")]
+        for name, value in headers
+    )
+
+
+def encode_early_hint(links: Iterable[bytes]) -> bytes:
+    """Return a 103 response with a Link field for each of `links` (RFC 8297); nothing if there are none.
+
+    Raises:
+        RuntimeError: a link with a control character.
+        TypeError: a link that is not bytes.
+    """
+    lines = []
+    for link in links:
+        if not isinstance(link, bytes):
+            raise TypeError(f"Links must be bytes, got {link!r}.")
+        if HEADER_VALUE_RE.search(link):
+            raise RuntimeError("Invalid HTTP header value.")
+        lines.append(b"link: %b\r\n" % link.strip(b" \t"))
+    return b"HTTP/1.1 103 Early Hints\r\n%b\r\n" % b"".join(lines) if lines else b""
 
 
 def error_response(status: int, body: bytes, default_head: bytes) -> bytes:

@@ -7,6 +7,21 @@ from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope
 
+EXTENSIONS: dict[str, dict[object, object]] = {
+    "http.response.trailers": {},
+    "http.response.early_hint": {},
+    "http.response.pathsend": {},
+    "http.response.zerocopysend": {},
+}
+"""What every implementation supports beyond the specification's main part, as scopes say it.
+
+Each scope has a copy, because middleware is known to add keys of its own, which must not reach other requests; the
+empty dicts inside are the same for all.
+"""
+
+EXTENSIONS_10 = {name: EXTENSIONS[name] for name in ("http.response.pathsend", "http.response.zerocopysend")}
+"""The same for clients of HTTP/1.0, which know neither chunks, where trailers go, nor interim responses."""
+
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 
 
@@ -65,4 +80,5 @@ class ScopeBase:
             "query_string": query,
             "headers": headers,
             "state": self.state.copy() if self.state else {},
+            "extensions": (EXTENSIONS if minor != b"0" else EXTENSIONS_10).copy(),
         }

@@ -18,22 +18,28 @@ class DenialResponse:
         headers: the application's, any iterable of (name, value).
         default_head: the server's own lines, in front of those.
 
+    Attributes:
+        head: as it is sent, or will be.
+        sent: bytes of the body that were encoded.
+
     Raises:
         RuntimeError: status, header name or header value that may not be sent.
         TypeError: a status that is not an int, a header that is not bytes.
     """
 
-    __slots__ = ("status", "_headers", "_default_head", "_head", "_framing", "_owed")
+    __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_head", "_framing", "_owed")
 
     def __init__(self, status: int, headers: Iterable[tuple[bytes, bytes]], default_head: bytes) -> None:
         self.status = status
         self._headers = list(headers)
         self._default_head = default_head
+        self.sent = 0
         self._encode_head()
 
     def _encode_head(self) -> None:
         head = encode_head(self.status, self._headers, self._default_head, close=True)
         self._head, self._framing, self._owed = head.data, head.framing, head.length
+        self.head = head.data
 
     def encode(self, body: bytes, more_body: bool) -> bytes:
         """Return what goes on the wire for a piece of the body.
@@ -50,9 +56,10 @@ class DenialResponse:
                 raise RuntimeError("Response content longer than Content-Length")
             if self._owed and not more_body:
                 raise RuntimeError("Response content shorter than Content-Length")
-        elif self._framing is BodyFraming.CHUNKED:
-            body = encode_chunk(body, not more_body)
-        elif self._framing is BodyFraming.NONE:
+        if self._framing is BodyFraming.NONE:
             body = b""
+        self.sent += len(body)
+        if self._framing is BodyFraming.CHUNKED:
+            body = encode_chunk(body, not more_body)
         head, self._head = self._head, b""
         return head + body

@@ -20,7 +20,7 @@ import contextvars
 import logging
 from collections import deque
 from enum import IntEnum
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from uvicorn._types import (
     ASGIReceiveEvent,
@@ -29,6 +29,7 @@ from uvicorn._types import (
     WebSocketDisconnectEvent,
     WebSocketScope,
 )
+from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import RequestRefused, check_partial
@@ -92,7 +93,6 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     Attributes:
         queue: events the application has not received yet.
-        shutdown_code: the close code when the server stops.
     """
 
     __slots__ = (
@@ -126,10 +126,9 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "_awaiting_close",
         "_pong",
         "_log",
+        "_entry",
         "__weakref__",
     )
-
-    shutdown_code: ClassVar[int] = 1012
 
     def __init__(
         self,
@@ -171,6 +170,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._awaiting_close = False  # we have sent a close frame, and read on for the client's
         self._pong = b""  # the answer to the latest ping, while the peer does not read
         self._log: FrameLog | None = None  # if debug lines are wanted
+        self._entry: Entry | None = None  # of the access log, if that has a format of the user's
 
     # What a subclass does with its library.
 
@@ -216,7 +216,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The HTTP protocol hands over its connection."""
         self.transport = cast(asyncio.Transport, transport)
-        self.flow = FlowControl(self.transport)
+        self.flow = FlowControl(self.transport, self.server_state.context)
         self.closer = Closer(self.loop, self.transport)
         self._log = FrameLog.of(self.logger)
         self.server_state.connections.add(self)
@@ -324,6 +324,9 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             extensions={"websocket.http.response": {}},
         )
         self.scope = cast(WebSocketScope, scope)
+        log = getattr(self.server_state.protocol_settings, "formatted", None)
+        if log is not None:
+            self._entry = log.begin(self.scope)
         self._handshake = handshake
         if self._log is not None:
             lines = [b"GET %b HTTP/1.1" % handshake.target, *(b"%b: %b" % field for field in handshake.headers)]
@@ -345,7 +348,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             message.get("subprotocol"),
             self._extension,
         )
-        self._log_handshake('%s - "WebSocket %s" [accepted]')
+        self._log_handshake(101, response)
         self.state = _ACCEPTED
         if self._deflate is not None:
             self._text_frame |= RSV1
@@ -383,6 +386,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         except ClientDisconnected:
             # The application need not handle that its client has gone.
             pass
+        except GeneratorExit:
+            raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this connection and nothing else.
             self.logger.error("Exception in ASGI application\n", exc_info=exc)
@@ -479,9 +484,11 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             if kind == "websocket.accept":
                 self._accept(message)
             elif kind == "websocket.close":
-                self._log_handshake('%s - "WebSocket %s" %d', 403)
+                response = refuse_response(403, b"", self.server_state.default_head)
+                self._log_handshake(403, response)
                 self._ended = "after sending 'websocket.close'"
-                self._refuse(403, "")
+                self._write_head(response)
+                self._rejected(403)
             elif kind == "websocket.http.response.start":
                 self._start_response(message)
             else:
@@ -514,12 +521,14 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     def _start_response(self, message: Any) -> None:
         headers = message.get("headers") or ()
         self._response = DenialResponse(message["status"], headers, self.server_state.default_head)
-        self._log_handshake('%s - "WebSocket %s" %d', self._response.status)
+        self._log_handshake(self._response.status, self._response.head)
         self.state = SessionState.DENYING
 
     def _send_response_body(self, body: bytes, more_body: bool) -> None:
         assert self._response is not None
         self._write(self._response.encode(body, more_body))
+        if self._entry is not None:
+            self._entry.head, self._entry.sent = self._response.head, self._response.sent
         if not more_body:
             self._ended = "after response already completed"
             self._rejected(self._response.status)
@@ -602,6 +611,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     def _start_closing(self) -> None:
         """From now on nothing is sent but what the close needs; writers who wait find out."""
         self.state = SessionState.CLOSING
+        if self._entry is not None:
+            self._entry.end()
         self.stop_keepalive()
         self._pieces.clear()
         self._pong = b""
@@ -662,8 +673,9 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     def shutdown(self) -> None:
         """The server stops: close an open connection, refuse one that is not; a response in progress is completed."""
         if self.state is _ACCEPTED:
-            self._end(self.shutdown_code)
-            self._close(self.shutdown_code)
+            code = self.config.ws_shutdown_code
+            self._end(code)
+            self._close(code)
         elif self.state is SessionState.CONNECTING and self.scope is not None:
             self._refuse(500, "Internal Server Error")
         elif self.state is not SessionState.DENYING and not self._awaiting_close:
@@ -685,10 +697,20 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     # Log lines.
 
-    def _log_handshake(self, text: str, *args: object) -> None:
-        """Log what became of the handshake, with the client and what it asked for."""
+    def _log_handshake(self, status: int, head: bytes) -> None:
+        """Log what became of the handshake, with the client and what it asked for; in the access log if it has a format
+        of the user's."""
         assert self.scope is not None
-        self.logger.info(text, get_client_addr(self.scope), get_path_with_query_string(self.scope), *args)
+        if self._entry is not None:
+            self._entry.start(status, head)
+            if status == 101:
+                self._entry.end()
+            return
+        asked = get_client_addr(self.scope), get_path_with_query_string(self.scope)
+        if status == 101:
+            self.logger.info('%s - "WebSocket %s" [accepted]', *asked)
+        else:
+            self.logger.info('%s - "WebSocket %s" %d', *asked, status)
 
     def _trace(self, text: str) -> None:
         if self.logger.isEnabledFor(TRACE_LOG_LEVEL):

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! IDLE ──http.response.start──▶ STARTED ──last http.response.body──▶ COMPLETE
+//!                                ▲   │ │                                ▲
+//!           a file, while it is  │   ▼ └─ if trailers were announced ─▶ TRAILERS
+//!                    being sent  SENDING
 //! ```
 //!
 //! [`Exchange`] is the state, shared with the connection. [`RequestResponseCycle`] is the coroutine that the task runs:
@@ -15,9 +18,14 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::PyTraverseError;
+use wire::h1::response::Trailers;
 
+use crate::access::format::{EntryCell, length_of};
 use crate::awaitable::{Received, Sending};
+use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
+use crate::http::extension;
+use crate::http::message::Message;
 use crate::http::protocol::Connection;
 
 /// How far the response has come.
@@ -25,6 +33,10 @@ use crate::http::protocol::Connection;
 pub(crate) enum State {
     Idle,
     Started,
+    /// A file is being sent: nothing else may come between its bytes.
+    Sending,
+    /// The body is complete, and trailers are to follow.
+    Trailers,
     Complete,
 }
 
@@ -53,6 +65,10 @@ pub(crate) struct Exchange {
     peer_gone: Cell<bool>,
     /// Nothing can be sent any more.
     disconnected: Cell<bool>,
+    /// Those that have come, if the application announced any.
+    pub(crate) trailers: Cell<Option<Box<Trailers>>>,
+    /// Of the access log, if that has a format of the user's.
+    pub(crate) entry: EntryCell,
     /// Futures of `receive()` calls that wait.
     waiters: RefCell<Vec<Py<PyAny>>>,
 }
@@ -75,6 +91,8 @@ impl Exchange {
             ended: Cell::new(false),
             peer_gone: Cell::new(false),
             disconnected: Cell::new(false),
+            trailers: Cell::new(None),
+            entry: EntryCell::new(),
             waiters: RefCell::new(Vec::new()),
         }
     }
@@ -86,6 +104,14 @@ impl Exchange {
     #[inline]
     pub(crate) fn state(&self) -> State {
         self.state.get()
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.set(state);
+    }
+
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.disconnected.get()
     }
 
     // Told by the connection.
@@ -115,8 +141,16 @@ impl Exchange {
         self.peer_gone.set(true);
         if !reachable {
             self.disconnected.set(true);
+            self.end_entry(py);
         }
         self.wake(py)
+    }
+
+    /// Log the response, if its end is what that waits for.
+    fn end_entry(&self, py: Python<'_>) {
+        if let Some(log) = &self.connection.core.formatted {
+            log.end(py, self);
+        }
     }
 
     /// Let waiting `receive()` calls look again.
@@ -170,49 +204,74 @@ impl Exchange {
         Ok(future)
     }
 
-    /// Take one message of the response from the application.
+    /// Take one message of the response from the application. What this gives, if anything, goes on with it when awaited.
     #[inline]
-    pub(crate) fn send(this: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(crate) fn send(this: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         if this.disconnected.get() {
-            return Ok(());
+            return Ok(None);
         }
         let py = message.py();
         let names = &this.connection.core.names;
-        let kind = message.get_item(&names.r#type)?;
+        let parts = Message::read(message, names)?;
+        let kind = parts.kind(names)?;
         match this.state.get() {
-            State::Idle => {
-                if !this.connection.core.response_start.is(&kind)? {
-                    return Err(PyRuntimeError::new_err(format!(
-                        "Expected ASGI message 'http.response.start', but got '{kind}'."
-                    )));
-                }
-                this.connection.start_response(py, this, message)?;
+            State::Idle if this.connection.core.response_start.is(kind)? => {
+                this.connection.start_response(py, this, &parts)?;
                 this.state.set(State::Started);
-                Ok(())
-            }
-            State::Started => {
-                if !this.connection.core.response_body.is(&kind)? {
-                    return Err(PyRuntimeError::new_err(format!(
-                        "Expected ASGI message 'http.response.body', but got '{kind}'."
-                    )));
+                if parts.trailers()? {
+                    this.trailers.set(Some(Box::default()));
                 }
-                let more_body = match optional(message, &names.more_body)? {
-                    Some(more) => more.is_truthy()?,
-                    None => false,
-                };
-                let body = optional(message, &names.body)?;
-                this.connection.send_body(py, body.as_ref(), more_body)?;
+            }
+            State::Started if this.connection.core.response_body.is(kind)? => {
+                let more_body = parts.more_body()? || this.expects_trailers();
+                this.connection.send_body(py, parts.body.as_ref(), more_body)?;
+                if let Some(entry) = this.entry.get() {
+                    entry.count(length_of(parts.body.as_ref()));
+                }
                 if !more_body {
-                    this.state.set(State::Complete);
-                    this.connection.finish(py)?;
-                    this.wake(py)?;
+                    this.complete(py)?;
+                } else if !parts.more_body()? {
+                    this.await_trailers(py)?;
                 }
-                Ok(())
             }
-            State::Complete => Err(PyRuntimeError::new_err(format!(
-                "Unexpected ASGI message '{kind}' sent, after response already completed."
-            ))),
+            _ => return extension::send(this, message, kind),
         }
+        Ok(None)
+    }
+
+    /// The body is complete, of which the last piece was a file.
+    pub(crate) fn end_body(&self, py: Python<'_>) -> PyResult<()> {
+        if self.expects_trailers() {
+            return self.await_trailers(py);
+        }
+        self.connection.send_body(py, None, false)?;
+        self.complete(py)
+    }
+
+    #[inline]
+    fn expects_trailers(&self) -> bool {
+        let trailers = self.trailers.take();
+        let expected = trailers.is_some();
+        self.trailers.set(trailers);
+        expected
+    }
+
+    #[cold]
+    fn await_trailers(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.await_trailers(py)?;
+        self.state.set(State::Trailers);
+        Ok(())
+    }
+
+    /// The response is complete.
+    #[inline]
+    pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.set(State::Complete);
+        if self.entry.get().is_some() {
+            self.end_entry(py);
+        }
+        self.connection.finish(py)?;
+        self.wake(py)
     }
 
     /// Answer for an application that failed before it started its response.
@@ -257,18 +316,6 @@ impl Exchange {
     }
 }
 
-/// `message.get(name)`, for the dict that messages nearly always are and for any other mapping.
-#[inline]
-fn optional<'py>(message: &Bound<'py, PyAny>, name: &Py<pyo3::types::PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match message.cast::<PyDict>() {
-        Ok(message) => message.get_item(name),
-        Err(_) => {
-            let value = message.call_method1("get", (name,))?;
-            Ok((!value.is_none()).then_some(value))
-        }
-    }
-}
-
 /// Complete the futures that are still waited for.
 pub(crate) fn wake_all(py: Python<'_>, connection: &Connection, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
     let names = &connection.core.names;
@@ -284,15 +331,71 @@ pub(crate) fn wake_all(py: Python<'_>, connection: &Connection, waiters: Vec<Py<
 /// The coroutine of a request's task.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct RequestResponseCycle {
-    exchange: ThreadBound<Rc<Exchange>>,
+    /// What it serves; nothing while it waits among the [`SpareCycles`].
+    exchange: ThreadBound<RefCell<Option<Rc<Exchange>>>>,
     run: ThreadBound<Run>,
+}
+
+/// A cycle with the two callables that its application gets.
+pub(crate) struct Served {
+    pub(crate) cycle: Py<RequestResponseCycle>,
+    receive: Py<PyAny>,
+    send: Py<PyAny>,
+}
+
+impl Served {
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let cycle = RequestResponseCycle { exchange: ThreadBound::default(), run: ThreadBound::default() };
+        let cycle = Bound::new(py, cycle)?;
+        let (receive, send) = crate::ffi::callables(&cycle)?;
+        Ok(Self { cycle: cycle.unbind(), receive: receive.unbind(), send: send.unbind() })
+    }
+}
+
+/// Cycles whose application ended in its first turn and kept nothing of them: they serve the next requests.
+#[derive(Default)]
+pub(crate) struct SpareCycles(RefCell<Vec<Served>>);
+
+/// As many as applications that run inside one another, which are few.
+const MAX_SPARE_CYCLES: usize = 8;
+
+impl SpareCycles {
+    /// A cycle that runs `app` for `exchange`.
+    #[inline]
+    pub(crate) fn take(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>) -> PyResult<Served> {
+        let spare = self.0.borrow_mut().pop();
+        let served = spare.map_or_else(|| Served::new(py), Ok)?;
+        let cycle = served.cycle.get();
+        cycle.exchange.replace(Some(exchange));
+        let start = Start { app, receive: served.receive.clone_ref(py), send: served.send.clone_ref(py) };
+        cycle.run.start.replace(Some(start));
+        Ok(served)
+    }
+
+    /// Take back a cycle that is over.
+    #[inline]
+    pub(crate) fn give(&self, py: Python<'_>, served: Served) {
+        let exchange = served.cycle.get().exchange.take();
+        drop(exchange);
+        let mut spare = self.0.borrow_mut();
+        if spare.len() < MAX_SPARE_CYCLES && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send]) {
+            spare.push(served);
+        }
+    }
+}
+
+/// What the first turn needs.
+struct Start {
+    app: Py<PyAny>,
+    receive: Py<PyAny>,
+    send: Py<PyAny>,
 }
 
 /// How far the application's call has come.
 #[derive(Default)]
 struct Run {
     /// The application, until it is called.
-    app: RefCell<Option<Py<PyAny>>>,
+    start: RefCell<Option<Start>>,
     /// What it returned, until that ends.
     coroutine: RefCell<Option<Py<PyAny>>>,
     /// The task, if it did not end at once: what must be forgotten at the end.
@@ -300,28 +403,28 @@ struct Run {
 }
 
 impl RequestResponseCycle {
-    pub(crate) fn new(exchange: Rc<Exchange>, app: Py<PyAny>) -> Self {
-        let run = Run { app: RefCell::new(Some(app)), ..Run::default() };
-        Self { exchange: ThreadBound::new(exchange), run: ThreadBound::new(run) }
+    #[inline]
+    fn exchange(&self) -> PyResult<Rc<Exchange>> {
+        self.exchange.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
     }
 
     /// The application's `receive()`.
     #[inline]
     pub(crate) fn receive(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Received::new((*self.exchange).clone()))?.into_any())
+        Ok(Py::new(py, Received::new(self.exchange()?))?.into_any())
     }
 
     /// The application's `send(message)`.
     #[inline]
     pub(crate) fn send_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let py = message.py();
-        let connection = &self.exchange.connection;
-        if connection.is_write_paused() && !self.exchange.disconnected.get() {
-            let sending = Sending::new((*self.exchange).clone(), message.clone().unbind());
+        let exchange = self.exchange()?;
+        if exchange.connection.is_write_paused() && !exchange.disconnected.get() {
+            let sending = Sending::new(exchange, message.clone().unbind());
             return Ok(Py::new(py, sending)?.into_any());
         }
-        Exchange::send(&self.exchange, message)?;
-        Ok(connection.core.finished.clone_ref(py).into_any())
+        let follows = guard(py, &exchange.connection, "send", |_| Exchange::send(&exchange, message))?;
+        Ok(follows.unwrap_or_else(|| exchange.connection.core.finished.clone_ref(py).into_any()))
     }
 
     pub(crate) fn set_task(&self, task: Py<PyAny>) {
@@ -330,34 +433,44 @@ impl RequestResponseCycle {
 
     /// Whether the application's call is over.
     pub(crate) fn is_over(&self) -> bool {
-        self.run.coroutine.borrow().is_none() && self.run.app.borrow().is_none()
+        self.run.coroutine.borrow().is_none() && self.run.start.borrow().is_none()
     }
 
     /// Call the application: the iterator that its awaitable gives.
-    fn call<'py>(slf: &Bound<'py, Self>, app: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let this = slf.get();
-        let (receive, send) = crate::ffi::callables(slf)?;
-        let awaitable = app.call1((&this.exchange.scope, receive, send))?;
+    fn call<'py>(&self, py: Python<'py>, start: Start) -> PyResult<Bound<'py, PyAny>> {
+        let exchange = self.exchange()?;
+        let awaitable = start.app.bind(py).call1((&exchange.scope, start.receive, start.send))?;
         if crate::ffi::is_coroutine(&awaitable) { Ok(awaitable) } else { awaitable.call_method0("__await__") }
     }
 
-    fn turn(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
-        let py = slf.py();
-        let this = slf.get();
-        let app = this.run.app.borrow_mut().take();
-        let outcome = if let Some(app) = app {
-            Self::call(slf, app.bind(py)).and_then(|coroutine| {
-                this.run.coroutine.borrow_mut().replace(coroutine.clone().unbind());
+    /// Go on with `turn`; after a panic the call is over.
+    #[inline]
+    pub(crate) fn guarded(
+        &self,
+        py: Python<'_>,
+        turn: impl FnOnce() -> PyResult<Option<Py<PyAny>>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        match guard(py, &self.exchange()?.connection, "run", |_| turn().map(Some))? {
+            Some(waits_for) => Ok(waits_for),
+            None => self.close(py).and(self.forget_task(py)).map(|()| None),
+        }
+    }
+
+    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let start = self.run.start.borrow_mut().take();
+        let outcome = if let Some(start) = start {
+            self.call(py, start).and_then(|coroutine| {
+                self.run.coroutine.borrow_mut().replace(coroutine.clone().unbind());
                 step(&coroutine)
             })
         } else {
-            let coroutine = this.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
+            let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
             match coroutine {
                 Some(coroutine) => step(coroutine.bind(py)),
                 None => return Ok(None),
             }
         };
-        this.settle(py, outcome)
+        self.settle(py, outcome)
     }
 
     /// Go on with what the application did: pass on what it waits for, or end.
@@ -370,62 +483,42 @@ impl RequestResponseCycle {
         };
         let coroutine = self.run.coroutine.borrow_mut().take();
         drop(coroutine);
+        let exchange = self.exchange()?;
         // Whatever goes wrong here, a logger that raises included, the client must not be left waiting.
         let ended = match result {
-            Ok(result) => self.exchange.returned(py, result.bind(py)),
-            Err(error) => self.exchange.raised(py, &error),
+            Ok(result) => exchange.returned(py, result.bind(py)),
+            Err(error) => exchange.raised(py, &error),
         };
-        if self.exchange.state.get() != State::Complete {
-            self.exchange.connection.abort_response(py, &self.exchange)?;
+        if exchange.state.get() != State::Complete {
+            exchange.connection.abort_response(py, &exchange)?;
         }
-        let task = self.run.task.borrow_mut().take();
-        if let Some(task) = task {
-            let core = &self.exchange.connection.core;
-            core.tasks.bind(py).call_method1(&core.names.discard, (task,))?;
-        }
+        self.forget_task(py)?;
         ended.map(|()| None)
     }
-}
 
-#[pymethods]
-impl RequestResponseCycle {
-    /// The scope of the request.
-    #[getter]
-    fn scope(&self, py: Python<'_>) -> Py<PyDict> {
-        self.exchange.scope.clone_ref(py)
+    fn forget_task(&self, py: Python<'_>) -> PyResult<()> {
+        let task = self.run.task.borrow_mut().take();
+        if let Some(task) = task {
+            let exchange = self.exchange()?;
+            let core = &exchange.connection.core;
+            core.tasks.bind(py).call_method1(&core.names.discard, (task,))?;
+        }
+        Ok(())
     }
 
-    fn __await__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
-        Self::turn(slf)
-    }
-
-    /// Give the application its turn.
-    fn send(slf: &Bound<'_, Self>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Self::turn(slf)?.ok_or_else(|| PyStopIteration::new_err(()))
-    }
-
-    /// Raise an exception in the application, where it waits.
-    #[pyo3(signature = (kind, value=None, traceback=None))]
-    fn throw(
+    fn raise(
         &self,
         py: Python<'_>,
         kind: &Bound<'_, PyAny>,
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
+    ) -> PyResult<Option<Py<PyAny>>> {
         let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
         let outcome = match coroutine {
             Some(coroutine) => {
                 let coroutine = coroutine.bind(py);
-                let name = &self.exchange.connection.core.names.throw;
+                let exchange = self.exchange()?;
+                let name = &exchange.connection.core.names.throw;
                 let thrown = match value {
                     Some(value) => coroutine.call_method1(name, (kind, value, traceback)),
                     None => coroutine.call_method1(name, (kind,)),
@@ -440,16 +533,56 @@ impl RequestResponseCycle {
             }
             None => {
                 // Not started yet: the application is never called.
-                self.run.app.borrow_mut().take();
+                drop(self.run.start.take());
                 Err(PyErr::from_value(value.unwrap_or(kind).clone()))
             }
         };
-        self.settle(py, outcome)?.ok_or_else(|| PyStopIteration::new_err(()))
+        self.settle(py, outcome)
+    }
+}
+
+#[pymethods]
+impl RequestResponseCycle {
+    /// The scope of the request.
+    #[getter]
+    fn scope(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        Ok(self.exchange()?.scope.clone_ref(py))
+    }
+
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.guarded(py, || self.turn(py))
+    }
+
+    /// Give the application its turn.
+    #[pyo3(signature = (_value, /))]
+    fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    /// Raise an exception in the application, where it waits.
+    #[pyo3(signature = (kind, value=None, traceback=None, /))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let turn = || self.raise(py, kind, value, traceback);
+        self.guarded(py, turn)?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     /// End the application's call without an answer, as the interpreter does when a task is thrown away.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.run.app.borrow_mut().take();
+        drop(self.run.start.take());
         let coroutine = self.run.coroutine.borrow_mut().take();
         match coroutine {
             Some(coroutine) => coroutine.bind(py).call_method0("close").map(drop),
@@ -458,13 +591,23 @@ impl RequestResponseCycle {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.exchange.scope)?;
-        for object in [&self.run.app, &self.run.coroutine, &self.run.task] {
+        let (exchange, run) = (self.exchange.for_collector(), self.run.for_collector());
+        if let Ok(start) = run.start.try_borrow()
+            && let Some(start) = &*start
+        {
+            for object in [&start.app, &start.receive, &start.send] {
+                visit.call(object)?;
+            }
+        }
+        for object in [&run.coroutine, &run.task] {
             if let Ok(object) = object.try_borrow() {
                 visit.call(&*object)?;
             }
         }
-        if let Ok(waiters) = self.exchange.waiters.try_borrow() {
+        let Ok(exchange) = exchange.try_borrow() else { return Ok(()) };
+        let Some(exchange) = &*exchange else { return Ok(()) };
+        visit.call(&exchange.scope)?;
+        if let Ok(waiters) = exchange.waiters.try_borrow() {
             for waiter in &*waiters {
                 visit.call(waiter)?;
             }
@@ -473,11 +616,16 @@ impl RequestResponseCycle {
     }
 
     fn __clear__(&self) {
-        for object in [&self.run.app, &self.run.coroutine, &self.run.task] {
+        let (Some(exchange), Some(run)) = (self.exchange.if_here(), self.run.if_here()) else { return };
+        drop(run.start.take());
+        for object in [&run.coroutine, &run.task] {
             let object = object.borrow_mut().take();
             drop(object);
         }
-        let waiters = std::mem::take(&mut *self.exchange.waiters.borrow_mut());
-        drop(waiters);
+        let exchange = exchange.borrow().clone();
+        if let Some(exchange) = exchange {
+            let waiters = std::mem::take(&mut *exchange.waiters.borrow_mut());
+            drop(waiters);
+        }
     }
 }

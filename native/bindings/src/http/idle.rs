@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
+use crate::error::guard;
 use crate::http::protocol::Connection;
+use crate::names::Names;
 use crate::server::{Core, Server};
 
 /// How late a deadline may be noticed.
@@ -46,6 +48,16 @@ impl Deadlines {
         }
     }
 
+    /// Cancel the timer.
+    pub(crate) fn disarm(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        self.next.set(None);
+        let timer = self.timer.borrow_mut().take();
+        match timer {
+            Some(timer) => timer.bind(py).call_method0(&names.cancel).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the timer will fire in time for `deadline`, or no later than it is allowed to.
     #[inline]
     pub(crate) fn covers(&self, deadline: Instant) -> bool {
@@ -59,10 +71,11 @@ pub(crate) fn arm(core: &Core, server: &Bound<'_, Server>, deadline: Instant) ->
     let py = server.py();
     let now = Instant::now();
     let delay = deadline.saturating_duration_since(now).max(GRANULARITY);
-    let old = core.deadlines.timer.borrow_mut().take();
-    if let Some(timer) = old {
-        timer.bind(py).call_method0(&core.names.cancel)?;
+    // Never later than it is: a client that is late already must not put the sweep off with every byte.
+    if core.deadlines.next.get().is_some_and(|next| next <= now + delay) {
+        return Ok(());
     }
+    core.deadlines.disarm(py, &core.names)?;
     core.deadlines.next.set(Some(now + delay));
     let callback = server.getattr("sweep")?;
     // In the server's context: that of a request would live as long as the timer.
@@ -87,11 +100,13 @@ pub(crate) fn sweep(core: &Rc<Core>, server: &Bound<'_, Server>) -> PyResult<()>
             None => {}
         }
     }
+    // A connection that fails to end must not keep the others from theirs.
+    let mut outcome = Ok(());
     for connection in expired {
-        connection.expire(py)?;
+        outcome = outcome.and(guard(py, &connection, "expire", |connection| connection.expire(py)));
     }
     match earliest {
-        Some(deadline) if !core.deadlines.covers(deadline) => arm(core, server, deadline),
-        _ => Ok(()),
+        Some(deadline) if !core.deadlines.covers(deadline) => outcome.and(arm(core, server, deadline)),
+        _ => outcome,
     }
 }

@@ -1,6 +1,9 @@
-//! One HTTP/1.1 connection (`protocol`), one request (`cycle`), its scope, and the deadlines of all connections (`idle`).
+//! One HTTP/1.1 connection (`protocol`), one request (`cycle`), its scope, the messages of its response, those of
+//! extensions, and the deadlines of all connections (`idle`).
 
 pub(crate) mod cycle;
+pub(crate) mod extension;
 pub(crate) mod idle;
+pub(crate) mod message;
 pub(crate) mod protocol;
 pub(crate) mod scope;

@@ -8,7 +8,6 @@
 //! borrow of [`State`] is held across one: what is needed is taken out first.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -21,20 +20,23 @@ use wire::error::{Error, ErrorKind};
 use wire::h1::connection::{Connection as Wire, Deadline, Eof, Event, Progress};
 use wire::h1::framing::BodyLength;
 use wire::h1::request::Head;
+use wire::h1::response::Framing;
 use wire::limits::Limits;
 
 use crate::access;
-use crate::error::exception;
+use crate::access::format::FormattedLog;
+use crate::error::{exception, guard};
 use crate::ffi::{self, ThreadBound};
-use crate::http::cycle::{Exchange, RequestResponseCycle, State as ExchangeState, wake_all};
+use crate::http::cycle::{Exchange, State as ExchangeState, wake_all};
 use crate::http::idle;
+use crate::http::message::Message;
 use crate::http::scope::Endpoints;
 use crate::server::{Core, Server};
 
 /// The level of the lines about single connections.
 const TRACE: u8 = 5;
 /// Bytes kept for an application or a peer that does not take them, before the other side is made to wait.
-const HIGH_WATER: usize = 65536;
+pub(super) const HIGH_WATER: usize = 65536;
 /// Every this many bytes of a request body move its deadline on by a second.
 const BODY_BYTES_PER_SECOND: u32 = 16384;
 /// How long a refused connection goes on reading, so that its peer reads the answer before a reset.
@@ -43,19 +45,19 @@ const LINGER: Duration = Duration::from_secs(2);
 const MAX_EAGER_REQUESTS: usize = 32;
 
 /// What changes while a connection lives.
-struct State {
-    wire: Wire,
+pub(super) struct State {
+    pub(super) wire: Wire,
     exchange: Option<Rc<Exchange>>,
     /// Input that cannot be looked at yet.
     pending: Vec<u8>,
     /// Output that is not written yet.
-    out: Vec<u8>,
+    pub(super) out: Vec<u8>,
     /// Where in `out` a head begins that waits for its body.
-    held: Option<usize>,
+    pub(super) held: Option<usize>,
     waits_for: Deadline,
     deadline: Option<Instant>,
     /// Futures of `send()` calls that wait.
-    writers: Vec<Py<PyAny>>,
+    pub(super) writers: Vec<Py<PyAny>>,
 }
 
 /// One connection. Shared by the protocol object, its exchanges and the list of deadlines.
@@ -70,7 +72,7 @@ pub(crate) struct Connection {
     /// `host:port` of it, made when the first line is logged.
     client_text: OnceCell<String>,
     server_address: RefCell<Option<Py<PyAny>>>,
-    state: RefCell<State>,
+    pub(super) state: RefCell<State>,
     slot: Cell<Option<usize>>,
     /// The socket, while writing past the transport is allowed at all.
     descriptor: Cell<Option<i32>>,
@@ -155,7 +157,7 @@ impl Connection {
         }
     }
 
-    fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+    pub(super) fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.transport.borrow().as_ref().map(|transport| transport.clone_ref(py))
     }
 
@@ -170,6 +172,11 @@ impl Connection {
     #[inline]
     pub(crate) fn is_write_paused(&self) -> bool {
         self.write_paused.get()
+    }
+
+    /// Output waits for the end of the input that is being consumed.
+    pub(super) fn is_consuming(&self) -> bool {
+        self.consuming.get()
     }
 
     /// One line at TRACE, with the client in front.
@@ -224,7 +231,6 @@ impl Connection {
         self.eager.set(self.core.eager && event_loop.call_method0(&names.get_task_factory)?.is_none());
         self.server_address.replace(Some(self.core.server_address(&local)?));
         self.client.replace(Some(client.unbind()));
-        self.transport.replace(Some(transport.clone().unbind()));
         if !secure && has_plain_socket(transport)? {
             let socket = transport.call_method1(&names.get_extra_info, ("socket",))?;
             if !socket.is_none() {
@@ -514,6 +520,9 @@ impl Connection {
             exchange.disconnect(py, true)?;
         }
         self.first.set(false);
+        if core.formatted.is_some() {
+            FormattedLog::begin(&exchange);
+        }
         {
             let mut state = self.state.borrow_mut();
             state.exchange = Some(exchange.clone());
@@ -542,7 +551,8 @@ impl Connection {
     fn start(self: &Rc<Self>, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>, eager: bool) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;
-        let cycle = Bound::new(py, RequestResponseCycle::new(exchange, app))?;
+        let served = core.spare_cycles.take(py, exchange, app)?;
+        let cycle = served.cycle.bind(py);
         let context = if core.settings.reset_contextvars {
             core.new_context.bind(py).call0()?
         } else {
@@ -557,16 +567,18 @@ impl Connection {
             keywords.set_item(&names.context, py.None())?;
             let task = task?;
             if cycle.get().is_over() {
+                drop(task);
+                core.spare_cycles.give(py, served);
                 return Ok(());
             }
             task
         } else if core.real_loop && core.task_context {
             let keywords = PyDict::new(py);
             keywords.set_item(&names.context, context)?;
-            event_loop.call_method(&names.create_task, (&cycle,), Some(&keywords))?
+            event_loop.call_method(&names.create_task, (cycle,), Some(&keywords))?
         } else {
             // Before 3.11 a task always copies the current context; a double knows no keyword.
-            context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, &cycle))?
+            context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))?
         };
         cycle.get().set_task(task.clone().unbind());
         core.tasks.bind(py).call_method1(&names.add, (task,)).map(drop)
@@ -641,7 +653,9 @@ impl Connection {
         };
         let exchange = self.state.borrow().exchange.clone();
         match exchange {
-            Some(exchange) if exchange.state() == ExchangeState::Started => self.abort_response(py, &exchange),
+            Some(exchange) if !matches!(exchange.state(), ExchangeState::Idle | ExchangeState::Complete) => {
+                self.abort_response(py, &exchange)
+            }
             _ => {
                 self.say(py, *status, text)?;
                 self.end(py, true)
@@ -651,20 +665,25 @@ impl Connection {
 
     /// Write a response of the server's own, after which the connection ends.
     fn say(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<()> {
+        self.prepare(py, status, text)?;
+        self.flush(py)
+    }
+
+    /// Encode a response of the server's own; where it begins in the output.
+    fn prepare(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<usize> {
         let core = &self.core;
         core.default_head.refresh(core.state.bind(py), &core.names)?;
-        {
-            let mut state = self.state.borrow_mut();
-            let State { wire, out, .. } = &mut *state;
-            if out.capacity() == 0 {
-                *out = core.buffers.take();
-            }
-            let limits = &core.settings.limits;
-            core.default_head
-                .with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes()))
-                .map_err(exception)?;
+        let mut state = self.state.borrow_mut();
+        let State { wire, out, .. } = &mut *state;
+        if out.capacity() == 0 {
+            *out = core.buffers.take();
         }
-        self.flush(py)
+        let begin = out.len();
+        let limits = &core.settings.limits;
+        core.default_head
+            .with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes()))
+            .map_err(exception)?;
+        Ok(begin)
     }
 
     /// The application of `exchange` failed before it started its response.
@@ -675,10 +694,25 @@ impl Connection {
         if let Some(access) = &self.core.access {
             access.record(py, self, exchange.scope.bind(py), status)?;
         }
-        self.say(py, status, text)?;
+        let begin = self.prepare(py, status, text)?;
+        self.log_answer(py, exchange, status, begin);
+        self.flush(py)?;
         self.core.request_complete(py)?;
         let unread = self.state.borrow().wire.deadline_hint() == Deadline::Discard;
         self.end(py, unread)
+    }
+
+    /// Let the access log, if it has a format of the user's, know of the whole response that begins at `begin`.
+    fn log_answer(&self, py: Python<'_>, exchange: &Exchange, status: u16, begin: usize) {
+        let Some(log) = &self.core.formatted else { return };
+        let (head, body) = {
+            let state = self.state.borrow();
+            let answer = state.out.get(begin..).unwrap_or_default();
+            let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+            let (head, body) = answer.split_at(end);
+            (log.keep(head), body.len())
+        };
+        log.answer(py, exchange, status, head, body);
     }
 
     fn is_current(&self, exchange: &Exchange) -> bool {
@@ -692,18 +726,18 @@ impl Connection {
         &self,
         py: Python<'_>,
         exchange: &Exchange,
-        message: &Bound<'_, PyAny>,
+        message: &Message<'_>,
     ) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;
-        let status = final_status(&message.get_item(&names.status)?)?;
+        let status = final_status(message.status(names)?)?;
         core.default_head.refresh(core.state.bind(py), names)?;
         let mut out = {
             let mut state = self.state.borrow_mut();
             if state.out.capacity() == 0 { core.buffers.take() } else { std::mem::take(&mut state.out) }
         };
         let held = out.len();
-        let encoded = self.encode_head(py, &mut out, status, message);
+        let encoded = self.encode_head(&mut out, status, message.headers.as_ref());
         if encoded.is_err() {
             out.truncate(held);
         }
@@ -716,29 +750,30 @@ impl Connection {
         encoded?;
         state.held = Some(held);
         drop(state);
-        match &core.access {
-            Some(access) => access.record(py, self, exchange.scope.bind(py), status),
-            None => Ok(()),
+        if let Some(access) = &core.access {
+            return access.record(py, self, exchange.scope.bind(py), status);
         }
+        self.log_start(py, exchange, status);
+        Ok(())
     }
 
-    fn encode_head(
-        &self,
-        py: Python<'_>,
-        out: &mut Vec<u8>,
-        status: u16,
-        message: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let core = &self.core;
+    /// Let the access log, if it has a format of the user's, know of the response whose head is held.
+    fn log_start(&self, py: Python<'_>, exchange: &Exchange, status: u16) {
+        let Some(log) = &self.core.formatted else { return };
+        let (head, bodiless) = {
+            let state = &mut *self.state.borrow_mut();
+            let head = state.held.and_then(|held| state.out.get(held..)).unwrap_or_default();
+            (log.keep(head), state.wire.body().is_ok_and(|body| body.framing() == Framing::None))
+        };
+        log.start(py, exchange, status, head, bodiless);
+    }
+
+    fn encode_head(&self, out: &mut Vec<u8>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let writer = {
             let state = self.state.borrow();
-            core.default_head.with(|lines| state.wire.start_response(out, status, lines))
+            self.core.default_head.with(|lines| state.wire.start_response(out, status, lines))
         };
         let mut writer = writer.map_err(exception)?;
-        let headers = match message.cast::<PyDict>() {
-            Ok(message) => message.get_item(&core.names.headers)?,
-            Err(_) => Some(message.call_method1("get", (&core.names.headers, ()))?),
-        };
         if let Some(headers) = headers {
             let mut add = |header: &Bound<'_, PyAny>| with_pair(header, |name, value| {
                 writer.field(out, name, value).map_err(exception)
@@ -753,7 +788,6 @@ impl Connection {
                 }
             }
         }
-        let _ = py;
         self.state.borrow_mut().wire.finish_head(writer, out, None).map_err(exception)
     }
 
@@ -911,8 +945,8 @@ impl Connection {
                 state.out.truncate(held);
             }
             begun
-                && exchange.state() == ExchangeState::Started
-                && state.wire.body().is_ok_and(|body| body.framing() == wire::h1::response::Framing::CloseDelimited)
+                && matches!(exchange.state(), ExchangeState::Started | ExchangeState::Sending)
+                && state.wire.body().is_ok_and(|body| body.framing() == Framing::CloseDelimited)
         };
         if looks_complete && let Some(transport) = self.transport(py) {
             // Closing would look like the regular end of the body (RFC 9112 section 8): reset instead.
@@ -924,7 +958,7 @@ impl Connection {
     // Writing and closing.
 
     /// Write what may be written: everything in front of a head that still waits for its body.
-    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let (out, rest) = {
             let mut state = self.state.borrow_mut();
             let length = state.held.unwrap_or(state.out.len());
@@ -977,6 +1011,7 @@ impl Connection {
     }
 
     fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.core.rehearsal.happen_in("write");
         let sent = match self.direct(py)? {
             // Any error, a full socket included, is found again by the transport, which knows what to do about it.
             Some(descriptor) => ffi::send(descriptor, data).unwrap_or(0),
@@ -989,7 +1024,7 @@ impl Connection {
     }
 
     /// Write a large object without a copy of it.
-    fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyAny>) -> PyResult<()> {
         let Ok(bytes) = body.cast::<PyBytes>() else { return self.write_to_transport(py, body) };
         let sent = match self.direct(py)? {
             Some(descriptor) => ffi::send(descriptor, bytes.as_bytes()).unwrap_or(0),
@@ -1073,6 +1108,30 @@ impl Connection {
         self.closed.set(true);
         self.descriptor.set(None);
         self.on_transport(py, &self.core.names.abort)
+    }
+
+    /// Cut the connection off after a panic, without a look at what it was doing.
+    #[cold]
+    pub(crate) fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(slot) = self.slot.take() {
+            self.core.deadlines.remove(slot);
+        }
+        self.write_paused.set(false);
+        let aborted = self.abort(py);
+        let (exchange, writers) = {
+            let mut state = self.state.borrow_mut();
+            (state.exchange.take(), std::mem::take(&mut state.writers))
+        };
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+        }
+        wake_all(py, self, writers)?;
+        self.forget(py).and(aborted)
+    }
+
+    /// The next response is the last, and says so; nothing else changes.
+    fn announce_close(&self) {
+        self.state.borrow_mut().wire.announce_close();
     }
 
     /// The server stops: close now if idle, otherwise when the response is complete.
@@ -1194,7 +1253,7 @@ fn final_status(status: &Bound<'_, PyAny>) -> PyResult<u16> {
 
 /// Use the two byte strings of a header, a tuple or any other sequence of two.
 #[inline]
-fn with_pair<R>(header: &Bound<'_, PyAny>, use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>) -> PyResult<R> {
+pub(super) fn with_pair<R>(header: &Bound<'_, PyAny>, use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>) -> PyResult<R> {
     let (name, value) = match header.cast_exact::<PyTuple>() {
         Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
         _ => header.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().or_else(|_| {
@@ -1229,28 +1288,8 @@ struct Resume {
 #[pymethods]
 impl Resume {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        guard(py, &self.connection, |connection| connection.resume(py))
+        guard(py, &self.connection, "resume", |connection| connection.resume(py))
     }
-}
-
-/// Run one callback of the loop. A panic is logged and costs this connection its life, and nothing else.
-fn guard<R: Default>(
-    py: Python<'_>,
-    connection: &Rc<Connection>,
-    callback: impl FnOnce(&Rc<Connection>) -> PyResult<R>,
-) -> PyResult<R> {
-    catch_unwind(AssertUnwindSafe(|| callback(connection))).unwrap_or_else(|payload| {
-        let text = payload
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_default();
-        let core = &connection.core;
-        let line = ("Native core panicked, closing the connection: %s", text);
-        core.logger.bind(py).call_method1(&core.names.error, line)?;
-        connection.abort(py)?;
-        Ok(R::default())
-    })
 }
 
 /// An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
@@ -1274,23 +1313,28 @@ impl HTTPProtocol {
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let connection = (*slf.get().connection).clone();
-        connection.core.connections.bind(py).call_method1(&connection.core.names.add, (slf,))?;
         connection.protocol.replace(Some(slf.clone().into_any().unbind()));
-        guard(py, &connection, |connection| connection.connection_made(transport))
+        connection.transport.replace(Some(transport.clone().unbind()));
+        guard(py, &connection, "connection_made", |connection| {
+            connection.core.connections.bind(py).call_method1(&connection.core.names.add, (slf,))?;
+            connection.connection_made(transport)
+        })
     }
 
     /// The connection is gone, for whatever reason.
     fn connection_lost(slf: &Bound<'_, Self>, _error: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let connection = (*slf.get().connection).clone();
-        connection.forget(py)?;
-        guard(py, &connection, |connection| connection.connection_lost(py))
+        guard(py, &connection, "connection_lost", |connection| {
+            connection.forget(py)?;
+            connection.connection_lost(py)
+        })
     }
 
     /// Bytes from the client.
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = data.py();
-        guard(py, &self.connection, |connection| match data.cast::<PyBytes>() {
+        guard(py, &self.connection, "data_received", |connection| match data.cast::<PyBytes>() {
             Ok(data) => connection.data_received(py, data.as_bytes()),
             Err(_) => connection.data_received(py, &bytes_of(data)?),
         })
@@ -1298,7 +1342,7 @@ impl HTTPProtocol {
 
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        guard(py, &self.connection, |connection| connection.eof_received(py))
+        guard(py, &self.connection, "eof_received", |connection| connection.eof_received(py))
     }
 
     /// The transport's buffer is above its high-water mark.
@@ -1308,17 +1352,22 @@ impl HTTPProtocol {
 
     /// The transport's buffer is low again.
     fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
-        guard(py, &self.connection, |connection| connection.resume_writing(py))
+        guard(py, &self.connection, "resume_writing", |connection| connection.resume_writing(py))
+    }
+
+    /// The next response is the last, and says so; nothing else changes.
+    fn announce_close(&self) {
+        self.connection.announce_close();
     }
 
     /// The server stops: close now if idle, otherwise when the response is complete.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        guard(py, &self.connection, |connection| connection.shutdown(py))
+        guard(py, &self.connection, "shutdown", |connection| connection.shutdown(py))
     }
 
     /// Tell the application that its client is gone, while its response can still be sent.
     fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
-        guard(py, &self.connection, |connection| connection.disconnect(py))
+        guard(py, &self.connection, "disconnect", |connection| connection.disconnect(py))
     }
 
     /// The connection's transport, `None` before and after its life.
@@ -1358,9 +1407,10 @@ impl HTTPProtocol {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.connection.server)?;
-        visit.call(&self.connection.app_state)?;
-        for object in [&self.connection.transport, &self.connection.protocol] {
+        let connection = self.connection.for_collector();
+        visit.call(&connection.server)?;
+        visit.call(&connection.app_state)?;
+        for object in [&connection.transport, &connection.protocol] {
             if let Ok(object) = object.try_borrow() {
                 visit.call(&*object)?;
             }
@@ -1369,7 +1419,8 @@ impl HTTPProtocol {
     }
 
     fn __clear__(&self) {
-        for object in [&self.connection.transport, &self.connection.protocol] {
+        let Some(connection) = self.connection.if_here() else { return };
+        for object in [&connection.transport, &connection.protocol] {
             let object = object.borrow_mut().take();
             drop(object);
         }

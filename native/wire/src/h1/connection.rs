@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::error::{AppError, Error};
 use crate::h1::body::{Decoded, Decoder};
 use crate::h1::request::{Head, Method, Status, Version};
-use crate::h1::response::{BodyWriter, Exchange, HeadWriter, put_interim, put_text};
+use crate::h1::response::{BodyWriter, Exchange, HeadWriter, Trailers, put_interim, put_text};
 use crate::h1::sections::Sections;
 use crate::limits::Limits;
 
@@ -252,18 +252,23 @@ impl Connection {
     }
 
     /// Append an interim response, 103 for instance. `Ok(false)`: the client speaks 1.0 and knows none (RFC 9110 section
-    /// 15.2).
+    /// 15.2). It goes in front of the response: the caller knows how much of that it has sent.
     pub fn send_interim<'a>(
         &mut self,
         out: &mut Vec<u8>,
         status: u16,
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<bool, AppError> {
-        match self.writing {
-            Writing::Awaiting if self.exchange.version == Version::Http10 => Ok(false),
-            Writing::Awaiting => put_interim(out, status, fields).map(|()| true),
-            _ => Err(AppError::State),
+        if matches!(self.writing, Writing::Idle | Writing::Complete) {
+            return Err(AppError::State);
         }
+        let start = out.len();
+        put_interim(out, status, fields)?;
+        let known = self.exchange.version != Version::Http10;
+        if !known {
+            out.truncate(start);
+        }
+        Ok(known)
     }
 
     /// Begin the response to the request in hand: append its status line and `defaults` (ready-made field lines). Add the
@@ -307,11 +312,11 @@ impl Connection {
     }
 
     /// [`finish`](Self::finish), with trailers where the framing can carry them.
-    pub fn finish_with_trailers<'a>(
+    pub fn finish_with_trailers(
         &mut self,
         out: &mut Vec<u8>,
         limits: &Limits,
-        trailers: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        trailers: &Trailers,
     ) -> Result<(), AppError> {
         self.body()?.finish_with_trailers(out, trailers)?;
         self.complete(limits);
@@ -350,10 +355,15 @@ impl Connection {
         Ok(())
     }
 
+    /// The next response is the last, and says so if its head is still to be written.
+    pub fn announce_close(&mut self) {
+        self.exchange.close = true;
+    }
+
     /// Take no further request. An idle connection is closed at once; another finishes its response, announcing the close
     /// if its head is still to be written.
     pub fn shutdown(&mut self) {
-        self.exchange.close = true;
+        self.announce_close();
         if self.deadline_hint() == Deadline::Idle {
             self.reading = Reading::Closed;
         }
@@ -739,6 +749,9 @@ mod tests {
             let link = [(&b"link"[..], &b"</a>"[..])];
             assert_eq!(peer.connection.send_interim(&mut peer.out, 103, link), Ok(sent));
             assert_eq!(peer.out.is_empty(), !sent);
+            peer.start().output();
+            assert_eq!(peer.connection.send_interim(&mut peer.out, 103, link), Ok(sent), "the head may not be sent yet");
+            assert_eq!(peer.out.is_empty(), !sent);
         }
     }
 
@@ -749,8 +762,9 @@ mod tests {
         let head = peer.connection.start_response(&mut peer.out, 200, b"").unwrap();
         peer.connection.finish_head(head, &mut peer.out, None).unwrap();
         peer.connection.body().unwrap().write(&mut peer.out, b"a").unwrap();
-        let trailers = [(&b"x-sum"[..], &b"1"[..])];
-        peer.connection.finish_with_trailers(&mut peer.out, &peer.limits, trailers).unwrap();
+        let mut trailers = Trailers::default();
+        trailers.add(b"x-sum", b"1").unwrap();
+        peer.connection.finish_with_trailers(&mut peer.out, &peer.limits, &trailers).unwrap();
         assert!(peer.output().ends_with("\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n"));
         peer.send(GET).expect(&Event::Request);
     }

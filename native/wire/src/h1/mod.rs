@@ -31,6 +31,6 @@ pub use body::{Chunked, Decoded, Decoder};
 pub use connection::{Connection, Deadline, Event, Progress};
 pub use framing::BodyLength;
 pub use request::{Head, Method, Status, Version};
-pub use response::{BodyWriter, Framing, HeadWriter};
+pub use response::{BodyWriter, Framing, HeadWriter, Trailers};
 pub use sections::Sections;
 pub use target::{Authority, Form, Target};

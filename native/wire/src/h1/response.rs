@@ -370,34 +370,46 @@ impl BodyWriter {
     /// Append the end of the body.
     #[inline]
     pub fn finish(self, out: &mut Vec<u8>) -> Result<(), AppError> {
-        match self.framing {
-            Framing::Length(1..) => Err(AppError::TooShort),
-            Framing::Chunked => {
-                out.extend_from_slice(b"0\r\n\r\n");
-                Ok(())
-            }
-            _ => Ok(()),
+        self.check_end(0)?;
+        if self.framing == Framing::Chunked {
+            out.extend_from_slice(b"0\r\n\r\n");
         }
+        Ok(())
+    }
+
+    /// Whether the body may end after another `length` bytes: a length that was promised must be reached.
+    pub fn check_end(&self, length: u64) -> Result<(), AppError> {
+        if matches!(self.framing, Framing::Length(left) if left > length) { Err(AppError::TooShort) } else { Ok(()) }
     }
 
     /// Append the end of the body with trailers, which only chunks can carry: otherwise they are left out (RFC 9110
-    /// section 6.5.1). After an error nothing has been appended.
-    pub fn finish_with_trailers<'a>(
-        self,
-        out: &mut Vec<u8>,
-        trailers: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> Result<(), AppError> {
+    /// section 6.5.1).
+    pub fn finish_with_trailers(self, out: &mut Vec<u8>, trailers: &Trailers) -> Result<(), AppError> {
         if self.framing != Framing::Chunked {
             return self.finish(out);
         }
-        let start = out.len();
         out.extend_from_slice(b"0\r\n");
-        for (name, value) in trailers {
-            put_field(out, name, value)
-                .and_then(|known| if is_forbidden_trailer(known) { Err(AppError::Trailer) } else { Ok(()) })
-                .inspect_err(|_| out.truncate(start))?;
-        }
+        out.extend_from_slice(&trailers.lines);
         out.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+}
+
+/// The field lines behind the last chunk, each of them checked.
+#[derive(Clone, Debug, Default)]
+pub struct Trailers {
+    lines: Vec<u8>,
+}
+
+impl Trailers {
+    /// Add a field: its name in lower case, its value without outer white space. After an error it is not added.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), AppError> {
+        let start = self.lines.len();
+        put_field(&mut self.lines, name, trim(value))?;
+        if is_forbidden_trailer(&name.to_ascii_lowercase()) {
+            self.lines.truncate(start);
+            return Err(AppError::Trailer);
+        }
         Ok(())
     }
 }
@@ -417,7 +429,7 @@ pub fn put_interim<'a>(
     put_status_line(out, status)?;
     for (name, value) in fields {
         let line = out.len();
-        let known = put_field(out, name, value).inspect_err(|_| out.truncate(start))?;
+        let known = put_field(out, name, trim(value)).inspect_err(|_| out.truncate(start))?;
         if matches!(known, Name::ContentLength | Name::TransferEncoding | Name::Connection) {
             out.truncate(line);
         }
@@ -526,27 +538,50 @@ fn put_chunk_size(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// RFC 9110 section 6.5.1: framing, routing, authentication and what must be known before the content.
-fn is_forbidden_trailer(name: Name) -> bool {
-    matches!(
-        name,
-        Name::ContentLength
-            | Name::TransferEncoding
-            | Name::Connection
-            | Name::Trailer
-            | Name::Te
-            | Name::Upgrade
-            | Name::Host
-            | Name::Authorization
-            | Name::Cookie
-            | Name::SetCookie
-            | Name::ContentType
-            | Name::ContentEncoding
-            | Name::CacheControl
-            | Name::Expect
-            | Name::Range
-            | Name::Location
-    )
+/// What must be known before the content (RFC 9110 section 6.5.1): fields about framing, the connection, routing,
+/// authentication, requests, the response as a whole and the format of its content. Sorted.
+const FORBIDDEN_TRAILERS: [&[u8]; 36] = [
+    b"age",
+    b"authorization",
+    b"cache-control",
+    b"connection",
+    b"content-encoding",
+    b"content-length",
+    b"content-range",
+    b"content-type",
+    b"cookie",
+    b"date",
+    b"expect",
+    b"expires",
+    b"host",
+    b"if-match",
+    b"if-modified-since",
+    b"if-none-match",
+    b"if-range",
+    b"if-unmodified-since",
+    b"keep-alive",
+    b"location",
+    b"max-forwards",
+    b"pragma",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"range",
+    b"retry-after",
+    b"set-cookie",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"vary",
+    b"via",
+    b"warning",
+    b"www-authenticate",
+];
+
+/// Whether the field called `name`, in lower case, may not come behind the content.
+fn is_forbidden_trailer(name: &[u8]) -> bool {
+    FORBIDDEN_TRAILERS.binary_search(&name).is_ok()
 }
 
 #[cfg(test)]
@@ -772,22 +807,45 @@ mod tests {
 
     #[test]
     fn trailers_end_a_chunked_body_and_no_other() {
-        let fields = [(&b"X-Sum"[..], &b"1"[..]), (b"etag", b"\"2\"")];
+        let mut trailers = Trailers::default();
+        trailers.add(b"X-Sum", b" 1 ").unwrap();
+        trailers.add(b"etag", b"\"2\"").unwrap();
         let (mut out, chunked) = (Vec::new(), BodyWriter { framing: Framing::Chunked });
-        chunked.finish_with_trailers(&mut out, fields).unwrap();
+        chunked.finish_with_trailers(&mut out, &trailers).unwrap();
         assert_eq!(out, b"0\r\nx-sum: 1\r\netag: \"2\"\r\n\r\n");
-        let mut out = Vec::new();
-        BodyWriter { framing: Framing::Length(0) }.finish_with_trailers(&mut out, fields).unwrap();
-        assert_eq!(out, b"");
+        out.clear();
+        chunked.finish_with_trailers(&mut out, &Trailers::default()).unwrap();
+        assert_eq!(out, b"0\r\n\r\n");
+        for framing in [Framing::None, Framing::Length(0), Framing::CloseDelimited] {
+            let mut out = Vec::new();
+            BodyWriter { framing }.finish_with_trailers(&mut out, &trailers).unwrap();
+            assert_eq!(out, b"");
+        }
+        let short = BodyWriter { framing: Framing::Length(1) };
+        assert_eq!(short.finish_with_trailers(&mut out, &trailers), Err(AppError::TooShort));
+    }
+
+    #[test]
+    fn fields_that_must_be_known_before_the_content_are_no_trailers() {
+        assert!(FORBIDDEN_TRAILERS.is_sorted());
         for (name, value, error) in [
             (&b"Content-Length"[..], &b"1"[..], AppError::Trailer),
             (b"transfer-encoding", b"chunked", AppError::Trailer),
+            (b"WWW-Authenticate", b"x", AppError::Trailer),
             (b"a b", b"", AppError::FieldName),
             (b"a", b"\n", AppError::FieldValue),
         ] {
-            assert_eq!(chunked.finish_with_trailers(&mut out, [(name, value)]), Err(error));
-            assert_eq!(out, b"");
+            let mut trailers = Trailers::default();
+            assert_eq!(trailers.add(name, value), Err(error));
+            assert!(trailers.lines.is_empty());
         }
+    }
+
+    #[test]
+    fn a_last_part_must_reach_the_promised_length() {
+        let body = BodyWriter { framing: Framing::Length(5) };
+        assert_eq!((body.check_end(4), body.check_end(5)), (Err(AppError::TooShort), Ok(())));
+        assert_eq!(BodyWriter { framing: Framing::Chunked }.check_end(0), Ok(()));
     }
 
     #[test]

@@ -1,0 +1,125 @@
+//! Whether records are wanted, and whether logging is still exactly as uvicorn set it up, so that lines may be formatted
+//! here.
+//!
+//! Asked for each record and not for each turn of the loop: an application runs between two requests, and may change
+//! logging there. So the questions must be cheap: attributes are looked up in the dicts that hold them, which costs a
+//! third of asking the objects. These dicts belong to their objects for life. (Having the interpreter tell when a dict
+//! changes would cost less still, but version 3.13 tells nothing of `logger.disabled = True`.)
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use crate::names::Names;
+use crate::server::same;
+
+const INFO: i64 = 20;
+
+/// Whether records are wanted at all: `logger.isEnabledFor(INFO)`.
+pub(super) struct Level {
+    logger: Py<PyAny>,
+    /// What the logger knows by itself; emptied when any level changes.
+    answers: Py<PyDict>,
+    info: Py<PyAny>,
+}
+
+impl Level {
+    pub(super) fn new(py: Python<'_>) -> PyResult<Self> {
+        let logger = py.import("uvicorn.access")?.getattr("logger")?;
+        // A class of the user's may have other answers.
+        let is_plain = logger.get_type().is(&py.import("logging")?.getattr("Logger")?);
+        let answers = if is_plain { logger.getattr("_cache")?.cast_into::<PyDict>()? } else { PyDict::new(py) };
+        Ok(Self {
+            answers: answers.unbind(),
+            logger: logger.unbind(),
+            info: INFO.into_pyobject(py)?.into_any().unbind(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn is_enabled(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
+        match self.answers.bind(py).get_item(&self.info)? {
+            Some(enabled) => enabled.is_truthy(),
+            None => self.logger.bind(py).call_method1(&names.is_enabled_for, (&self.info,))?.is_truthy(),
+        }
+    }
+}
+
+/// Logger, handler and formatter of the default configuration, and what they hold.
+pub(super) struct Untouched {
+    logger_fields: Py<PyDict>,
+    handler: Py<PyAny>,
+    handler_fields: Py<PyDict>,
+    handler_level: Py<PyAny>,
+    pub(super) formatter: Py<PyAny>,
+    formatter_fields: Py<PyDict>,
+    colors: Py<PyAny>,
+    logging: Py<PyDict>,
+    record_class: Py<PyAny>,
+}
+
+impl Untouched {
+    /// What the Python side found, a `LineBuffer`; `None` if logging is not as uvicorn sets it up.
+    pub(super) fn new(python: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let py = python.py();
+        let handler = python.getattr("handler")?;
+        if handler.is_none() || handler.getattr("level")?.extract::<i64>()? > INFO {
+            return Ok(None);
+        }
+        let formatter = python.getattr("formatter")?;
+        let logging = py.import("logging")?;
+        Ok(Some(Self {
+            logger_fields: fields(&py.import("uvicorn.access")?.getattr("logger")?)?,
+            handler_fields: fields(&handler)?,
+            handler_level: handler.getattr("level")?.unbind(),
+            handler: handler.unbind(),
+            formatter_fields: fields(&formatter)?,
+            colors: formatter.getattr("use_colors")?.unbind(),
+            formatter: formatter.unbind(),
+            record_class: logging.getattr("LogRecord")?.unbind(),
+            logging: logging.dict().unbind(),
+        }))
+    }
+
+    /// Whether everything is as it was.
+    #[inline]
+    pub(super) fn holds(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
+        let logger = self.logger_fields.bind(py);
+        let handler = self.handler_fields.bind(py);
+        Ok(holds_only(logger, &names.handlers, &self.handler)?
+            && is_empty(logger, &names.filters)?
+            && is_false(logger, &names.propagate)?
+            && is_false(logger, &names.disabled)?
+            && is_empty(handler, &names.filters)?
+            && is(handler, &names.formatter, &self.formatter)?
+            && is(handler, &names.level, &self.handler_level)?
+            && is(self.formatter_fields.bind(py), &names.use_colors, &self.colors)?
+            && is(self.logging.bind(py), &names.log_record_factory, &self.record_class)?)
+    }
+}
+
+fn fields(object: &Bound<'_, PyAny>) -> PyResult<Py<PyDict>> {
+    Ok(object.getattr("__dict__")?.cast_into::<PyDict>()?.unbind())
+}
+
+#[inline]
+fn is(fields: &Bound<'_, PyDict>, name: &Py<PyString>, value: &Py<PyAny>) -> PyResult<bool> {
+    Ok(fields.get_item(name)?.is_some_and(|found| same(&found, value)))
+}
+
+#[inline]
+fn is_false(fields: &Bound<'_, PyDict>, name: &Py<PyString>) -> PyResult<bool> {
+    fields.get_item(name)?.map_or(Ok(false), |found| Ok(!found.is_truthy()?))
+}
+
+#[inline]
+fn is_empty(fields: &Bound<'_, PyDict>, name: &Py<PyString>) -> PyResult<bool> {
+    let Some(found) = fields.get_item(name)? else { return Ok(false) };
+    Ok(found.cast_exact::<PyList>().is_ok_and(PyListMethods::is_empty))
+}
+
+#[inline]
+fn holds_only(fields: &Bound<'_, PyDict>, name: &Py<PyString>, item: &Py<PyAny>) -> PyResult<bool> {
+    let Some(found) = fields.get_item(name)? else { return Ok(false) };
+    let Ok(list) = found.cast_exact::<PyList>() else { return Ok(false) };
+    Ok(list.len() == 1 && list.get_item(0).is_ok_and(|first| same(&first, item)))
+}

@@ -1,0 +1,299 @@
+//! What few responses have: early hints, trailers, files. Nothing here is on the way of a plain response.
+//!
+//! The states and the words of the exceptions are those of `uvicorn/protocols/http/cycle.py`. Files are sent by its
+//! neighbour `files.py`, for every implementation; what it asks of a connection is [`FileSink`].
+
+use std::rc::Rc;
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use wire::error::AppError;
+use wire::h1::connection::Connection as Wire;
+use wire::h1::response::Trailers;
+use wire::headers::has_member;
+
+use crate::error::{exception, guard};
+use crate::ffi::ThreadBound;
+use crate::http::cycle::{Exchange, State};
+use crate::http::protocol::{Connection, HIGH_WATER, with_pair};
+
+/// Take a message of type `kind` that not every response has, or refuse one that is out of order. What it gives, if it
+/// gives anything, must be awaited.
+#[cold]
+pub(crate) fn send(
+    exchange: &Rc<Exchange>,
+    message: &Bound<'_, PyAny>,
+    kind: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    match (exchange.state(), text_of(kind)) {
+        (State::Idle | State::Started, "http.response.early_hint") => {
+            exchange.connection().send_early_hint(&message.get_item("links")?).map(|()| None)
+        }
+        (State::Started, "http.response.pathsend" | "http.response.zerocopysend") => {
+            send_file(exchange, message).map(Some)
+        }
+        (State::Trailers, "http.response.trailers") => send_trailers(exchange, message).map(|()| None),
+        _ => Err(out_of_order(exchange.state(), kind)),
+    }
+}
+
+fn text_of<'a>(kind: &'a Bound<'_, PyAny>) -> &'a str {
+    kind.cast::<PyString>().ok().and_then(|kind| kind.to_str().ok()).unwrap_or_default()
+}
+
+fn send_file(exchange: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let sink = FileSink { exchange: ThreadBound::new(exchange.clone()) };
+    exchange.connection().core.send_file.bind(message.py()).call1((sink, message)).map(Bound::unbind)
+}
+
+/// The exception for a message that does not come next.
+fn out_of_order(state: State, kind: &Bound<'_, PyAny>) -> PyErr {
+    let expected = match state {
+        State::Idle => "start",
+        State::Started => "body",
+        State::Trailers => "trailers",
+        State::Sending => {
+            let text = format!("Unexpected ASGI message '{kind}' sent, while a file is being sent.");
+            return PyRuntimeError::new_err(text);
+        }
+        State::Complete => {
+            let text = format!("Unexpected ASGI message '{kind}' sent, after response already completed.");
+            return PyRuntimeError::new_err(text);
+        }
+    };
+    PyRuntimeError::new_err(format!("Expected ASGI message 'http.response.{expected}', but got '{kind}'."))
+}
+
+/// Take trailers, which are checked at once, and sent when they are complete.
+fn send_trailers(exchange: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    let mut trailers = exchange.trailers.take().unwrap_or_default();
+    exchange.trailers.set(Some(trailers.clone()));
+    if message.contains("headers")? {
+        for header in message.get_item("headers")?.try_iter()? {
+            with_pair(&header?, |name, value| add_trailer(&mut trailers, name, value))?;
+        }
+    }
+    if message.contains("more_trailers")? && message.get_item("more_trailers")?.is_truthy()? {
+        exchange.trailers.set(Some(trailers));
+        return Ok(());
+    }
+    let wanted = accepts_trailers(exchange, message.py())?;
+    exchange.trailers.set(None);
+    exchange.connection().finish_with_trailers(message.py(), wanted.then_some(&trailers))?;
+    exchange.complete(message.py())
+}
+
+fn add_trailer(trailers: &mut Trailers, name: &[u8], value: &[u8]) -> PyResult<()> {
+    trailers.add(name, value).map_err(|error| match error {
+        AppError::Trailer => {
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            PyRuntimeError::new_err(format!("Field '{name}' is not allowed in trailers."))
+        }
+        _ => exception(error),
+    })
+}
+
+/// Whether the request says `TE: trailers` (RFC 9110 section 10.1.4). Whoever does not may not keep them (section 6.5.1).
+fn accepts_trailers(exchange: &Exchange, py: Python<'_>) -> PyResult<bool> {
+    for header in exchange.scope.bind(py).as_any().get_item("headers")?.try_iter()? {
+        if with_pair(&header?, |name, value| Ok(name == b"te" && has_member(value, b"trailers")))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Connection {
+    /// Append to the output.
+    fn put<R>(&self, append: impl FnOnce(&mut Wire, &mut Vec<u8>) -> Result<R, AppError>) -> PyResult<R> {
+        let state = &mut *self.state.borrow_mut();
+        if state.out.capacity() == 0 {
+            state.out = self.core.buffers.take();
+        }
+        append(&mut state.wire, &mut state.out).map_err(exception)
+    }
+
+    /// Write what may leave, unless it leaves with more anyway.
+    fn flush_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_consuming() { Ok(()) } else { self.flush(py) }
+    }
+
+    /// Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0.
+    fn send_early_hint(&self, links: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut values = Vec::new();
+        for link in links.try_iter()? {
+            let link = link?;
+            match link.cast::<PyBytes>() {
+                Ok(link) => values.push(link.clone()),
+                Err(_) => return Err(PyTypeError::new_err(format!("Links must be bytes, got {}.", link.repr()?))),
+            }
+        }
+        let fields = values.iter().map(|link| (&b"link"[..], link.as_bytes()));
+        self.insert_interim(fields).map_err(exception)?;
+        self.flush_unless_consuming(links.py())
+    }
+
+    /// Put a 103 in front of a head that waits for its body, if the client knows what that is, and the head is here.
+    fn insert_interim<'a>(
+        &self,
+        fields: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<(), AppError> {
+        let state = &mut *self.state.borrow_mut();
+        let empty = fields.len() == 0;
+        let mut interim = Vec::new();
+        let known = state.wire.send_interim(&mut interim, 103, fields)?;
+        let too_late = state.wire.body().is_ok() && state.held.is_none();
+        if empty || !known || too_late {
+            return Ok(());
+        }
+        if state.out.capacity() == 0 {
+            state.out = self.core.buffers.take();
+        }
+        let at = state.held.unwrap_or(state.out.len());
+        state.held = state.held.map(|held| held + interim.len());
+        state.out.splice(at..at, interim);
+        Ok(())
+    }
+
+    /// The body is complete, and trailers are to follow.
+    pub(crate) fn await_trailers(&self, py: Python<'_>) -> PyResult<()> {
+        self.put(|wire, _| wire.body()?.check_end(0))?;
+        self.state.borrow_mut().held = None;
+        self.flush_unless_consuming(py)
+    }
+
+    /// Write the end of the body, with trailers if there are any and the framing can carry them.
+    fn finish_with_trailers(&self, py: Python<'_>, trailers: Option<&Trailers>) -> PyResult<()> {
+        let limits = &self.core.settings.limits;
+        self.put(|wire, out| match trailers {
+            Some(trailers) => wire.finish_with_trailers(out, limits, trailers),
+            None => wire.finish(out, limits),
+        })?;
+        self.flush_unless_consuming(py)
+    }
+
+    /// A future that is done when the transport takes more, or the connection ends.
+    fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let names = &self.core.names;
+        let future = self.core.event_loop.bind(py).call_method0(&names.create_future)?.unbind();
+        // Whoever sends a file also completes these by himself.
+        let mut writers = std::mem::take(&mut self.state.borrow_mut().writers);
+        let mut waiting = Vec::with_capacity(writers.len() + 1);
+        for writer in writers.drain(..) {
+            if !writer.bind(py).call_method0(&names.done)?.is_truthy()? {
+                waiting.push(writer);
+            }
+        }
+        waiting.push(future.clone_ref(py));
+        self.state.borrow_mut().writers.extend(waiting);
+        Ok(future)
+    }
+}
+
+/// The response that a file becomes a part of, as `uvicorn.protocols.http.files` wants it.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct FileSink {
+    exchange: ThreadBound<Rc<Exchange>>,
+}
+
+impl FileSink {
+    fn guard<R: Default>(
+        &self,
+        py: Python<'_>,
+        entry: &str,
+        body: impl FnOnce(&Rc<Exchange>, &Rc<Connection>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        let exchange = &*self.exchange;
+        guard(py, exchange.connection(), entry, |connection| body(exchange, connection))
+    }
+}
+
+#[pymethods]
+impl FileSink {
+    /// The transport of the connection, `None` once that is lost.
+    #[getter]
+    fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.exchange.connection().transport(py)
+    }
+
+    /// Nothing can be sent any more.
+    #[getter]
+    fn disconnected(&self) -> bool {
+        self.exchange.is_disconnected()
+    }
+
+    /// The transport has enough to write.
+    #[getter]
+    fn write_paused(&self) -> bool {
+        self.exchange.connection().is_write_paused()
+    }
+
+    /// Return a future that is done when the transport takes more, or the connection ends.
+    fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.exchange.connection().waiter(py)
+    }
+
+    /// Prepare for `length` bytes of the body, and refuse other messages until `complete`; whether they are wanted.
+    fn announce(&self, kind: &Bound<'_, PyAny>, length: u64, more_body: bool) -> PyResult<bool> {
+        self.guard(kind.py(), "announce", |exchange, connection| {
+            if exchange.state() != State::Started {
+                return Err(out_of_order(exchange.state(), kind));
+            }
+            let wanted = connection.put(|wire, out| {
+                let body = wire.body()?;
+                if !more_body {
+                    body.check_end(length)?;
+                }
+                body.begin_part(out, usize::try_from(length).map_err(|_| AppError::TooLong)?)
+            })?;
+            connection.state.borrow_mut().held = None;
+            exchange.set_state(State::Sending);
+            Ok(wanted)
+        })
+    }
+
+    /// Write some of these bytes to the transport, now, behind all that is in front of them.
+    #[pyo3(signature = (data, /))]
+    fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let py = data.py();
+        self.sent(data.as_bytes().len());
+        self.guard(py, "write_file", |_, connection| {
+            if data.as_bytes().len() > HIGH_WATER {
+                connection.flush(py)?;
+                return connection.write_object(py, data.as_any());
+            }
+            connection.put(|_, out| {
+                out.extend_from_slice(data.as_bytes());
+                Ok(())
+            })?;
+            connection.flush(py)
+        })
+    }
+
+    /// So many of these bytes were sent past the transport.
+    fn sent(&self, size: usize) {
+        if let Some(entry) = self.exchange.entry.get() {
+            entry.count(size);
+        }
+    }
+
+    /// All were written, if they were wanted: go on with the response, or complete it.
+    fn complete(&self, py: Python<'_>, begun: bool, more_body: bool) -> PyResult<()> {
+        self.guard(py, "complete", |exchange, connection| {
+            exchange.set_state(State::Started);
+            if begun {
+                connection.put(|wire, out| {
+                    wire.body()?.end_part(out);
+                    Ok(())
+                })?;
+            }
+            if more_body { connection.flush_unless_consuming(py) } else { exchange.end_body(py) }
+        })
+    }
+
+    /// Break the response off: not all that was announced can be sent.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "abandon", |exchange, connection| connection.abort_response(py, exchange))
+    }
+}

@@ -1,0 +1,115 @@
+//! The messages that applications send, read in one pass.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::names::Names;
+use crate::server::same;
+
+/// What `http.response.start` and `http.response.body` may say; `None` for what is missing.
+#[derive(Default)]
+pub(crate) struct Message<'py> {
+    kind: Option<Bound<'py, PyAny>>,
+    status: Option<Bound<'py, PyAny>>,
+    pub(crate) headers: Option<Bound<'py, PyAny>>,
+    pub(crate) body: Option<Bound<'py, PyAny>>,
+    more_body: Option<Bound<'py, PyAny>>,
+    trailers: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Message<'py> {
+    #[inline]
+    pub(crate) fn read(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Self> {
+        if let Ok(message) = message.cast_exact::<PyDict>()
+            && let Some(parts) = Self::walk(message, names)
+        {
+            return Ok(parts);
+        }
+        Self::look_up(message, names)
+    }
+
+    /// Go through a dict: cheaper than a search for each key, since the keys of most messages are the interned strings
+    /// that `names` has. `None` if there is a key that only a search can compare.
+    #[inline]
+    fn walk(message: &Bound<'py, PyDict>, names: &Names) -> Option<Self> {
+        let mut parts = Self::default();
+        for (key, value) in message.iter() {
+            match parts.place(names, |name| same(&key, name)) {
+                Some(place) => *place = Some(value),
+                None => {
+                    let key = key.cast_exact::<PyString>().ok()?.to_str().ok()?;
+                    let py = value.py();
+                    if let Some(place) = parts.place(names, |name| name.bind(py).to_str().is_ok_and(|name| name == key)) {
+                        *place = Some(value);
+                    }
+                }
+            }
+        }
+        Some(parts)
+    }
+
+    #[inline]
+    fn place(&mut self, names: &Names, is: impl Fn(&Py<PyString>) -> bool) -> Option<&mut Option<Bound<'py, PyAny>>> {
+        if is(&names.r#type) {
+            Some(&mut self.kind)
+        } else if is(&names.status) {
+            Some(&mut self.status)
+        } else if is(&names.headers) {
+            Some(&mut self.headers)
+        } else if is(&names.body) {
+            Some(&mut self.body)
+        } else if is(&names.more_body) {
+            Some(&mut self.more_body)
+        } else if is(&names.trailers) {
+            Some(&mut self.trailers)
+        } else {
+            None
+        }
+    }
+
+    /// Ask a mapping of any kind.
+    #[cold]
+    fn look_up(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Self> {
+        let get = |name: &Py<PyString>| -> PyResult<Option<Bound<'py, PyAny>>> {
+            let value = message.call_method1("get", (name,))?;
+            Ok((!value.is_none()).then_some(value))
+        };
+        Ok(Self {
+            kind: get(&names.r#type)?,
+            status: get(&names.status)?,
+            headers: get(&names.headers)?,
+            body: get(&names.body)?,
+            more_body: get(&names.more_body)?,
+            trailers: get(&names.trailers)?,
+        })
+    }
+
+    /// `message["type"]`
+    #[inline]
+    pub(crate) fn kind(&self, names: &Names) -> PyResult<&Bound<'py, PyAny>> {
+        self.kind.as_ref().ok_or_else(|| missing(&names.r#type))
+    }
+
+    /// `message["status"]`
+    #[inline]
+    pub(crate) fn status(&self, names: &Names) -> PyResult<&Bound<'py, PyAny>> {
+        self.status.as_ref().ok_or_else(|| missing(&names.status))
+    }
+
+    /// Whether trailers follow the body.
+    #[inline]
+    pub(crate) fn trailers(&self) -> PyResult<bool> {
+        self.trailers.as_ref().map_or(Ok(false), Bound::is_truthy)
+    }
+
+    /// Whether more of the body follows.
+    #[inline]
+    pub(crate) fn more_body(&self) -> PyResult<bool> {
+        self.more_body.as_ref().map_or(Ok(false), Bound::is_truthy)
+    }
+}
+
+#[cold]
+fn missing(name: &Py<PyString>) -> PyErr {
+    Python::attach(|py| pyo3::exceptions::PyKeyError::new_err((name.clone_ref(py),)))
+}
