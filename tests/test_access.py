@@ -239,6 +239,7 @@ async def test_nothing_is_logged_if_it_is_switched_off(http_protocol_cls: Any, r
 def test_log_that_is_switched_off_is_none() -> None:
     class Settings:
         access_log = False
+        access_log_format = None
 
     assert AccessLog.from_config(Settings(), MockLoop()) is None  # type: ignore[arg-type]
     Settings.access_log = True

@@ -416,6 +416,8 @@ def test_number_of_workers(workers: int | None, resolved: int, subprocess: bool)
         ("port", 65536, "a port is a number from 0 to 65535."),
         ("port", -1, "a port is a number from 0 to 65535."),
         ("limit_max_requests_jitter", -1, "it cannot be negative."),
+        ("ws_shutdown_code", 1006, "choose 1000, 1001, 1012, 1013, or one from 3000 to 4999."),
+        ("ws_shutdown_code", 5000, "choose 1000, 1001, 1012, 1013, or one from 3000 to 4999."),
     ],
 )
 def test_numbers_that_would_fail_later_are_refused_at_once(setting: str, value: int, reason: str, log: Log) -> None:
@@ -673,6 +675,8 @@ def test_header_fields_are_encoded(settings: dict[str, Any], encoded: list[tuple
         pytest.param(("", "c"), id="no name"),
         pytest.param(("a:", "c"), id="colon in name"),
         pytest.param(("\u00fc", "c"), id="name not ASCII"),
+        pytest.param(("Content-Length", "3"), id="length"),
+        pytest.param(("transfer-encoding", "chunked"), id="coding"),
     ],
 )
 def test_header_fields_that_cannot_be_sent_are_refused(field: tuple[str, str], log: Log) -> None:
@@ -681,6 +685,33 @@ def test_header_fields_that_cannot_be_sent_are_refused(field: tuple[str, str], l
         loaded(headers=[field])
     assert report_fault(caught.value)
     assert log()[-1][1].startswith("Cannot use headers: ")
+
+
+@pytest.mark.parametrize(
+    ("values", "closes"),
+    [
+        ([], False),
+        (["close"], True),
+        (["Keep-Alive,\tClose"], True),
+        (["x", "close"], True),
+        (["keep-alive"], False),
+        (["closed"], False),
+    ],
+)
+def test_connection_close_for_all_responses_is_the_protocols_to_say(values: list[str], closes: bool) -> None:
+    """RES-24"""
+    headers = [("X-A", "b"), *(("Connection", value) for value in values)]
+    config = loaded(headers=headers, server_header=False)
+    assert config.closes_connections is closes
+    expected = [(b"x-a", b"b"), *((b"connection", value.encode()) for value in ([] if closes else values))]
+    assert config.encoded_headers == expected
+
+
+def test_connection_close_is_sent_as_it_is_where_the_protocol_cannot_say_it() -> None:
+    """API-07: a class of somebody else reads the default fields itself."""
+    config = loaded(headers=[("connection", "close")], server_header=False, http=asyncio.Protocol)
+    assert config.closes_connections is False
+    assert config.encoded_headers == [(b"connection", b"close")]
 
 
 def test_header_fields_are_pairs_of_text() -> None:
@@ -945,6 +976,56 @@ def test_configurations_compare_by_identity() -> None:
     config, other = Config(asgi_app, log_config=None), Config(asgi_app, log_config=None)
     assert config != other
     assert len({config, other, config}) == 2
+
+
+@pytest.mark.parametrize("setting", ["http", "ws", "loop"])
+def test_a_missing_package_around_an_implementation_is_one_line(setting: str, log: Log) -> None:
+    """API-10, API-11"""
+    settings: dict[str, Any] = {setting: "not_a_package.module:thing"}
+    with pytest.raises(ModuleNotFoundError) as caught:
+        loaded(**settings).get_loop_factory()
+    assert report_fault(caught.value)
+    line = f"Cannot use {setting}='not_a_package.module:thing': No module named 'not_a_package'"
+    assert log()[-1] == ("ERROR", line)
+
+
+# What a parent of processes looks at
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"http": "bogus"}, ImportFromStringError),
+        ({"ws": "bogus"}, ImportFromStringError),
+        ({"loop": "bogus"}, SystemExit),
+        ({"http2": True}, ValueError),
+        ({"lifespan": "bogus"}, KeyError),
+        ({"headers": [("a b", "c")]}, ValueError),
+        ({"ssl_keyfile": "not-there.pem"}, AssertionError),
+        ({"ssl_certfile": "not-there.pem"}, FileNotFoundError),
+    ],
+)
+def test_mistakes_are_found_without_the_application(settings: dict[str, Any], error: type[BaseException]) -> None:
+    """MP-24, TLS-04"""
+    with pytest.raises(error):
+        Config("not_there:app", log_config=None, **settings).check()
+
+
+def test_what_is_checked_is_not_loaded() -> None:
+    """MP-24: a module that is named is the application's, and the parent does not import it."""
+    config = Config("not_there:app", log_config=None, http="not_there:Protocol", ws="not_there:Protocol", workers=2)
+    config.check()
+    assert not config.loaded
+    Config(asgi_app, log_config=None, http=asyncio.Protocol, ws="bogus", interface="wsgi").check()
+
+
+def test_context_factory_of_the_user_is_left_to_the_workers() -> None:
+    """TLS-06"""
+
+    def factory(config: Config, default: Any) -> Any:
+        raise NotImplementedError
+
+    Config("not_there:app", log_config=None, ssl_context_factory=factory).check()
 
 
 def test_an_error_no_setting_caused_is_not_reported(log: Log) -> None:

@@ -100,6 +100,8 @@ SAMPLES: dict[str, Sample] = {
     "limit_request_fields": Sample(["--limit-request-fields", "7"], 7),
     "limit_request_target": Sample(["--limit-request-target", "7"], 7),
     "limit_request_body": Sample(["--limit-request-body", "7"], 7),
+    "ws_shutdown_code": Sample(["--ws-shutdown-code", "1001"], 1001),
+    "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
 }
 
 

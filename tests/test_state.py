@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextvars
+import gc
 import re
 from email.utils import formatdate
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.protocols.harness import GET, request, respond, serve
+from tests.test_access import Stream, configure
+from tests.utils import server_port, wait_until
 from uvicorn import state as module
+from uvicorn.config import Config
+from uvicorn.server import Server
 from uvicorn.state import ConnectionSet, ServerState
 
 pytestmark = pytest.mark.anyio
@@ -227,3 +235,106 @@ def test_states_share_nothing() -> None:
     for name in ("connections", "tasks", "event_pool"):
         assert getattr(first, name) is not getattr(second, name)
     assert (first.total_requests, first.protocol_settings) == (0, None)
+
+
+# The end
+
+
+class Parts:
+    """What protocols derive from a configuration."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_closing_tells_the_protocols_part_and_lets_go_of_it() -> None:
+    state, parts = ServerState(), Parts()
+    state.close()
+    state.protocol_settings = parts
+    state.close()
+    state.close()
+    assert parts.closed == 1
+    assert state.protocol_settings is None
+
+
+async def test_closing_keeps_the_number_of_responses(http_protocol_cls: Any) -> None:
+    async with serve(http_protocol_cls, respond()) as service:
+        client = await service.connect()
+        await client.ask()
+        await client.ask()
+        service.state.close()
+        assert service.state.total_requests == 2
+        # A connection that is still there goes on.
+        await client.ask()
+
+
+@pytest.mark.parametrize("text", [None, "%(U)s %(B)s"], ids=["default", "format"])
+async def test_closing_writes_what_waits_for_the_end_of_the_turn(http_protocol_cls: Any, text: str | None) -> None:
+    stream = Stream()
+    configure(stream)
+    states: list[ServerState] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await respond()(scope, receive, send)
+        assert stream.getvalue() == ""
+        states[0].close()
+        assert stream.getvalue().count("\n") == 1
+
+    async with serve(http_protocol_cls, app, access_log=True, access_log_format=text) as service:
+        states.append(service.state)
+        client = await service.connect()
+        assert (await client.ask()).body == b"ok"
+        await service.connect()  # the application has returned by now
+    assert stream.getvalue().count("\n") == 1
+
+
+def uvicorn_objects() -> collections.Counter[str]:
+    """How many objects of each class of the package there are, among those the collector knows."""
+    gc.collect()
+    kinds = (type(thing) for thing in gc.get_objects())
+    return collections.Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("uvicorn"))
+
+
+@pytest.mark.parametrize("text", [None, "json"], ids=["default", "format"])
+def test_nothing_is_left_of_a_server_that_has_ended(http_protocol_cls: Any, tmp_path: Path, text: str | None) -> None:
+    """The lines of the last requests are in the log, and no object of the package is still there."""
+    log = tmp_path / "access.log"
+
+    async def run() -> None:
+        config = Config(
+            app, http=http_protocol_cls, port=0, lifespan="off", log_config=None, access_log_format=text, ws="none"
+        )
+        server = Server(config)
+
+        def stop() -> None:
+            server.should_exit = True
+
+        stops.append(stop)
+        serving = asyncio.create_task(server.serve())
+        await wait_until(lambda: server.started)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server_port(server))
+        writer.write(GET + request("GET", "/last"))
+        assert (await reader.read()).count(b"HTTP/1.1 200") == 2
+        writer.close()
+        await serving
+
+    stops: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await respond()(scope, receive, send)
+        if scope["path"] == "/last":
+            stops.pop()()
+
+    def serve_once() -> None:
+        with log.open("a") as file:
+            configure(file)
+            asyncio.run(run())
+
+    serve_once()  # what is made once for the process
+    before = uvicorn_objects()
+    serve_once()
+    assert uvicorn_objects() - before == collections.Counter()
+    assert [line.count("/last") for line in log.read_text().splitlines()] == [0, 1, 0, 1]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from uvicorn._compat import iscoroutinefunction
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
+from uvicorn.access_format import parse_format
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL
 from uvicorn.middleware.asgi2 import ASGI2Middleware
@@ -36,7 +37,7 @@ from uvicorn.settings import (
     WSProtocolType,
 )
 from uvicorn.sockets import bind_socket
-from uvicorn.tls import create_ssl_context, load_ssl_context
+from uvicorn.tls import check_ssl_settings, create_ssl_context, load_ssl_context
 
 if TYPE_CHECKING:
     import asyncio
@@ -111,6 +112,12 @@ _ASGI_VERSIONS: dict[str, Literal["2.0", "3.0"]] = {"asgi3": "3.0", "asgi2": "2.
 
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 """Characters of a field name in lower case (RFC 9110 section 5.6.2)."""
+
+_SHUTDOWN_CODES = frozenset({1000, 1001, 1012, 1013, *range(3000, 5000)})
+"""Close codes that do not accuse the client of anything (RFC 6455 section 7.4, and the registry it sets up)."""
+
+_FRAMING = frozenset({"content-length", "transfer-encoding"})
+"""Fields of a response that nobody but its author knows (RFC 9112 section 6)."""
 
 _CONTROL_CHARACTERS = frozenset(map(chr, [*range(0x20), 0x7F])) - {"\t"}
 """What a field value must not contain (RFC 9110 section 5.5)."""
@@ -193,6 +200,18 @@ def _directories_matching(pattern: str) -> list[Path]:
         return []  # no pattern to pathlib ("**.py" before 3.13), but one to the watcher
 
 
+@contextlib.contextmanager
+def _blaming_package(setting: str, import_str: str) -> Iterator[None]:
+    """Blame a setting for a module it names, if a package around that does not exist; not for what a module imports."""
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        if not import_str.partition(":")[0].startswith(f"{exc.name}."):
+            raise
+        with blaming(f"{setting}={import_str!r}"):
+            raise
+
+
 def _strings(values: Sequence[str | os.PathLike[str]] | str | None) -> list[str]:
     """Return what may be nothing, one string, or several strings and paths as a list of strings."""
     if isinstance(values, (str, os.PathLike)):
@@ -237,6 +256,8 @@ def _encode_header(name: str, value: str) -> tuple[bytes, bytes]:
     field_name, field_value = name.lower(), value.strip(" \t")
     if not field_name or not _TOKEN.issuperset(field_name):
         raise ValueError(f"{name!r} is not the name of a header field.")
+    if field_name in _FRAMING:
+        raise ValueError(f"{name!r} says where one response ends; it cannot be the same for all.")
     if any(character in _CONTROL_CHARACTERS for character in field_value):
         raise ValueError(f"the value of the header field {name!r} contains a control character.")
     return field_name.encode("ascii"), field_value.encode("latin-1")
@@ -262,6 +283,8 @@ class Config(Settings):
     """Directories whose changes do not count."""
     encoded_headers: list[tuple[bytes, bytes]]
     """Header fields of every response but Date, as they are sent. Empty until the configuration is loaded."""
+    closes_connections: bool
+    """Whether each response is the last on its connection, because ``headers`` say so. False until it is loaded."""
     loaded: bool
     """Whether `load` has run; the attributes below exist from then on."""
     loaded_app: ASGI3Application
@@ -274,10 +297,13 @@ class Config(Settings):
     def __post_init__(self) -> None:
         """Resolve the settings that depend on the environment or on each other."""
         self.loaded = False
+        self._core_announced = False
         self.encoded_headers = []
+        self.closes_connections = False
         self.headers = self.headers or []
         self.configure_logging()
         self._check_numbers()
+        self._check_access_log_format()
         self._resolve_reload()
         self._load_env_file()
         self._resolve_workers()
@@ -404,9 +430,17 @@ class Config(Settings):
         with blaming(f"port={self.port!r}"):
             if isinstance(self.port, int) and not 0 <= self.port <= 65535:
                 raise ValueError("a port is a number from 0 to 65535.")
+        with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
+            if self.ws_shutdown_code not in _SHUTDOWN_CODES:
+                raise ValueError("choose 1000, 1001, 1012, 1013, or one from 3000 to 4999.")
         with blaming(f"limit_max_requests_jitter={self.limit_max_requests_jitter!r}"):
             if self.limit_max_requests_jitter < 0:
                 raise ValueError("it cannot be negative.")
+
+    def _check_access_log_format(self) -> None:
+        if self.access_log_format is not None:
+            with blaming(f"access_log_format={self.access_log_format!r}"):
+                parse_format(self.access_log_format)
 
     # Environment
 
@@ -435,6 +469,31 @@ class Config(Settings):
 
     # Loading
 
+    def check(self) -> None:
+        """Find the mistakes that can be seen without importing the application; nothing is loaded.
+
+        The parent of processes does this, so that a mistake is reported once, and before there are any.
+
+        Raises:
+            Exception: any that `load` raises.
+        """
+        self._check_choices()
+        # "auto" is never wrong, and a module of the application's is not the parent's to import.
+        if self._is_ours("loop", LOOP_FACTORIES):
+            self.get_loop_factory()
+        if self._is_ours("http", HTTP_PROTOCOLS):
+            self._implementation("http", HTTP_PROTOCOLS)
+        if self.interface != "wsgi" and self._is_ours("ws", WS_PROTOCOLS):
+            self._implementation("ws", WS_PROTOCOLS)
+        if self.is_ssl and self.ssl_context_factory is None:
+            with self._blaming_ssl():
+                check_ssl_settings(self)
+        self._encode_headers()
+
+    def _is_ours(self, setting: str, known: Mapping[str, str | None]) -> bool:
+        value = getattr(self, setting)
+        return isinstance(value, str) and value != "auto" and (value in known or ":" not in value)
+
     def load(self) -> None:
         """Import the application and the implementations, build the TLS context and encode the header fields; once.
 
@@ -450,14 +509,11 @@ class Config(Settings):
         assert not self.loaded, "the configuration is loaded already"
         self._check_choices()
         self.http_protocol_class = self._implementation("http", HTTP_PROTOCOLS)
-        if self.http == "auto":
-            core = import_from_string("uvicorn.protocols.http.auto:CORE")
-            if core != "native":
-                logger.info("The native core was not built; HTTP is served by %s.", core)
+        self.announce_core()
         self.ws_protocol_class = self._ws_protocol_class()
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
-        self.encoded_headers = self._encoded_headers()
+        self.encoded_headers = self._default_headers()
         app = self._build_app(self.load_app())
         if not callable(app):
             logger.warning("The ASGI app is not callable, so every request will fail: %r", app)
@@ -465,6 +521,18 @@ class Config(Settings):
             self.interface = _detect_interface(app)
         self.loaded_app = self._wrap(app)
         self.loaded = True
+
+    def announce_core(self) -> None:
+        """Log what serves HTTP where ``http`` is ``auto`` and the native core was not built; once.
+
+        A supervisor calls it before its children get a copy of this object, which then know that it was said.
+        """
+        if self.http != "auto" or self._core_announced:
+            return
+        self._core_announced = True
+        core = import_from_string("uvicorn.protocols.http.auto:CORE")
+        if core != "native":
+            logger.info("The native core was not built; HTTP is served by %s.", core)
 
     def load_app(self) -> Any:
         """Import the application if it is an import string, and return what the string names.
@@ -474,16 +542,10 @@ class Config(Settings):
             ModuleNotFoundError: the module needs another one that does not exist.
         """
         try:
-            return import_from_string(self.app)
+            with _blaming_package("app", str(self.app)):
+                return import_from_string(self.app)
         except ImportFromStringError as exc:
             fail("Error loading ASGI app. %s", exc, hint=exc.hint)
-        except ModuleNotFoundError as exc:
-            # Is it a package around the module, or something the application imports?
-            module_name = str(self.app).partition(":")[0]
-            if module_name.startswith(f"{exc.name}."):
-                with blaming(f"app={self.app!r}"):
-                    raise
-            raise
 
     def _check_choices(self) -> None:
         with blaming(f"lifespan={self.lifespan!r}"):
@@ -505,7 +567,8 @@ class Config(Settings):
         if value in known:
             return self._known(setting, known[value])
         try:
-            return import_from_string(value)
+            with _blaming_package(setting, value):
+                return import_from_string(value)
         except ImportFromStringError as exc:
             if ":" not in value:
                 exc.hint = f"{setting} is one of {', '.join(known)}, or an import string."
@@ -542,14 +605,28 @@ class Config(Settings):
         alpn_protocols = getattr(self.http_protocol_class, "alpn_protocols", None)
         if self.ssl_context_factory is not None:
             return load_ssl_context(self, alpn_protocols)
-        names = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "ssl_ciphers", "ssl_version", "ssl_cert_reqs")
-        given = [name for name in names if getattr(self, name) != ROWS[name].default]
-        with blaming(*(f"{name}={getattr(self, name)!r}" for name in given)):
+        with self._blaming_ssl():
             return load_ssl_context(self, alpn_protocols)
 
-    def _encoded_headers(self) -> list[tuple[bytes, bytes]]:
+    def _blaming_ssl(self) -> contextlib.AbstractContextManager[None]:
+        names = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "ssl_ciphers", "ssl_version", "ssl_cert_reqs")
+        given = [name for name in names if getattr(self, name) != ROWS[name].default]
+        return blaming(*(f"{name}={getattr(self, name)!r}" for name in given))
+
+    def _encode_headers(self) -> list[tuple[bytes, bytes]]:
         with blaming("headers"):
             fields = [_encode_header(name, value) for name, value in self.headers]
+        return fields
+
+    def _default_headers(self) -> list[tuple[bytes, bytes]]:
+        fields = self._encode_headers()
+        options = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
+        # A protocol that knows how is told so, and says it itself.
+        self.closes_connections = b"close" in map(bytes.strip, options) and hasattr(
+            self.http_protocol_class, "announce_close"
+        )
+        if self.closes_connections:
+            fields = [(name, value) for name, value in fields if name != b"connection"]
         if self.server_header and not any(name == b"server" for name, _ in fields):
             fields.insert(0, (b"server", b"uvicorn"))
         return fields
@@ -599,7 +676,8 @@ class Config(Settings):
             return self._known_loop_factory(LOOP_FACTORIES[self.loop])
         hint = f"loop is one of {', '.join(LOOP_FACTORIES)}, or an import string."
         try:
-            factory = import_from_string(self.loop)
+            with _blaming_package("loop", self.loop):
+                factory = import_from_string(self.loop)
         except ImportFromStringError as exc:
             fail("Error loading custom loop setup function. %s", exc, hint=hint)
         if not callable(factory):

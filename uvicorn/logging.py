@@ -24,6 +24,9 @@ LOG_LEVELS = {
 }
 """Names accepted by the setting ``log_level``."""
 
+ACCESS_FORMAT = '%(levelprefix)s %(client_addr)s - "%(request_line)s" %(status_code)s'
+"""Format of an access line as upstream prints it."""
+
 LOGGING_CONFIG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -35,7 +38,7 @@ LOGGING_CONFIG: dict[str, Any] = {
         },
         "access": {
             "()": "uvicorn.logging.AccessFormatter",
-            "fmt": '%(levelprefix)s %(client_addr)s - "%(request_line)s" %(status_code)s',
+            "fmt": ACCESS_FORMAT,
         },
     },
     "handlers": {
@@ -127,6 +130,9 @@ class AccessFormatter(ColourizedFormatter):
 
     The record's arguments are client address, method, path with query, HTTP version and status. A record with others
     (something else logged through ``uvicorn.access``) shows its message in place of the request line.
+
+    A record that carries ``access_line``, made for the setting ``access_log_format``, is that line and nothing else,
+    unless this formatter's own format asks for ``message``.
     """
 
     status_code_colours: ClassVar[dict[int, Callable[[Any], str]]] = {
@@ -149,6 +155,9 @@ class AccessFormatter(ColourizedFormatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Add the parts of the request to a copy of the record."""
+        line: str | None = record.__dict__.get("access_line")
+        if line is not None and "message" not in (self._fmt or ""):
+            return line
         decorated = self._decorated(record)
         match record.args:
             case (client_addr, method, path, http_version, int(status)):

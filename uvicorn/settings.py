@@ -348,6 +348,20 @@ class Settings:
     limit_request_body: int | None = setting(
         default=None, section="Limits", kw_only=True, help="Bytes of a request body; beyond it 413. By default any."
     )
+    ws_shutdown_code: int = setting(
+        default=1012,
+        section="WebSocket",
+        kw_only=True,
+        help="Close code clients get when the server stops: 1012 (service restart), 1001 (going away), 1000, 1013, or "
+        "one of your own from 3000 to 4999.",
+    )
+    access_log_format: str | None = setting(
+        default=None,
+        section="Logging",
+        kw_only=True,
+        help="What an access line says: `json`, or text with gunicorn's atoms such as `%(h)s`. By default it is what "
+        "upstream prints. The page about logging lists the atoms and the keys of the JSON object.",
+    )
 
     def __post_init__(self) -> None:
         """Derive what follows from the arguments; here nothing does."""

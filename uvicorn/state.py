@@ -174,3 +174,15 @@ class ServerState:
     async def wait_no_connections(self) -> None:
         """Return once no connection is left."""
         await self.connections.wait_empty()
+
+    def close(self) -> None:
+        """Write the access lines that wait to be written, and let go of what the protocols derived from the settings.
+
+        Called in the thread of the event loop when the server has ended. The native core's part refers back to this
+        object: without this neither would ever be freed.
+        """
+        settings = self.protocol_settings
+        if settings is not None:
+            self._total_requests = self.total_requests
+            self.protocol_settings = None
+            settings.close()
