@@ -217,10 +217,11 @@ async def test_plain_http_on_a_tls_socket_is_closed_quietly(
     server.close()
 
 
-async def test_closing_ends_handshakes_in_progress(
-    sock: Faulty, protocol: type[Recorder], context: ssl.SSLContext
+async def test_closing_ends_handshakes_in_progress_soon(
+    sock: Faulty, protocol: type[Recorder], context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LIFE-13"""
+    monkeypatch.setattr(acceptor, "OPENING_GRACE", 0.02)
     server = Acceptor(sock, protocol, backlog=5, context=context, handshake_timeout=60)
     await server.start_serving()
     with open_connection(sock.getsockname()) as client:
@@ -228,6 +229,44 @@ async def test_closing_ends_handshakes_in_progress(
         server.close()
         await asyncio.wait_for(server.wait_closed(), 10)
         assert await asyncio.to_thread(read_to_end, client) == b""
+
+
+async def test_connection_that_was_accepted_before_closing_is_served(
+    sock: Faulty, protocol: type[Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LIFE-13"""
+    monkeypatch.setattr(acceptor, "OPENING_GRACE", 30)
+    server = Acceptor(sock, protocol, backlog=5)
+    await server.start_serving()
+    with open_connection(sock.getsockname()):
+        server._accept()
+        server.close()
+        assert protocol.made == []
+        await asyncio.wait_for(server.wait_closed(), 10)
+        (transport,) = protocol.made
+        assert not transport.is_closing()
+        transport.close()
+
+
+async def test_handshake_in_progress_may_be_completed_after_closing(
+    sock: Faulty,
+    protocol: type[Recorder],
+    context: ssl.SSLContext,
+    tls_ca_ssl_context: ssl.SSLContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LIFE-13"""
+    monkeypatch.setattr(acceptor, "OPENING_GRACE", 30)
+    server = Acceptor(sock, protocol, backlog=5, context=context, handshake_timeout=60)
+    await server.start_serving()
+    with open_connection(sock.getsockname()) as client:
+        await wait_until(lambda: server._opening)
+        server.close()
+        secure = await asyncio.to_thread(tls_ca_ssl_context.wrap_socket, client, server_hostname="localhost")
+        await asyncio.wait_for(server.wait_closed(), 10)
+        (transport,) = protocol.made
+        transport.close()
+        secure.close()
 
 
 async def test_closed_acceptor_cannot_start(sock: Faulty, protocol: type[Recorder]) -> None:

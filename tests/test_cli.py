@@ -289,6 +289,12 @@ def broken_modules(directory: Path) -> None:
             id="CLI-08 content",
         ),
         pytest.param(["served:app", "--header", "a b:c"], 1, "Cannot use headers", id="CLI-12 header name"),
+        pytest.param(
+            ["served:app", "--access-log-format", "%(z)s"],
+            1,
+            "Cannot use access_log_format='%(z)s': unknown atom %(z)s",
+            id="access log format",
+        ),
     ],
 )
 def test_mistakes_end_in_one_line(args: list[str], status: int, last_error: str) -> None:
@@ -301,6 +307,30 @@ def test_mistakes_end_in_one_line(args: list[str], status: int, last_error: str)
     assert "RuntimeWarning" not in output
     assert "Started server process" not in output
     assert code == status
+
+
+@pytest.mark.usefixtures("broken_modules")
+@pytest.mark.parametrize("mode", [["--workers", "2"], ["--reload"]], ids=["workers", "reload"])
+@pytest.mark.parametrize(
+    ("args", "status", "last_error"),
+    [
+        (["--http", "bogus"], 1, "Cannot use http='bogus'"),
+        (["--loop", "bogus"], 3, "Error loading custom loop"),
+        (["--ssl-certfile", "x.pem"], 1, "Cannot use ssl_certfile='x.pem'"),
+        (["--header", "a b:c"], 1, "Cannot use headers"),
+        (["--access-log-format", "%d"], 1, "Cannot use access_log_format='%d'"),
+    ],
+)
+def test_mistakes_in_settings_end_before_there_are_processes(
+    mode: list[str], args: list[str], status: int, last_error: str
+) -> None:
+    """CLI-06, CLI-08, TLS-04, MP-19: one line, not one for each worker, and no attempt after the other."""
+    code, output = command("served:app", *args, *mode, "--port", "0")
+    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
+    assert len(errors) == 1, output
+    assert errors[0].startswith(f"ERROR:    {last_error}")
+    assert code == status
+    assert "running on" not in output
 
 
 @pytest.mark.usefixtures("broken_modules")

@@ -76,6 +76,8 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grace that shows, but does not make the tests slow."""
+    monkeypatch.setattr(module, "ARRIVAL", 0.02)
+    monkeypatch.setattr(module, "NEWCOMERS", 0.02)
     monkeypatch.setattr(module, "SETTLE", 0.02)
     monkeypatch.setattr(module, "CLOSE_GRACE", 0.02)
     monkeypatch.setattr(module, "DISCONNECT_GRACE", 0.05)
@@ -95,7 +97,11 @@ async def run(state: ServerState, timeout: float | None, force: Latch | None = N
     stages: list[Stage] = []
     refused: list[Stage] = []
     drain = Drain(state, timeout, Latch() if force is None else force, stages.append)
-    await asyncio.wait_for(drain.run(refuse=lambda: refused.append(stages[-1])), 20)
+
+    async def refuse() -> None:
+        refused.append(stages[-1])
+
+    await asyncio.wait_for(drain.run(refuse), 20)
     assert refused == [Stage.REFUSING]
     return stages
 
@@ -118,6 +124,60 @@ async def test_idle_connections_are_closed_without_a_line(state: ServerState, lo
     assert await run(state, 30) == GRACEFUL
     assert [connection.log for connection in connections] == [["shutdown"]] * 3
     assert log.messages == []
+
+
+class Announcing(Connection):
+    """A connection that can say that its next response is the last."""
+
+    def announce_close(self) -> None:
+        self.log.append("announce")
+
+
+async def test_next_response_is_announced_as_the_last_before_connections_end(state: ServerState) -> None:
+    """K7"""
+    connections: list[Connection] = [Announcing(state), Connection(state)]
+    assert await run(state, 30) == GRACEFUL
+    assert [connection.log for connection in connections] == [["announce", "shutdown"], ["shutdown"]]
+
+
+async def test_request_that_is_on_its_way_is_heard(state: ServerState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K7: its client has connected before the sockets were closed."""
+    monkeypatch.setattr(module, "ARRIVAL", 30)
+    connection = Announcing(state)
+    draining = asyncio.create_task(run(state, 30))
+    await wait_until(lambda: connection.log)
+    connection.close()  # as after its response
+    assert await draining == GRACEFUL
+    assert connection.log == ["announce"]
+
+
+async def test_connection_that_was_accepted_is_known_before_it_is_looked_for(state: ServerState) -> None:
+    """LIFE-13: the event loop has it, and its protocol is made in the next turn."""
+    connections = []
+    asyncio.get_running_loop().call_soon(lambda: connections.append(Announcing(state)))
+    assert await run(state, 30) == GRACEFUL
+    assert connections[0].log == ["announce", "shutdown"]
+
+
+async def test_nobody_is_heard_where_there_is_no_time(state: ServerState) -> None:
+    """LIFE-22"""
+    connection = Announcing(state)
+    assert await run(state, 0) == GRACEFUL
+    assert connection.log == ["shutdown"]
+
+
+async def test_connection_whose_handshake_took_its_time_is_asked_to_end(state: ServerState) -> None:
+    """LIFE-13, LIFE-15: it was accepted before the sockets were closed."""
+    busy = Connection(state, is_stubborn=True)
+    draining = asyncio.create_task(run(state, 30))
+    await wait_until(lambda: busy.log)
+    await asyncio.sleep(0.05)
+    late = Connection(state)
+    await wait_until(lambda: late.log)
+    assert not draining.done()
+    busy.close()
+    assert await draining == GRACEFUL
+    assert (late.log, busy.log) == (["shutdown"], ["shutdown"])
 
 
 @pytest.mark.parametrize("timeout", [30, None], ids=["deadline", "for ever"])
@@ -428,4 +488,4 @@ async def test_first_of_raises_what_was_raised() -> None:
 
 async def test_stages_are_in_order() -> None:
     assert sorted(Stage) == list(Stage)
-    assert [stage for stage in Stage if Stage.SERVING < stage < Stage.ENDED] == ALL
+    assert [stage for stage in Stage if Stage.RETIRING < stage < Stage.ENDED] == ALL

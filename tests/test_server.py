@@ -611,6 +611,59 @@ async def test_request_limit_ends_the_server(http_protocol_cls: Any, log: pytest
     assert "Application shutdown complete." in lines(log)
 
 
+async def test_server_with_a_successor_serves_on_at_its_limit(
+    http_protocol_cls: Any, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MP-21, LIM-08: it says so, and ends when it is told to; the heartbeat goes on."""
+    monkeypatch.setattr(module, "NOTIFY_INTERVAL", 0.01)
+    stages: list[Stage] = []
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        beats += 1
+
+    config = make_config(http=http_protocol_cls, limit_max_requests=1, callback_notify=beat, timeout_notify=0)
+    async with Stopping(config) as stopping:
+        stopping.server.on_stage = stages.append
+        stopping.server.has_successor = True
+        async with connect(stopping.server) as client:
+            client.send(GET)
+            await client.until(b"ok")
+            await wait_until(lambda: stages)
+            before = beats
+            await wait_until(lambda: beats > before + 2)
+            client.send(GET)
+            await client.until(b"ok")
+            assert stages == [Stage.RETIRING]
+            assert not stopping.task.done()
+            stopping.server.should_exit = True
+            await stopping.end()
+    assert stages == [Stage.RETIRING, Stage.REFUSING, Stage.CLOSING, Stage.DONE]
+    assert lines(log).count("Maximum request limit of 1 exceeded. Terminating process.") == 1
+
+
+async def test_server_that_is_told_to_end_asks_for_no_successor() -> None:
+    """MP-21"""
+    stages: list[Stage] = []
+    async with Stopping(make_config(limit_max_requests=10)) as stopping:
+        stopping.server.on_stage = stages.append
+        stopping.server.has_successor = True
+        stopping.server.should_exit = True
+        await stopping.end()
+    assert Stage.RETIRING not in stages
+
+
+async def test_connection_close_for_all_responses_closes_each_connection(http_protocol_cls: Any) -> None:
+    """RES-24"""
+    config = make_config(http=http_protocol_cls, headers=[("Connection", "Close")])
+    async with run_server(config) as server, connect(server) as client:
+        client.send(GET + GET)
+        head, _, rest = (await client.rest()).partition(b"\r\n\r\n")
+        assert head.lower().count(b"\r\nconnection: close") == head.lower().count(b"connection") == 1
+        assert rest == b"ok"
+
+
 async def test_request_without_a_complete_response_does_not_count(http_protocol_cls: Any) -> None:
     """LIM-17"""
 
@@ -756,8 +809,10 @@ def test_run_in_another_thread_leaves_signals_alone(unused_tcp_port: int) -> Non
     assert not thread.is_alive()
 
 
-def test_run_ends_although_a_task_ignores_its_cancellation(unused_tcp_port: int, log: pytest.LogCaptureFixture) -> None:
-    """K8: `asyncio.run` alone would wait for such a task for ever."""
+def test_run_ends_although_a_task_ignores_its_cancellation(
+    unused_tcp_port: int, http_protocol_cls: Any, log: pytest.LogCaptureFixture
+) -> None:
+    """K8: `asyncio.run` alone would wait for such a task for ever; and thrown away at last, it is no news."""
     release = threading.Event()
 
     async def stubborn(scope: Any, receive: Any, send: Any) -> None:
@@ -767,8 +822,8 @@ def test_run_ends_although_a_task_ignores_its_cancellation(unused_tcp_port: int,
             except asyncio.CancelledError:
                 pass
 
-    config = make_config(stubborn, port=unused_tcp_port, loop="asyncio", lifespan="off", timeout_graceful_shutdown=0)
-    server = Server(config)
+    settings: dict[str, Any] = {"loop": "asyncio", "lifespan": "off", "timeout_graceful_shutdown": 0}
+    server = Server(make_config(stubborn, port=unused_tcp_port, http=http_protocol_cls, **settings))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -783,6 +838,8 @@ def test_run_ends_although_a_task_ignores_its_cancellation(unused_tcp_port: int,
     assert not thread.is_alive()
     (task,) = server.server_state.tasks
     task._log_destroy_pending = False  # type: ignore[attr-defined]
+    task.get_coro().close()  # type: ignore[union-attr]
+    assert "Exception in ASGI application\n" not in lines(log)
     assert any(line.startswith("Abandon a task that ignores its cancellation") for line in lines(log))
 
 

@@ -180,7 +180,7 @@ def test_only_a_later_sigint_forces_the_end(signals: list[signal.Signals], is_fo
 
 
 async def test_a_signal_wakes_a_selector_that_sleeps_through_signals() -> None:
-    """WIN-01: what a selector loop on Windows needs, tried with a loop that does not need it."""
+    """WIN-01"""
     loop = asyncio.get_running_loop()
     before = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(before)
@@ -191,6 +191,44 @@ async def test_a_signal_wakes_a_selector_that_sleeps_through_signals() -> None:
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.01)  # the byte is taken by the loop
     assert signal.set_wakeup_fd(before) == before
+
+
+async def test_event_loop_with_handlers_of_its_own_keeps_its_wakeup() -> None:
+    """SIG-05: asyncio calls a handler for the byte it gets there; whichever of the two comes first."""
+    loop = asyncio.get_running_loop()
+    received = asyncio.Event()
+    for is_first in (True, False):
+        received.clear()
+        with assert_signal(signal.SIGTERM):
+            if is_first:
+                loop.add_signal_handler(signal.SIGUSR1, received.set)
+            with waking_on_signals(loop):
+                if not is_first:
+                    loop.add_signal_handler(signal.SIGUSR1, received.set)
+                signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGUSR1)
+            await asyncio.wait_for(received.wait(), 30)
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+
+IN_ANOTHER_THREAD = """
+import signal, threading, time, uvicorn
+
+threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+# From now on the system gives it to the other thread: what this one waits in is not interrupted.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+uvicorn.run("app:app", port=0, loop=LOOP)
+"""
+
+
+def test_signal_that_another_thread_is_interrupted_by_ends_the_server(cwd: Path, loop: str) -> None:
+    """K9, SIG-01: the same as one that comes at the moment before the event loop falls asleep."""
+    (cwd / "main.py").write_text(IN_ANOTHER_THREAD.replace("LOOP", repr(loop)))
+    with ServerProcess(command=[sys.executable, "main.py"], cwd=cwd) as server:
+        assert server.port
+        time.sleep(0.3)  # asleep by now
+        server.send_signal(signal.SIGTERM)
+        server.wait_for("Finished server process")
 
 
 # The process

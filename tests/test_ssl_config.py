@@ -150,6 +150,36 @@ def test_a_wrong_password_is_reported_without_showing_it(
     assert "guess" not in caplog.messages[-1]
 
 
+@pytest.mark.parametrize("password", [None, PASSWORD])
+def test_checking_asks_nobody_for_a_password(
+    password: str | None, tls_certificate_server_cert_path: str, tls_certificate_private_key_encrypted_path: str
+) -> None:
+    """TLS-04: the parent of processes would ask once, and each of them again."""
+    config = Config(
+        app,
+        log_config=None,
+        ssl_certfile=tls_certificate_server_cert_path,
+        ssl_keyfile=tls_certificate_private_key_encrypted_path,
+        ssl_keyfile_password=password,
+    )
+    config.check()
+
+
+def test_checking_finds_a_wrong_password(
+    tls_certificate_server_cert_path: str, tls_certificate_private_key_encrypted_path: str
+) -> None:
+    """CLI-08"""
+    config = Config(
+        app,
+        log_config=None,
+        ssl_certfile=tls_certificate_server_cert_path,
+        ssl_keyfile=tls_certificate_private_key_encrypted_path,
+        ssl_keyfile_password="guess",
+    )
+    with pytest.raises(ssl.SSLError):
+        config.check()
+
+
 @pytest.mark.parametrize("setting", ["ssl_certfile", "ssl_keyfile", "ssl_ca_certs"])
 def test_a_file_that_is_not_there_is_named(
     setting: str, tls_certificate_key_and_chain_path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

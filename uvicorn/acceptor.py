@@ -24,6 +24,9 @@ RETRY_DELAY = 0.5
 QUIET_PERIOD = 60.0
 """Seconds within which further shortages are not logged again."""
 
+OPENING_GRACE = 0.25
+"""Seconds that TLS handshakes under way have left when the socket is closed; other connections need a turn or two."""
+
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 # Errors of the one connection that was to be accepted, not of the socket (accept(2): treat like EAGAIN and go on).
@@ -102,7 +105,7 @@ class Acceptor(asyncio.AbstractServer):
             self.close()
 
     def close(self) -> None:
-        """Refuse new connections from now on, those in the middle of a TLS handshake included."""
+        """Accept no more connections. Those accepted already get their protocol, if they are ready for it soon."""
         if self._sock is None:
             return
         self._loop.remove_reader(self._sock.fileno())
@@ -110,11 +113,15 @@ class Acceptor(asyncio.AbstractServer):
             self._retry.cancel()
         self._sock.close()
         self._sock = None
+        if self._opening:
+            self._loop.call_later(OPENING_GRACE, self._give_up_opening)
+
+    def _give_up_opening(self) -> None:
         for task in self._opening:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return once no connection is half open any more; established ones are not waited for."""
+        """Return once no connection is half open any more, soon after `close`; established ones are not waited for."""
         while self._opening:
             await asyncio.wait(self._opening)
 

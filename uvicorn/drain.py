@@ -5,13 +5,13 @@
                                 └───────────────┴────────────────┼───────────┘
                                         force(), at any stage ───┘
 
-REFUSING       the listening sockets are closed
+REFUSING       the listening sockets are closed; requests that are on their way are still answered, as the last ones
 CLOSING        each connection was asked to end; responses and tasks in progress have until the deadline
 DISCONNECTING  the deadline has passed: applications are told that their peers are gone, and get a moment to notice
 CANCELLING     what still runs is cancelled, gets a moment to clean up, and loses its transports
 DONE           nothing is connected any more
 
-Nothing polls: each stage waits for connections or tasks to end, for its deadline and for `force`, whichever is first.
+Each stage waits for connections or tasks to end, for its deadline and for `force`, whichever is first.
 This module knows connections and tasks, not sockets, signals or the lifespan.
 """
 
@@ -26,6 +26,14 @@ from typing import Any
 
 from uvicorn._types import Connection
 from uvicorn.state import ServerState
+
+ARRIVAL = 0.05
+"""Seconds requests get to come in on connections that were accepted before the sockets were closed.
+
+Without it a client that has just connected, or sends its next request at this moment, would be cut off unheard."""
+
+NEWCOMERS = 1.0
+"""Seconds between two looks for connections that were accepted, but in their TLS handshake, when the sockets closed."""
 
 SETTLE = 0.1
 """Seconds connections and tasks get to end by themselves before the log says what is waited for."""
@@ -53,18 +61,19 @@ logger = logging.getLogger("uvicorn.error")
 class Stage(enum.IntEnum):
     """How far a server has come, from its start to its end; it only ever goes forward.
 
-    STARTING and ENDED are not stages of the drain: before the first the server does not accept connections yet, with
-    the last `Server.run()` has returned.
+    Not all are stages of the drain: while STARTING the server does not accept connections yet, RETIRING it still does
+    but wants to be replaced, and with ENDED `Server.run()` has returned.
     """
 
     STARTING = 0
     SERVING = 1
-    REFUSING = 2
-    CLOSING = 3
-    DISCONNECTING = 4
-    CANCELLING = 5
-    DONE = 6
-    ENDED = 7
+    RETIRING = 2
+    REFUSING = 3
+    CLOSING = 4
+    DISCONNECTING = 5
+    CANCELLING = 6
+    DONE = 7
+    ENDED = 8
 
 
 class Latch:
@@ -153,10 +162,14 @@ class Drain:
         self._on_stage = on_stage
         self._asked: set[Connection] = set()  # once: a TLS transport of asyncio that is closed twice can't be aborted
 
-    async def run(self, refuse: Callable[[], None]) -> None:
-        """Go through the stages; `refuse` closes the listening sockets. Never raises because of a connection."""
+    async def run(self, refuse: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Go through the stages. Never raises because of a connection.
+
+        `refuse` closes the listening sockets and returns when connections that were accepted are known to `state`.
+        """
         self._on_stage(Stage.REFUSING)
-        refuse()
+        await refuse()
+        await self._hear_last_requests()
         self._on_stage(Stage.CLOSING)
         if not await self._close():
             self._on_stage(Stage.DISCONNECTING)
@@ -165,7 +178,21 @@ class Drain:
             await self._cancel()
         self._on_stage(Stage.DONE)
 
-    # The stages. `_close` and `_disconnect` return as soon as there is nothing left to wait for.
+    # The stages. They return as soon as there is nothing left to wait for.
+
+    async def _hear_last_requests(self) -> None:
+        """Let connections know that their next response is the last, and requests come in that were sent before."""
+        # What the event loop accepts itself has its protocol in its next turn but one.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        if self._timeout == 0:
+            return
+        for connection in list(self._state.connections):
+            # Protocol classes of third parties need not have it, and a WebSocket has no response to say it in.
+            announce = getattr(connection, "announce_close", None)
+            if announce is not None:
+                announce()
+        await self._until(self._idle, ARRIVAL)
 
     async def _close(self) -> bool:
         """Ask connections to end and wait for them and for their tasks; false when the time is up."""
@@ -174,13 +201,18 @@ class Drain:
             return True
         if self._force:
             return False
-        # A connection that was being accepted while the first request went round has not heard it.
-        self._shutdown_connections()
-        dropping = asyncio.create_task(self._drop_closed())
+        helpers = [asyncio.create_task(self._ask_newcomers()), asyncio.create_task(self._drop_closed())]
         try:
             return await self._until(self._idle_with_log, self._timeout)
         finally:
-            dropping.cancel()
+            for helper in helpers:
+                helper.cancel()
+
+    async def _ask_newcomers(self) -> None:
+        """Ask connections whose TLS handshake took its time, which the first request to end has not reached."""
+        while True:
+            self._shutdown_connections()
+            await asyncio.sleep(NEWCOMERS)
 
     def _shutdown_connections(self) -> None:
         for connection in list(self._state.connections):

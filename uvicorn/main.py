@@ -293,6 +293,8 @@ def run(
     limit_request_fields: int = 256,
     limit_request_target: int = 65536,
     limit_request_body: int | None = None,
+    ws_shutdown_code: int = 1012,
+    access_log_format: str | None = None,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.
@@ -330,6 +332,8 @@ def _supervise(config: Config, server: Server) -> None:
     """Serve in child processes that share one socket, and clean up its path if it is a Unix socket we have bound."""
     # Through the module, where they are imported when they are first asked for, and may have been replaced.
     this: Any = sys.modules[__name__]
+    config.check()
+    config.announce_core()
     sock = config.bind_socket()
     try:
         if config.should_reload:

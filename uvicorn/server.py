@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from uvicorn import sockets as listening
 from uvicorn._ansi import style
@@ -63,6 +63,8 @@ class Server:
         servers: what listens, one for each socket.
         last_notified: `time.time()` of the last call of `callback_notify`, 0 before the first.
         on_stage: called with each `Stage` the server enters, on the thread of its event loop.
+        has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
+            then reports RETIRING and serves on until it is told to end.
     """
 
     lifespan: LifespanOn | LifespanOff
@@ -78,6 +80,7 @@ class Server:
         self.started = False
         self.last_notified = 0.0
         self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self.has_successor = False
         self._should_exit = Latch()
         self._force_exit = Latch()
         self._limit_reached = Latch()
@@ -234,9 +237,12 @@ class Server:
         loop = asyncio.get_running_loop()
 
         def create_protocol() -> asyncio.Protocol:
-            return config.http_protocol_class(
+            protocol: Any = config.http_protocol_class(
                 config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
             )
+            if config.closes_connections:
+                protocol.announce_close()
+            return cast(asyncio.Protocol, protocol)
 
         return await listening.listen(
             bound,
@@ -267,6 +273,15 @@ class Server:
         """Return when the server is to end: `should_exit` is set or the request limit is reached."""
         while not await self.on_tick(0):
             await first_of(self._should_exit.wait(), self._limit_reached.wait(), timeout=self._time_to_notify())
+        if self.has_successor and not self.should_exit:
+            await self._await_successor()
+
+    async def _await_successor(self) -> None:
+        """Say that this server has served enough, and serve on: nobody is turned away while another one starts."""
+        self.on_stage(Stage.RETIRING)
+        while not self.should_exit:
+            await self._notify()
+            await first_of(self._should_exit.wait(), timeout=self._time_to_notify())
 
     async def on_tick(self, counter: int) -> bool:
         """Do what is due now, and return whether the server is to end.
@@ -306,15 +321,19 @@ class Server:
         timeout = 0 if self._is_abrupt else self.config.graceful_timeout
         drain = Drain(self.server_state, timeout, self._force_exit, self.on_stage)
         await drain.run(refuse=lambda: self._refuse(sockets))
-        await self._end_lifespan()
+        try:
+            await self._end_lifespan()
+        finally:
+            self.server_state.close()
 
-    def _refuse(self, sockets: list[socket.socket] | None) -> None:
+    async def _refuse(self, sockets: list[socket.socket] | None) -> None:
         for server in self.servers:
             server.close()
         for sock in sockets or []:
             sock.close()
         if self._source is not None:
             self._source.release()
+        await first_of(listening.wait_opened(self.servers), self._force_exit.wait())
 
     async def _end_lifespan(self) -> None:
         """Shut the application down, unless the end is forced, in a time that is finite whenever the drain's is."""
@@ -367,28 +386,34 @@ def _assign(latch: Latch, value: bool) -> None:
 
 @contextlib.contextmanager
 def waking_on_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Let every signal wake the selector of `loop`, so that Python's handlers run at once.
+    """Let every signal wake the selector of `loop`, so that Python's handlers run at once. Main thread only.
 
-    On POSIX a signal interrupts the selector anyway, and uvloop and the proactor loop arrange for this themselves; the
-    selector loop on Windows would sleep on until something else happens. Main thread only.
+    Otherwise it sleeps on, until something else happens, whenever a signal comes at the moment before it falls asleep,
+    or another thread is interrupted by it; and always on Windows.
     """
     receiving, sending = socket.socketpair()
     with receiving, sending:
         receiving.setblocking(False)
         sending.setblocking(False)
         loop.add_reader(receiving.fileno(), receiving.recv, 4096)
-        previous = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
+        _replace_wakeup_fd(-1, sending.fileno())
         try:
             yield
         finally:
-            signal.set_wakeup_fd(previous)
+            _replace_wakeup_fd(sending.fileno(), -1)
             loop.remove_reader(receiving.fileno())
 
 
+def _replace_wakeup_fd(old: int, new: int) -> None:
+    """Let the interpreter write to `new` if it has written to `old`. An event loop with handlers has its own there."""
+    current = signal.set_wakeup_fd(new, warn_on_full_buffer=False)
+    if current != old:
+        signal.set_wakeup_fd(current)
+
+
 def _awake() -> contextlib.AbstractContextManager[None]:
-    """`waking_on_signals` where it is needed and possible."""
+    """`waking_on_signals` where it is needed and possible: uvloop and the proactor loop see to it themselves."""
     loop = asyncio.get_running_loop()
-    if sys.platform == "win32" and isinstance(loop, asyncio.SelectorEventLoop):
-        if threading.current_thread() is threading.main_thread():
-            return waking_on_signals(loop)
+    if isinstance(loop, asyncio.SelectorEventLoop) and threading.current_thread() is threading.main_thread():
+        return waking_on_signals(loop)
     return contextlib.nullcontext()

@@ -147,6 +147,17 @@ async def listen(
     return servers
 
 
+async def wait_opened(listeners: Sequence[Listener]) -> None:
+    """Return when connections that were accepted before `listeners` were closed have their protocols, or never will.
+
+    That is soon. Listeners that are not ours cannot tell; what they accepted has its protocol in a turn or two of the
+    loop, TLS excepted.
+    """
+    for listener in listeners:
+        if isinstance(listener, Acceptor):
+            await listener.wait_closed()
+
+
 async def _listen_on(
     loop: asyncio.AbstractEventLoop,
     sock: socket.socket,

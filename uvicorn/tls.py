@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ class TLSSettings(Protocol):
 def create_ssl_context(
     certfile: str | os.PathLike[str],
     keyfile: str | os.PathLike[str] | None,
-    password: str | None,
+    password: str | Callable[[], str] | None,
     ssl_version: int,
     cert_reqs: int,
     ca_certs: str | os.PathLike[str] | None,
@@ -73,10 +74,10 @@ def load_ssl_context(settings: TLSSettings, alpn_protocols: Sequence[str] | None
                 "`default_ssl_context_factory()` requires `ssl_certfile` to be set on `Config`. Set it, or build the "
                 "SSLContext inside `ssl_context_factory` without calling the default."
             )
-        return _default_context(settings, settings.ssl_certfile, alpn_protocols)
+        return _default_context(settings, settings.ssl_certfile, alpn_protocols, settings.ssl_keyfile_password)
 
     if settings.ssl_context_factory is None:
-        assert settings.ssl_certfile, "`ssl_keyfile` needs a certificate too: set `ssl_certfile`."
+        _certificate_of(settings)
         return default_ssl_context_factory()
     context: object = settings.ssl_context_factory(settings, default_ssl_context_factory)
     if not isinstance(context, ssl.SSLContext):
@@ -84,13 +85,35 @@ def load_ssl_context(settings: TLSSettings, alpn_protocols: Sequence[str] | None
     return context
 
 
+class _PasswordNeeded(Exception):
+    """The key is encrypted, and its password is not among the settings."""
+
+
+def _ask_nobody() -> str:
+    raise _PasswordNeeded
+
+
+def check_ssl_settings(settings: TLSSettings) -> None:
+    """Raise what `load_ssl_context` would, without asking anybody for a password; then some faults stay unseen."""
+    with contextlib.suppress(_PasswordNeeded):
+        _default_context(settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _ask_nobody)
+
+
+def _certificate_of(settings: TLSSettings) -> str | os.PathLike[str]:
+    assert settings.ssl_certfile, "`ssl_keyfile` needs a certificate too: set `ssl_certfile`."
+    return settings.ssl_certfile
+
+
 def _default_context(
-    settings: TLSSettings, certfile: str | os.PathLike[str], alpn_protocols: Sequence[str] | None
+    settings: TLSSettings,
+    certfile: str | os.PathLike[str],
+    alpn_protocols: Sequence[str] | None,
+    password: str | Callable[[], str] | None,
 ) -> ssl.SSLContext:
     return create_ssl_context(
         certfile=certfile,
         keyfile=settings.ssl_keyfile,
-        password=settings.ssl_keyfile_password,
+        password=password,
         ssl_version=settings.ssl_version,
         cert_reqs=settings.ssl_cert_reqs,
         ca_certs=settings.ssl_ca_certs,

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,6 +256,16 @@ def test_worker_that_dies_at_import_stops_all(cwd: Path, source: str) -> None:
         assert len(re.findall("failed to start, stopping the parent process", server.error_output)) == 1
 
 
+def test_setting_at_fault_that_only_a_worker_can_see_stops_all(cwd: Path) -> None:
+    """MP-18, MP-19"""
+    arguments = ["app:app", "--port", "0", "--workers", "2", "--http", "not_there:Protocol"]
+    with ServerProcess(*arguments, cwd=cwd) as server:
+        assert server.wait() == 3
+        assert "Traceback" not in server.error_output
+        assert "Cannot use http='not_there:Protocol': Could not import module" in server.error_output
+        assert len(re.findall("failed to start, stopping the parent process", server.error_output)) == 1
+
+
 def test_application_broken_later_does_not_stop_the_workers_that_serve(cwd: Path) -> None:
     """MP-19, X1: the replacement of a dead worker is tried again, with pauses, until the code is repaired."""
     with start(cwd) as server:
@@ -287,12 +298,71 @@ def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
 
 
 def test_worker_that_reaches_its_request_limit_is_replaced(cwd: Path) -> None:
-    """MP-21, LIM-08"""
+    """MP-21, LIM-08: by one that serves before the old one ends."""
     with start(cwd, "--limit-max-requests", "1") as server:
         _, pid = served_by(server.address)
         server.wait_for("Maximum request limit of 1 exceeded. Terminating process.")
-        server.wait_for(f"Child process [{pid}] died")
-        server.wait_for(READY, count=3)
+        server.wait_for(f"Waiting for child process [{pid}]")
+        lines = server.error_output
+        assert lines.index(READY, lines.index("Maximum")) < lines.index("Shutting down")
+        assert served_by(server.address)[1] != pid
+        assert server.stop() == 0
+
+
+class Client(threading.Thread):
+    """Sends requests one after the other, each answered, until told to stop."""
+
+    def __init__(self, address: tuple[str, int], *, keep_alive: bool) -> None:
+        super().__init__(daemon=True)
+        self.address = address
+        self.head = b"GET / HTTP/1.1\r\nhost: test\r\n" + (b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+        self.stopping = threading.Event()
+        self.answered = 0
+        self.lost: list[str] = []
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            with open_connection(self.address) as client:
+                self.use(client)
+
+    def use(self, client: socket.socket) -> None:
+        """Requests until the server closes: between two of them it may, if the client pauses just then."""
+        received, answered = b"", 0
+        while b"connection: close" not in received and not self.stopping.is_set():
+            try:
+                client.sendall(self.head)
+                received = b""
+                while not received.endswith(b"0\r\n\r\n"):
+                    data = client.recv(65536)
+                    received += data
+                    if not data:
+                        raise EOFError
+            except (OSError, EOFError) as exc:
+                if received or not answered:
+                    self.lost.append(f"{exc!r} after {received!r}")
+                return
+            answered += 1
+            self.answered += 1
+
+
+@pytest.mark.parametrize("keep_alive", [True, False], ids=["keep-alive", "close"])
+@pytest.mark.parametrize("trigger", ["limit", "restart"])
+def test_no_request_is_lost_while_workers_are_replaced(cwd: Path, trigger: str, keep_alive: bool) -> None:
+    """MP-08, MP-21, K7: connections in use are told with their response, and those just accepted are answered."""
+    options = ["--limit-max-requests", "50"] if trigger == "limit" else []
+    with start(cwd, *options) as server:
+        clients = [Client(server.address, keep_alive=keep_alive) for _ in range(4)]
+        for client in clients:
+            client.start()
+        if trigger == "restart":
+            server.send_signal(signal.SIGHUP)
+        server.wait_for("Finished server process", count=2)
+        for client in clients:
+            client.stopping.set()
+        for client in clients:
+            client.join(30)
+        assert [client.lost for client in clients] == [[]] * 4
+        assert all(client.answered for client in clients)
         assert server.stop() == 0
 
 
@@ -397,12 +467,10 @@ def supervisor(sock: socket.socket, caplog: pytest.LogCaptureFixture) -> Iterato
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG)
     supervisor = Multiprocess(config, sockets=[sock])
     yield supervisor
-    supervisor._handlers.restore()
     for process in supervisor.processes:
         if process.pid is not None and process.exitcode is None:
             process.kill()
             process.process.join(30)
-    supervisor._wakeup.close()
 
 
 def test_attributes(supervisor: Multiprocess, sock: socket.socket) -> None:
@@ -414,13 +482,35 @@ def test_attributes(supervisor: Multiprocess, sock: socket.socket) -> None:
     assert not supervisor.should_exit.is_set()
 
 
-def test_handlers_are_in_place_from_the_start_to_the_end(supervisor: Multiprocess) -> None:
-    """MP-04"""
-    handler = signal.getsignal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGTERM)
-    assert supervisor.signal_queue == [signal.SIGTERM]
+def test_handlers_are_in_place_while_it_runs(supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MP-04: and a supervisor that is only made leaves the program as it is."""
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def init_processes() -> None:
+        seen.append(signal.getsignal(signal.SIGTERM))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(supervisor, "init_processes", init_processes)
     supervisor.run()
-    assert signal.getsignal(signal.SIGTERM) is not handler
+    assert supervisor.should_exit.is_set()
+    assert before not in seen
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_supervisor_opens_nothing_before_it_runs(sock: socket.socket) -> None:
+    """MP-03: programs make one to look at it, or to drive it themselves."""
+    descriptors = set(os.listdir("/dev/fd"))
+    supervisor = Multiprocess(Config(app, workers=2), sockets=[sock])
+    supervisor.signal_queue.append(signal.SIGHUP)
+    assert set(os.listdir("/dev/fd")) == descriptors
+
+
+def test_signal_queued_before_the_run_is_handled(supervisor: Multiprocess) -> None:
+    """MP-03"""
+    supervisor.signal_queue.append(signal.SIGTERM)
+    supervisor.run()
+    assert supervisor.signal_queue == []
 
 
 def test_signal_queued_by_a_thread_ends_the_run(supervisor: Multiprocess, sock: socket.socket) -> None:

@@ -47,7 +47,7 @@ class FakeWorker:
 
     def is_ready(self, timeout: float = 5) -> bool:
         assert timeout == 0, "the pool must not wait"
-        return self.stage is Stage.SERVING
+        return self.stage in (Stage.SERVING, Stage.RETIRING)
 
     def is_silent(self, now: float) -> bool:
         return self.silent
@@ -410,6 +410,108 @@ def test_worker_that_is_gone_needs_no_replacement() -> None:
     bench.watch()
     bench.made[0].exit(-15)
     bench.watch()
+    assert bench.pool.is_settled
+
+
+# Retirement
+
+
+def test_worker_that_retires_serves_on_until_its_replacement_does() -> None:
+    """MP-21: nobody is turned away meanwhile."""
+    bench = Bench(2).serving()
+    bench.made[0].reach(Stage.RETIRING)
+    bench.watch()
+    assert bench.pids == [1, 2]
+    assert bench.made[0].log == ["start"]
+    bench.made[2].reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pids == [3, 2]
+    assert bench.made[0].log == ["start", "terminate"]
+    bench.made[0].exit(-15)
+    bench.watch(after=3600)
+    assert bench.pool.is_settled
+    assert len(bench.made) == 3
+
+
+def test_workers_that_retire_together_are_replaced_one_after_the_other() -> None:
+    """MP-21"""
+    bench = Bench(2).serving()
+    for worker in bench.made[:2]:
+        worker.reach(Stage.RETIRING)
+    for step in (0, 1):
+        bench.watch()
+        assert len(bench.made) == 3 + step
+        bench.made[2 + step].reach(Stage.SERVING)
+        bench.watch()
+        bench.watch()
+        assert len(bench.made) == 3 + step, "the previous one has not ended"
+        bench.made[step].exit(-15)
+    bench.watch()
+    assert bench.pids == [3, 4]
+    assert bench.pool.is_settled
+
+
+def test_replacement_may_retire_itself_at_once() -> None:
+    """MP-21: with a limit of few requests."""
+    bench = Bench(1).serving()
+    bench.made[0].reach(Stage.RETIRING)
+    bench.watch()
+    bench.made[1].reach(Stage.SERVING)
+    bench.made[1].reach(Stage.RETIRING)
+    bench.watch()
+    bench.made[0].exit(-15)
+    bench.watch()
+    assert bench.pids == [2]
+    bench.watch()
+    assert len(bench.made) == 3
+
+
+def test_worker_that_retires_is_kept_while_no_replacement_can_start(log: pytest.LogCaptureFixture) -> None:
+    """MP-09, MP-21: the code on the disk is broken; another attempt comes, ever more slowly."""
+    bench = Bench(1).serving()
+    bench.made[0].reach(Stage.RETIRING)
+    waits = []
+    for attempt in range(1, 8):
+        waited = 0.0
+        while len(bench.made) == attempt:
+            deadline = bench.pool.next_deadline()
+            assert deadline is not None
+            step = max(0.0, deadline - bench.clock.now)
+            waited += step
+            bench.watch(after=step)
+        waits.append(waited)
+        bench.made[-1].exit(1)
+        bench.watch()
+        assert bench.pids == [1]
+        assert not bench.pool.failed
+    assert waits == [0, 0.5, 1, 2, 4, 8, 8]
+    assert log.messages[0].endswith("was not ready in time; keeping worker [1] and aborting the restart.")
+    bench.watch(after=8)
+    bench.made[-1].reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pids == [len(bench.made)]
+
+
+def test_worker_that_retires_may_take_its_time() -> None:
+    """MP-21: it has not been told to end."""
+    bench = Bench(1).serving()
+    bench.made[0].reach(Stage.RETIRING)
+    bench.watch(after=3600)
+    assert bench.made[0].log == ["start"]
+
+
+def test_restart_includes_a_worker_that_retires() -> None:
+    """MP-08, MP-21"""
+    bench = Bench(2).serving()
+    bench.made[1].reach(Stage.RETIRING)
+    bench.watch()
+    bench.pool.replace_all()
+    for new, old in ((2, 1), (3, 0), (4, 2)):
+        bench.made[new].reach(Stage.SERVING)
+        bench.watch()
+        bench.made[old].exit(-15)
+        bench.watch()
+    assert bench.pids == [4, 5]
     assert bench.pool.is_settled
 
 

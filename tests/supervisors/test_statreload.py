@@ -82,15 +82,26 @@ def test_file_that_vanishes_is_left_out(tree: Path, monkeypatch: pytest.MonkeyPa
     assert list(reloader.mtimes) == [tree / "app.py"]
 
 
-def test_restart_forgets_what_has_been_seen(tree: Path) -> None:
+def test_what_has_changed_before_a_restart_is_not_news_after_it(tree: Path) -> None:
     """RLD-23"""
     reloader = make(tree)
     reloader.startup()
     assert next(reloader) is None
     touch(tree / "app.py")
+    (tree / "pkg" / "module.py").unlink()
     reloader.restart()
-    assert reloader.mtimes == {}
+    assert list(reloader.mtimes) == [tree.resolve() / "app.py"]
     assert next(reloader) is None
+    reloader.shutdown()
+
+
+def test_change_while_the_child_starts_counts(tree: Path) -> None:
+    """RLD-23: it may have read the file before."""
+    reloader = make(tree)
+    for start in (reloader.startup, reloader.restart):
+        start()
+        touch(tree / "app.py")
+        assert next(reloader) == [tree.resolve() / "app.py"]
     reloader.shutdown()
 
 

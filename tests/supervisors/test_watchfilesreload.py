@@ -143,6 +143,17 @@ def test_end_is_the_end_of_the_iteration(tree: Path, watched: list[Any]) -> None
     assert list(reloader) == []
 
 
+def test_watching_begins_without_a_pause(tree: Path, watched: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """RLD-22: a file that is changed while the child starts may have been read before."""
+    pauses: list[None] = []
+    reloader = WatchFilesReload(make_config(), target=serve_nothing, sockets=[])
+    monkeypatch.setattr(reloader, "pause", lambda: pauses.append(None))
+    assert next(reloader) is None
+    assert not pauses
+    assert next(reloader)
+    assert pauses
+
+
 @pytest.mark.parametrize("kind", ["created", "changed", "deleted"])
 def test_every_kind_of_change_counts(tree: Path, kind: str) -> None:
     """RLD-21"""

@@ -123,12 +123,14 @@ def test_process_that_was_not_started_is_not_alive(answering: ProcessWorker) -> 
 def test_server_is_made_once(worker: ProcessWorker) -> None:
     assert worker.server is worker.server
     assert isinstance(worker.server, Server)
+    assert worker.server.has_successor
     assert worker.server.config is worker.config
 
 
 def test_reports_are_told_from_answers(worker: ProcessWorker) -> None:
     """MP-08"""
     worker._report(Stage.SERVING)
+    worker._report(Stage.RETIRING)
     worker._report(Stage.REFUSING)
     worker._send(False)
     worker.listen(time.monotonic())

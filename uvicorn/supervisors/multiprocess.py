@@ -43,7 +43,6 @@ class Multiprocess:
         self._lock = threading.RLock()
         timeout = config.timeout_worker_healthcheck
         self._pool = Pool(lambda: Process(config, sockets), config.workers, DrainLimits.of(config), timeout)
-        self._handlers = Handlers(self.signal_queue.append, self._wakeup)
 
     @property
     def processes(self) -> list[Process]:
@@ -63,16 +62,19 @@ class Multiprocess:
         Raises:
             SystemExit: a worker could not start, so none can.
         """
+        self._wakeup.open()
+        handlers = Handlers(self.signal_queue.append, self._wakeup)
         self._log("Started parent process [%d]")
         try:
             self.init_processes()
+            self.handle_signals()  # queued by others before there was anything to wake
             while not self.should_exit.is_set():
                 self._sleep()
                 self.handle_signals()
                 self.keep_subprocess_alive()
         finally:
             self._stop()
-            self._handlers.restore()
+            handlers.restore()
             self._wakeup.close()
         self._log("Stopping parent process [%d]")
         if self._pool.failed:
@@ -87,7 +89,7 @@ class Multiprocess:
         with self._lock:
             deadline, sources = self._pool.next_deadline(), self._pool.sources
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if wait([self._wakeup.receiver, *sources], timeout):
+        if wait([*self._wakeup.sources, *sources], timeout):
             self._wakeup.clear()
 
     def _stop(self) -> None:

@@ -4,10 +4,11 @@ The pool knows workers (`uvicorn.supervisors.worker.Worker`), not what they are 
 at what has happened and at what is due, does what follows, and returns. Whoever drives it sleeps until one of `sources`
 is ready or `next_deadline()` has come, and calls it again.
 
-    started ──▶ serving ──▶ told to end ──▶ gone
-        └──────────┴── dies, falls silent ──▶ replaced
+    started ──▶ serving ──▶ retiring ──▶ told to end ──▶ gone
+        └──────────┴────────────┴── dies, falls silent ──▶ replaced
 
-A replacement is ready before the old worker is told to end, so capacity never dips; one is replaced at a time.
+A replacement is ready before the old worker is told to end, so capacity never dips; one is replaced at a time. A worker
+that retires (its request limit is reached) serves on until then.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class Pool(Generic[W]):
         self._to_replace: list[W] = []
         self._replacement: Replacement[W] | None = None
         self._replace_again = False
+        self._aborted = 0  # replacements in a row
+        self._retire_at = 0.0  # no earlier
         self._served: set[W] = set()  # of `workers`
         self._has_served = False
         self._failures = 0
@@ -184,6 +187,8 @@ class Pool(Generic[W]):
                 deadlines.append(self._replacement.deadline)
             if len(self.workers) < self.size:
                 deadlines.append(self._start_at)
+            if any(self._wants_replacement(worker) for worker in self.workers):
+                deadlines.append(self._retire_at)
         self._next_watch = min((when for when in deadlines if when is not None), default=None)
         return self._next_watch
 
@@ -218,6 +223,13 @@ class Pool(Generic[W]):
                 self._served.add(worker)
                 self._has_served = True
                 self._failures = 0
+            elif now >= self._retire_at and self._wants_replacement(worker):
+                self._to_replace.append(worker)
+
+    def _wants_replacement(self, worker: W) -> bool:
+        """Whether the worker has asked for a replacement, and nothing has come of it yet."""
+        in_turn = self._replacement is not None and self._replacement.old is worker
+        return worker.stage is Stage.RETIRING and not in_turn and worker not in self._to_replace
 
     def _bury(self, worker: W, now: float) -> None:
         """Take a dead worker out, and decide when, and whether, there is to be another."""
@@ -277,7 +289,7 @@ class Pool(Generic[W]):
     def _time_to_kill(self, worker: W) -> float | None:
         told_at = self._leaving.get(worker)
         if told_at is None:
-            if worker.stage <= Stage.SERVING:
+            if worker.stage <= Stage.RETIRING:
                 return None
             told_at = worker.stage_since
         deadline = self._limits.deadline(told_at, worker.stage, worker.stage_since)
@@ -304,6 +316,7 @@ class Pool(Generic[W]):
         old, new = replacement.old, replacement.new
         if new.exitcode is None and new.is_ready(0):
             self._replacement = None
+            self._aborted = 0
             if old in self.workers:  # it may have been superfluous meanwhile
                 self.workers[self.workers.index(old)] = new
                 self._served.discard(old)
@@ -315,6 +328,9 @@ class Pool(Generic[W]):
 
     def _abort_replacement(self, replacement: Replacement[W], now: float) -> None:
         self._replacement, self._to_replace, self._replace_again = None, [], False
+        # A worker that retires will ask again, every time: not at once.
+        self._aborted += 1
+        self._retire_at = now + restart_delay(self._aborted + 1)
         replacement.new.kill()
         self._leaving[replacement.new] = now
         logger.error(
@@ -331,5 +347,5 @@ class Pool(Generic[W]):
 
 
 def restart_delay(failures: int) -> float:
-    """Seconds to wait before the next attempt, after `failures` workers in a row have died before they served."""
+    """Seconds to wait before the next attempt, after `failures` workers in a row have ended before they served."""
     return 0.0 if failures <= 1 else min(FIRST_DELAY * 2.0 ** min(failures - 2, 16), LONGEST_DELAY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,29 +18,46 @@ SIGNALS: dict[int, str] = {
 
 
 class Wakeup:
-    """A socket that becomes readable when any thread or signal handler calls `set`."""
+    """Becomes readable when any thread or signal handler calls `set`: a pair of sockets, while it is open."""
 
     def __init__(self) -> None:
-        self.receiver, self.sender = socket.socketpair()
-        self.receiver.setblocking(False)
-        self.sender.setblocking(False)
+        self._pair: tuple[socket.socket, socket.socket] | None = None
+
+    def open(self) -> None:
+        """From now on it can be waited for."""
+        self._pair = socket.socketpair()
+        for end in self._pair:
+            end.setblocking(False)
+
+    @property
+    def sources(self) -> list[socket.socket]:
+        """What to wait for; nothing while it is closed."""
+        return [] if self._pair is None else [self._pair[0]]
+
+    def fileno(self) -> int:
+        """The descriptor whose writing wakes."""
+        assert self._pair is not None, "the wakeup is closed"
+        return self._pair[1].fileno()
 
     def set(self) -> None:
-        """Wake whoever waits for `receiver`. After `close` this does nothing."""
+        """Wake whoever waits; nothing while it is closed."""
         # Full means that it is going to wake anyway.
-        with contextlib.suppress(OSError):
-            self.sender.send(b"\0")
+        if pair := self._pair:
+            with contextlib.suppress(OSError):
+                pair[1].send(b"\0")
 
     def clear(self) -> None:
         """Go back to sleep."""
-        with contextlib.suppress(OSError):
-            while self.receiver.recv(4096):
-                pass
+        if pair := self._pair:
+            with contextlib.suppress(OSError):
+                while pair[0].recv(4096):
+                    pass
 
     def close(self) -> None:
         """Nobody is going to wait any more."""
-        self.receiver.close()
-        self.sender.close()
+        pair, self._pair = self._pair, None
+        for end in pair or ():
+            end.close()
 
 
 class SignalQueue(list[int]):
@@ -71,7 +87,10 @@ class WakingEvent(threading.Event):
 
 
 class Handlers:
-    """The handlers of several signals, replaced until `restore`; nothing outside the main thread."""
+    """The handlers of several signals, replaced until `restore`; nothing outside the main thread.
+
+    `wakeup` is open, and wakes whoever waits.
+    """
 
     def __init__(self, handle: Callable[[int], None], wakeup: Wakeup) -> None:
         self._previous: dict[int, Any] = {}
@@ -80,9 +99,9 @@ class Handlers:
             return
         for sig in SIGNALS:
             self._previous[sig] = signal.signal(sig, lambda number, frame: handle(number))
-        if sys.platform == "win32":
-            # Waiting is not interrupted by a signal there; the byte the interpreter writes does it.
-            self._wakeup_fd = signal.set_wakeup_fd(wakeup.sender.fileno(), warn_on_full_buffer=False)
+        # A signal interrupts waiting only if it comes in the middle of it, to this thread, and not on Windows. The byte
+        # that the interpreter writes ends it always.
+        self._wakeup_fd = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
 
     def restore(self) -> None:
         """Put the previous handlers back, if this is the thread that may; one in another thread keeps ours."""

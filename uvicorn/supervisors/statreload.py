@@ -29,19 +29,24 @@ class StatReload(BaseReload):
     def should_restart(self) -> list[Path] | None:
         """The first file found that is newer than at the last look."""
         self.pause()
+        file = self._newer_file()
+        return None if file is None else [file]
+
+    def _newer_file(self) -> Path | None:
         for file in self.iter_py_files():
             try:
                 mtime = file.stat().st_mtime
             except OSError:  # gone since it was listed
                 continue
             if mtime > self.mtimes.setdefault(file, mtime):
-                return [file]
+                return file
         return None
 
-    def restart(self) -> None:
-        """Restart the child and forget the times, so that what has changed meanwhile counts as old."""
+    def _start_child(self) -> None:
+        """Start a child, which reads the files as they are now or later."""
         self.mtimes = {}
-        super().restart()
+        self._newer_file()
+        super()._start_child()
 
     def iter_py_files(self) -> Iterator[Path]:
         """Every Python file below the reload directories."""

@@ -48,6 +48,7 @@ class WatchFilesReload(BaseReload):
         self.reloader_name = "WatchFiles"
         self.reload_dirs = list(config.reload_dirs)
         self.watch_filter = FileFilter(config)
+        self._is_watching = False  # a generator does nothing before it is asked
         self.watcher = watch(
             *self.reload_dirs,
             watch_filter=None,
@@ -59,7 +60,10 @@ class WatchFilesReload(BaseReload):
 
     def should_restart(self) -> list[Path] | None:
         """The files that matter among those reported since the last look."""
-        self.pause()
+        if self._is_watching or self.should_exit.is_set():
+            self.pause()
+        # No pause before the first look: the child is about to read files whose changes would not be seen.
+        self._is_watching = True
         changes = next(self.watcher)
         if not changes:
             return None

@@ -125,6 +125,7 @@ class ProcessWorker:
         if self._server is None:
             self._server = Server(self.config)
             self._server.on_stage = self._report
+            self._server.has_successor = True
         return self._server
 
     def target(self, sockets: list[socket] | None = None) -> None:
@@ -244,7 +245,7 @@ class ProcessWorker:
     def is_ready(self, timeout: float = 5) -> bool:
         """Whether the child serves; it is asked, and has `timeout` seconds to answer, unless it has reported so."""
         self.listen(time.monotonic())
-        if self._stage is Stage.SERVING:
+        if self._stage in (Stage.SERVING, Stage.RETIRING):
             return self.process.is_alive()
         return self._ask(timeout) is True
 
