@@ -257,6 +257,7 @@ async def serve(
         for task in list(state.tasks):
             task.cancel()
         await service.idle()
+        state.close()
 
 
 def respond(body: bytes = b"ok", status: int = 200, headers: Sequence[tuple[bytes, bytes]] | None = None) -> App:

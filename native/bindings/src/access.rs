@@ -212,6 +212,9 @@ fn push_query(lines: &mut String, query: &[u8]) {
 
 /// Writes the collected lines when the loop gets to it.
 pub(crate) fn flush_soon(core: &Rc<Core>, server: &Bound<'_, Server>) -> PyResult<()> {
+    if core.reader.will_flush_log() {
+        return Ok(());
+    }
     let py = server.py();
     let flush = server.getattr(&core.names.flush)?;
     core.event_loop.bind(py).call_method1(&core.names.call_soon, (flush,)).map(drop)

@@ -4,11 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use pyo3::PyTraverseError;
 
 use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
@@ -160,7 +160,9 @@ impl Received {
         match guard(py, connection, "receive", |_| self.turn(py))? {
             Receive::Waits(future) => Ok(Some(future)),
             Receive::Message(message) => Err(PyStopIteration::new_err((message,))),
-            Receive::Gone => Err(PyStopIteration::new_err((connection.core.names.disconnect.bind(py).copy()?.unbind(),))),
+            Receive::Gone => {
+                Err(PyStopIteration::new_err((connection.core.names.disconnect.bind(py).copy()?.unbind(),)))
+            }
         }
     }
 

@@ -12,8 +12,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::error::describe;
 use crate::awaitable::Finished;
+use crate::error::describe;
 use crate::http::cycle::RequestResponseCycle;
 
 /// What a coroutine did with its turn.
@@ -68,7 +68,11 @@ pub(crate) fn instantiate<'py>(
             return class.call((argument,), Some(keywords));
         };
         let object = Bound::from_owned_ptr_or_err(py, new(kind, none.as_ptr(), std::ptr::null_mut()))?;
-        if init(object.as_ptr(), arguments.as_ptr(), keywords.as_ptr()) == 0 { Ok(object) } else { Err(PyErr::fetch(py)) }
+        if init(object.as_ptr(), arguments.as_ptr(), keywords.as_ptr()) == 0 {
+            Ok(object)
+        } else {
+            Err(PyErr::fetch(py))
+        }
     }
 }
 
@@ -116,11 +120,7 @@ pub(crate) fn holds(dict: &Bound<'_, PyDict>, items: &[(Py<PyAny>, Py<PyAny>)]) 
 
 /// Whether nobody but the caller holds `cycle`, beside its two callables, which nobody but the caller holds either.
 #[inline]
-pub(crate) fn is_forgotten(
-    py: Python<'_>,
-    cycle: &Py<RequestResponseCycle>,
-    callables: [&Py<PyAny>; 2],
-) -> bool {
+pub(crate) fn is_forgotten(py: Python<'_>, cycle: &Py<RequestResponseCycle>, callables: [&Py<PyAny>; 2]) -> bool {
     is_held_by(cycle.bind(py), 3)
         && !is_watched(cycle.bind(py))
         && callables.into_iter().all(|callable| is_held_by(callable.bind(py), 1) && !is_watched(callable.bind(py)))
@@ -303,6 +303,7 @@ impl<T> ThreadBound<T> {
 
     /// Whether it may be used by whoever asks.
     #[inline]
+    #[cfg_attr(not(Py_GIL_DISABLED), expect(clippy::unused_self, reason = "without a GIL it has an owner"))]
     fn is_here(&self) -> bool {
         #[cfg(Py_GIL_DISABLED)]
         return current().id() == self.owner;
@@ -345,4 +346,122 @@ impl<T> Deref for ThreadBound<T> {
         assert!(self.is_here(), "used outside the thread of its event loop");
         &self.value
     }
+}
+
+/// A socket that [`Poll`] has something to say about.
+pub(crate) struct Ready {
+    pub(crate) slot: usize,
+    /// The peer will send nothing more: read to the end.
+    pub(crate) hung_up: bool,
+}
+
+/// An epoll(7) instance that watches sockets for input, by edges: what was said is not said again before more comes.
+#[cfg(target_os = "linux")]
+pub(crate) struct Poll(std::os::fd::OwnedFd);
+
+#[cfg(target_os = "linux")]
+impl Poll {
+    /// Sockets told of at once; the others follow in the loop's next turn.
+    const MAX_EVENTS: u8 = 128;
+    const INTEREST: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
+
+    pub(crate) fn new() -> io::Result<Self> {
+        use std::os::fd::FromRawFd as _;
+        // SAFETY: takes no pointer; a descriptor that is not negative is new and nobody else's.
+        unsafe {
+            match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
+                -1 => Err(io::Error::last_os_error()),
+                descriptor => Ok(Self(std::os::fd::OwnedFd::from_raw_fd(descriptor))),
+            }
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> i32 {
+        use std::os::fd::AsRawFd as _;
+        self.0.as_raw_fd()
+    }
+
+    fn control(&self, operation: i32, descriptor: i32, slot: usize) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: Self::INTEREST.cast_unsigned(), u64: slot as u64 };
+        // SAFETY: the kernel reads one live event; a descriptor that is closed is an error, not more.
+        match unsafe { libc::epoll_ctl(self.descriptor(), operation, descriptor, &raw mut event) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tell of `descriptor` as `slot`; at once, if there is something to read already.
+    pub(crate) fn add(&self, descriptor: i32, slot: usize) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, descriptor, slot)
+    }
+
+    /// Tell again what there is to read already.
+    pub(crate) fn rearm(&self, descriptor: i32, slot: usize) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, descriptor, slot)
+    }
+
+    /// Tell of it no more.
+    pub(crate) fn remove(&self, descriptor: i32) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, descriptor, 0)
+    }
+
+    /// What there is to tell now.
+    pub(crate) fn wait(&self) -> Vec<Ready> {
+        const HUNG_UP: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned();
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; Self::MAX_EVENTS as usize];
+        // SAFETY: the kernel writes at most as many events as there is room for.
+        let count = unsafe { libc::epoll_wait(self.descriptor(), events.as_mut_ptr(), Self::MAX_EVENTS.into(), 0) };
+        let events = events.get(..usize::try_from(count).unwrap_or_default()).unwrap_or_default();
+        let tell = |event: &libc::epoll_event| Ready { slot: event.u64 as usize, hung_up: event.events & HUNG_UP != 0 };
+        events.iter().map(tell).collect()
+    }
+}
+
+/// There is no such thing here: transports read.
+#[cfg(not(target_os = "linux"))]
+pub(crate) struct Poll;
+
+#[cfg(not(target_os = "linux"))]
+#[expect(clippy::unused_self, reason = "stands in for the one of Linux")]
+impl Poll {
+    pub(crate) fn new() -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn descriptor(&self) -> i32 {
+        -1
+    }
+
+    pub(crate) fn add(&self, _descriptor: i32, _slot: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn rearm(&self, _descriptor: i32, _slot: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn remove(&self, _descriptor: i32) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn wait(&self) -> Vec<Ready> {
+        Vec::new()
+    }
+}
+
+/// Read from a connected socket without blocking; how many bytes came, 0 at the end of input.
+///
+/// The caller guarantees that `descriptor` is still the connection's: that its transport has not begun to close.
+#[cfg(unix)]
+#[inline]
+pub(crate) fn recv(descriptor: i32, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes into this one live slice.
+    let received = unsafe { libc::recv(descriptor, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+/// Never called, since nothing is watched.
+#[cfg(not(unix))]
+pub(crate) fn recv(_descriptor: i32, _buffer: &mut [u8]) -> io::Result<usize> {
+    Err(io::ErrorKind::WouldBlock.into())
 }

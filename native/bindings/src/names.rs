@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use wire::headers::Name;
 use wire::h1::request::Method;
+use wire::headers::Name;
 
 macro_rules! names {
     ($($field:ident $text:literal)*) => {

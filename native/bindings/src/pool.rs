@@ -62,7 +62,7 @@ impl BufferPool {
             ("created", self.created.get().cast_signed()),
             ("reused", self.reused.get().cast_signed()),
             ("discarded", self.discarded.get().cast_signed()),
-            ("idle", self.idle.borrow().len() as i64),
+            ("idle", i64::try_from(self.idle.borrow().len()).unwrap_or(i64::MAX)),
             ("in_use", self.in_use.get()),
         ]
     }

@@ -15,6 +15,7 @@ use crate::error::{Rehearsal, guard_server};
 use crate::ffi::ThreadBound;
 use crate::http::cycle::SpareCycles;
 use crate::http::idle::Deadlines;
+use crate::http::reader::{self, Reader};
 use crate::http::scope::ScopeTemplate;
 use crate::names::Names;
 use crate::pool::BufferPool;
@@ -55,6 +56,7 @@ pub(crate) struct Core {
     pub(crate) buffers: BufferPool,
     pub(crate) spare_cycles: SpareCycles,
     pub(crate) deadlines: Deadlines,
+    pub(crate) reader: Reader,
     pub(crate) rehearsal: Rehearsal,
     pub(crate) access: Option<AccessLog>,
     /// In place of `access`, if the user has a format.
@@ -100,10 +102,7 @@ impl Core {
             logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
             app: app.unbind(),
             direct_app,
-            unavailable_app: py
-                .import("uvicorn.protocols.http.flow_control")?
-                .getattr("service_unavailable")?
-                .unbind(),
+            unavailable_app: py.import("uvicorn.protocols.http.flow_control")?.getattr("service_unavailable")?.unbind(),
             send_file: py.import("uvicorn.protocols.http.files")?.getattr("send_file")?.unbind(),
             ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
             finished: Py::new(py, Finished)?,
@@ -111,6 +110,7 @@ impl Core {
             buffers: BufferPool::default(),
             spare_cycles: SpareCycles::default(),
             deadlines: Deadlines::default(),
+            reader: Reader::default(),
             rehearsal: Rehearsal::default(),
             access,
             formatted,
@@ -124,7 +124,7 @@ impl Core {
         })
     }
 
-    fn flush_log(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn flush_log(&self, py: Python<'_>) -> PyResult<()> {
         match (&self.access, &self.formatted) {
             (Some(access), _) => access.flush(py, &self.names),
             (None, Some(formatted)) => formatted.flush(py, &self.names),
@@ -171,7 +171,7 @@ pub struct Server {
 
 #[pymethods]
 impl Server {
-    /// Server(config, server_state, loop)
+    /// `Server(config, server_state, loop)`
     #[new]
     fn new(
         config: &Bound<'_, PyAny>,
@@ -193,7 +193,7 @@ impl Server {
         self.core.total_requests.get()
     }
 
-    /// Figures of the buffer pool: created, reused, discarded, idle, in_use.
+    /// Figures of the buffer pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
         for (name, figure) in self.core.buffers.stats() {
@@ -217,8 +217,15 @@ impl Server {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         guard_server(py, &self.core, "close", || {
             self.core.deadlines.disarm(py, &self.core.names)?;
+            self.core.reader.close(&self.core, py)?;
             self.core.flush_log(py)
         })
+    }
+
+    /// Read from the connections that have something to say: called by the loop.
+    fn read(&self, py: Python<'_>) -> PyResult<()> {
+        let core = (*self.core).clone();
+        guard_server(py, &core, "read", || reader::read(&core, py))
     }
 
     /// Close the connections whose deadline has passed, and come back for the next.

@@ -13,11 +13,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use pyo3::PyTraverseError;
 use wire::h1::response::Trailers;
 
 use crate::access::format::{EntryCell, length_of};
@@ -74,12 +74,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(
-        connection: Rc<Connection>,
-        scope: Py<PyDict>,
-        more_body: bool,
-        expects_continue: bool,
-    ) -> Self {
+    pub(crate) fn new(connection: Rc<Connection>, scope: Py<PyDict>, more_body: bool, expects_continue: bool) -> Self {
         Self {
             connection,
             scope,
@@ -170,9 +165,7 @@ impl Exchange {
         if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
             self.connection.send_continue(py)?;
         }
-        if self.state.get() == State::Complete
-            || (self.peer_gone.get() && (self.ended.get() || self.more_body.get()))
-        {
+        if self.state.get() == State::Complete || (self.peer_gone.get() && (self.ended.get() || self.more_body.get())) {
             return names.disconnect.bind(py).copy().map(Some);
         }
         if self.ended.get() || (self.body_length.get() == 0 && self.more_body.get()) {
@@ -378,7 +371,9 @@ impl SpareCycles {
         let exchange = served.cycle.get().exchange.take();
         drop(exchange);
         let mut spare = self.0.borrow_mut();
-        if spare.len() < MAX_SPARE_CYCLES && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send]) {
+        if spare.len() < MAX_SPARE_CYCLES
+            && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send])
+        {
             spare.push(served);
         }
     }
@@ -514,28 +509,24 @@ impl RequestResponseCycle {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
         let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
-        let outcome = match coroutine {
-            Some(coroutine) => {
-                let coroutine = coroutine.bind(py);
-                let exchange = self.exchange()?;
-                let name = &exchange.connection.core.names.throw;
-                let thrown = match value {
-                    Some(value) => coroutine.call_method1(name, (kind, value, traceback)),
-                    None => coroutine.call_method1(name, (kind,)),
-                };
-                match thrown {
-                    Ok(future) => Ok(Turn::Yielded(future.unbind())),
-                    Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                        error.value(py).getattr("value").map(|value| Turn::Returned(value.unbind()))
-                    }
-                    Err(error) => Err(error),
-                }
+        let Some(coroutine) = coroutine else {
+            // Not started yet: the application is never called.
+            drop(self.run.start.take());
+            return self.settle(py, Err(PyErr::from_value(value.unwrap_or(kind).clone())));
+        };
+        let coroutine = coroutine.bind(py);
+        let exchange = self.exchange()?;
+        let name = &exchange.connection.core.names.throw;
+        let thrown = match value {
+            Some(value) => coroutine.call_method1(name, (kind, value, traceback)),
+            None => coroutine.call_method1(name, (kind,)),
+        };
+        let outcome = match thrown {
+            Ok(future) => Ok(Turn::Yielded(future.unbind())),
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                error.value(py).getattr("value").map(|value| Turn::Returned(value.unbind()))
             }
-            None => {
-                // Not started yet: the application is never called.
-                drop(self.run.start.take());
-                Err(PyErr::from_value(value.unwrap_or(kind).clone()))
-            }
+            Err(error) => Err(error),
         };
         self.settle(py, outcome)
     }

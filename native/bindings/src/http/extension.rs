@@ -135,10 +135,7 @@ impl Connection {
     }
 
     /// Put a 103 in front of a head that waits for its body, if the client knows what that is, and the head is here.
-    fn insert_interim<'a>(
-        &self,
-        fields: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> Result<(), AppError> {
+    fn insert_interim<'a>(&self, fields: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), AppError> {
         let state = &mut *self.state.borrow_mut();
         let empty = fields.len() == 0;
         let mut interim = Vec::new();

@@ -34,15 +34,14 @@ impl<'py> Message<'py> {
     fn walk(message: &Bound<'py, PyDict>, names: &Names) -> Option<Self> {
         let mut parts = Self::default();
         for (key, value) in message.iter() {
-            match parts.place(names, |name| same(&key, name)) {
-                Some(place) => *place = Some(value),
-                None => {
-                    let key = key.cast_exact::<PyString>().ok()?.to_str().ok()?;
-                    let py = value.py();
-                    if let Some(place) = parts.place(names, |name| name.bind(py).to_str().is_ok_and(|name| name == key)) {
-                        *place = Some(value);
-                    }
-                }
+            if let Some(place) = parts.place(names, |name| same(&key, name)) {
+                *place = Some(value);
+                continue;
+            }
+            let key = key.cast_exact::<PyString>().ok()?.to_str().ok()?;
+            let py = value.py();
+            if let Some(place) = parts.place(names, |name| name.bind(py).to_str().is_ok_and(|name| name == key)) {
+                *place = Some(value);
             }
         }
         Some(parts)

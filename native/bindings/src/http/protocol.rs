@@ -11,11 +11,11 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use pyo3::PyTraverseError;
 use wire::error::{Error, ErrorKind};
 use wire::h1::connection::{Connection as Wire, Deadline, Eof, Event, Progress};
 use wire::h1::framing::BodyLength;
@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     pub(crate) core: Rc<Core>,
     server: Py<Server>,
     app_state: Py<PyDict>,
-    /// The protocol object, between connection_made and connection_lost.
+    /// The protocol object, between `connection_made` and `connection_lost`.
     protocol: RefCell<Option<Py<PyAny>>>,
     transport: RefCell<Option<Py<PyAny>>>,
     client: RefCell<Option<Py<PyAny>>>,
@@ -76,6 +76,8 @@ pub(crate) struct Connection {
     slot: Cell<Option<usize>>,
     /// The socket, while writing past the transport is allowed at all.
     descriptor: Cell<Option<i32>>,
+    /// The socket is read by [`Reader`](crate::http::reader::Reader), and not by the transport.
+    adopted: Cell<bool>,
     /// Something was given to the transport and may still wait in its buffer.
     buffered: Cell<bool>,
     secure: Cell<bool>,
@@ -143,6 +145,7 @@ impl Connection {
             }),
             slot: Cell::new(None),
             descriptor: Cell::new(None),
+            adopted: Cell::new(false),
             buffered: Cell::new(false),
             secure: Cell::new(false),
             eager: Cell::new(false),
@@ -234,7 +237,8 @@ impl Connection {
         if !secure && has_plain_socket(transport)? {
             let socket = transport.call_method1(&names.get_extra_info, ("socket",))?;
             if !socket.is_none() {
-                self.descriptor.set(socket.call_method0("fileno")?.extract().ok().filter(|&descriptor: &i32| descriptor >= 0));
+                self.descriptor
+                    .set(socket.call_method0("fileno")?.extract().ok().filter(|&descriptor: &i32| descriptor >= 0));
             }
         }
         self.slot.set(Some(self.core.deadlines.insert(self.clone())));
@@ -311,7 +315,7 @@ impl Connection {
         Ok(Some(future))
     }
 
-    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+    pub(crate) fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         if self.closed.get() || self.lingering.get() {
             return Ok(());
         }
@@ -321,7 +325,7 @@ impl Connection {
                 None
             } else {
                 state.pending.extend_from_slice(data);
-                if self.resume_scheduled.get() || state.exchange.is_some() && self.is_busy(&state) {
+                if self.resume_scheduled.get() || state.exchange.is_some() && Self::is_busy(&state) {
                     let full = state.pending.len() > HIGH_WATER;
                     drop(state);
                     return if full { self.pause_reading(py) } else { Ok(()) };
@@ -341,7 +345,71 @@ impl Connection {
         }
     }
 
-    fn is_busy(&self, state: &State) -> bool {
+    /// Have the socket read past the transport from now on, if it can be.
+    #[cold]
+    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
+        let names = &self.core.names;
+        let (Some(descriptor), Some(slot)) = (self.descriptor.get(), self.slot.get()) else { return Ok(()) };
+        if self.closed.get() || self.lingering.get() || self.eof.get() || self.read_paused.get() {
+            return Ok(());
+        }
+        let Some(transport) = self.transport(py) else { return Ok(()) };
+        let transport = transport.bind(py);
+        if transport.call_method0(&names.is_closing)?.is_truthy()? {
+            return Ok(());
+        }
+        transport.call_method0(&names.pause_reading)?;
+        if self.core.reader.watch(&self.core, self.server.bind(py), descriptor, slot)? {
+            self.adopted.set(true);
+            return Ok(());
+        }
+        self.have_transport_read(py)
+    }
+
+    /// Leave reading to the transport again.
+    pub(crate) fn release(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.adopted.replace(false) || self.is_transport_closing(py)? {
+            return Ok(());
+        }
+        if let Some(descriptor) = self.descriptor.get() {
+            self.core.reader.unwatch(descriptor);
+        }
+        if self.read_paused.get() { Ok(()) } else { self.have_transport_read(py) }
+    }
+
+    /// The socket, if it is to be read now.
+    #[inline]
+    pub(crate) fn readable(&self) -> Option<i32> {
+        let wanted = self.adopted.get() && !self.closed.get() && !self.read_paused.get() && !self.eof.get();
+        self.descriptor.get().filter(|_| wanted)
+    }
+
+    /// Whether the transport has begun to close.
+    pub(crate) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
+        match self.transport(py) {
+            Some(transport) => transport.bind(py).call_method0(&self.core.names.is_closing)?.is_truthy(),
+            None => Ok(true),
+        }
+    }
+
+    /// The client has nothing more to send, which the transport does not know.
+    pub(crate) fn at_eof(&self, py: Python<'_>) -> PyResult<()> {
+        if self.eof_received(py)? { Ok(()) } else { self.on_transport(py, &self.core.names.close) }
+    }
+
+    /// An exception got out of what was done with the input: the loop hears of it, and the connection ends.
+    #[cold]
+    pub(crate) fn fail_reading(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        let context = PyDict::new(py);
+        context.set_item("message", "Fatal error: protocol.data_received() call failed.")?;
+        context.set_item("exception", error.value(py))?;
+        context.set_item("transport", self.transport(py))?;
+        context.set_item("protocol", self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py)))?;
+        self.core.event_loop.bind(py).call_method1("call_exception_handler", (context,))?;
+        self.abort(py)
+    }
+
+    fn is_busy(state: &State) -> bool {
         state.wire.deadline_hint() == Deadline::None
     }
 
@@ -352,7 +420,7 @@ impl Connection {
         let full = {
             let mut state = self.state.borrow_mut();
             state.pending.extend_from_slice(rest);
-            state.pending.len() > HIGH_WATER && self.is_busy(&state)
+            state.pending.len() > HIGH_WATER && Self::is_busy(&state)
         };
         if full { self.pause_reading(py) } else { Ok(()) }
     }
@@ -392,12 +460,7 @@ impl Connection {
         Ok(used)
     }
 
-    fn consume_events(
-        self: &Rc<Self>,
-        py: Python<'_>,
-        input: &[u8],
-        eager: bool,
-    ) -> Result<usize, PyResult<Refusal>> {
+    fn consume_events(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> Result<usize, PyResult<Refusal>> {
         let mut head = self.core.head.take().unwrap_or_default();
         let result = self.events(py, input, eager, &mut head);
         self.core.head.set(Some(head));
@@ -510,12 +573,8 @@ impl Connection {
             state: self.app_state.bind(py),
         };
         let scope = core.scope.build(py, &core.names, head, input, &ends)?;
-        let exchange = Rc::new(Exchange::new(
-            self.clone(),
-            scope.unbind(),
-            head.body != BodyLength::None,
-            head.expects_continue,
-        ));
+        let exchange =
+            Rc::new(Exchange::new(self.clone(), scope.unbind(), head.body != BodyLength::None, head.expects_continue));
         if self.eof.get() && self.state.borrow().pending.is_empty() {
             exchange.disconnect(py, true)?;
         }
@@ -607,6 +666,8 @@ impl Connection {
         let names = &core.names;
         self.trace(py, "%sUpgrading to WebSocket")?;
         self.flush(py)?;
+        self.resume_reading(py)?;
+        self.release(py)?;
         let Some(transport) = self.transport(py) else { return Ok(()) };
         let transport = transport.bind(py);
         self.closed.set(true);
@@ -680,9 +741,7 @@ impl Connection {
         }
         let begin = out.len();
         let limits = &core.settings.limits;
-        core.default_head
-            .with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes()))
-            .map_err(exception)?;
+        core.default_head.with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes())).map_err(exception)?;
         Ok(begin)
     }
 
@@ -722,12 +781,7 @@ impl Connection {
     // What an exchange asks for.
 
     /// Encode the head, which waits for the first piece of the body; and log the response.
-    pub(crate) fn start_response(
-        &self,
-        py: Python<'_>,
-        exchange: &Exchange,
-        message: &Message<'_>,
-    ) -> PyResult<()> {
+    pub(crate) fn start_response(&self, py: Python<'_>, exchange: &Exchange, message: &Message<'_>) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;
         let status = final_status(message.status(names)?)?;
@@ -775,9 +829,9 @@ impl Connection {
         };
         let mut writer = writer.map_err(exception)?;
         if let Some(headers) = headers {
-            let mut add = |header: &Bound<'_, PyAny>| with_pair(header, |name, value| {
-                writer.field(out, name, value).map_err(exception)
-            });
+            let mut add = |header: &Bound<'_, PyAny>| {
+                with_pair(header, |name, value| writer.field(out, name, value).map_err(exception))
+            };
             if let Ok(headers) = headers.cast_exact::<PyList>() {
                 for header in headers.iter() {
                     add(&header)?;
@@ -792,12 +846,7 @@ impl Connection {
     }
 
     /// Write a piece of the body, behind the head if that still waits.
-    pub(crate) fn send_body(
-        &self,
-        py: Python<'_>,
-        body: Option<&Bound<'_, PyAny>>,
-        more_body: bool,
-    ) -> PyResult<()> {
+    pub(crate) fn send_body(&self, py: Python<'_>, body: Option<&Bound<'_, PyAny>>, more_body: bool) -> PyResult<()> {
         let large = match body {
             None => false,
             Some(body) => match body.cast::<PyBytes>() {
@@ -901,7 +950,7 @@ impl Connection {
             let mut state = self.state.borrow_mut();
             let hint = state.wire.deadline_hint();
             let over = state.exchange.as_ref().is_some_and(|exchange| exchange.state() == ExchangeState::Complete);
-            if over && hint != Deadline::None || state.wire.is_closed() && over {
+            if over && (hint != Deadline::None || state.wire.is_closed()) {
                 state.exchange = None;
             }
             if state.wire.is_closed() {
@@ -915,7 +964,8 @@ impl Connection {
             }
             hint
         };
-        if matches!(hint, Deadline::Idle | Deadline::Head | Deadline::Discard) && self.state.borrow().exchange.is_none() {
+        if matches!(hint, Deadline::Idle | Deadline::Head | Deadline::Discard) && self.state.borrow().exchange.is_none()
+        {
             if !self.consuming.get() {
                 self.resume_reading(py)?;
                 let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
@@ -1054,15 +1104,28 @@ impl Connection {
             return Ok(());
         }
         self.state.borrow_mut().deadline = None;
-        self.on_transport(py, &self.core.names.pause_reading)
+        if self.adopted.get() { Ok(()) } else { self.on_transport(py, &self.core.names.pause_reading) }
     }
 
-    /// Read from the socket again: in the server's context, because the loop reads on in that of whoever resumes, and a
-    /// request's would live as long as the connection.
+    /// Read from the socket again.
     fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
         if !self.read_paused.replace(false) || self.closed.get() || self.eof.get() {
             return Ok(());
         }
+        if !self.adopted.get() {
+            return self.have_transport_read(py);
+        }
+        if let (Some(descriptor), Some(slot)) = (self.descriptor.get(), self.slot.get())
+            && !self.is_transport_closing(py)?
+        {
+            self.core.reader.rewatch(descriptor, slot);
+        }
+        Ok(())
+    }
+
+    /// In the server's context, because the loop reads on in that of whoever resumes, and a request's would live as long
+    /// as the connection.
+    fn have_transport_read(&self, py: Python<'_>) -> PyResult<()> {
         let Some(transport) = self.transport(py) else { return Ok(()) };
         let resume = transport.bind(py).getattr(&self.core.names.resume_reading)?;
         self.core.context.bind(py).call_method1(&self.core.names.run, (resume,)).map(drop)
@@ -1104,7 +1167,7 @@ impl Connection {
         transport.call_method0(&names.close).map(drop)
     }
 
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.set(true);
         self.descriptor.set(None);
         self.on_transport(py, &self.core.names.abort)
@@ -1253,7 +1316,10 @@ fn final_status(status: &Bound<'_, PyAny>) -> PyResult<u16> {
 
 /// Use the two byte strings of a header, a tuple or any other sequence of two.
 #[inline]
-pub(super) fn with_pair<R>(header: &Bound<'_, PyAny>, use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>) -> PyResult<R> {
+pub(super) fn with_pair<R>(
+    header: &Bound<'_, PyAny>,
+    use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>,
+) -> PyResult<R> {
     let (name, value) = match header.cast_exact::<PyTuple>() {
         Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
         _ => header.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().or_else(|_| {
@@ -1264,13 +1330,11 @@ pub(super) fn with_pair<R>(header: &Bound<'_, PyAny>, use_pair: impl FnOnce(&[u8
             }
         })?,
     };
-    match (name.cast::<PyBytes>(), value.cast::<PyBytes>()) {
-        (Ok(name), Ok(value)) => use_pair(name.as_bytes(), value.as_bytes()),
-        _ => {
-            let text = format!("Header names and values must be bytes, got {}: {}.", name.repr()?, value.repr()?);
-            Err(PyTypeError::new_err(text))
-        }
+    if let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) {
+        return use_pair(name.as_bytes(), value.as_bytes());
     }
+    let text = format!("Header names and values must be bytes, got {}: {}.", name.repr()?, value.repr()?);
+    Err(PyTypeError::new_err(text))
 }
 
 /// The bytes of a bytes-like object.
@@ -1294,7 +1358,7 @@ impl Resume {
 
 /// An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
 ///
-/// HTTPProtocol(server, app_state): `server` is shared by the connections of one event loop.
+/// `HTTPProtocol(server, app_state)`: `server` is shared by the connections of one event loop.
 #[pyclass(module = "uvicorn._native", frozen, subclass, weakref)]
 pub struct HTTPProtocol {
     connection: ThreadBound<Rc<Connection>>,
@@ -1334,9 +1398,13 @@ impl HTTPProtocol {
     /// Bytes from the client.
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = data.py();
-        guard(py, &self.connection, "data_received", |connection| match data.cast::<PyBytes>() {
-            Ok(data) => connection.data_received(py, data.as_bytes()),
-            Err(_) => connection.data_received(py, &bytes_of(data)?),
+        guard(py, &self.connection, "data_received", |connection| {
+            let is_second = !connection.first.get();
+            match data.cast::<PyBytes>() {
+                Ok(data) => connection.data_received(py, data.as_bytes())?,
+                Err(_) => connection.data_received(py, &bytes_of(data)?)?,
+            }
+            if is_second { connection.adopt(py) } else { Ok(()) }
         })
     }
 
@@ -1373,6 +1441,7 @@ impl HTTPProtocol {
     /// The connection's transport, `None` before and after its life.
     #[getter]
     fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.connection.core.reader.transports_lent.set(true);
         self.connection.transport(py)
     }
 

@@ -68,28 +68,28 @@ impl Value {
 struct Lent {
     original: Py<PyDict>,
     items: Vec<(Py<PyAny>, Py<PyAny>)>,
-    lent: RefCell<Py<PyDict>>,
+    now: RefCell<Py<PyDict>>,
 }
 
 impl Lent {
     fn new(original: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (original, lent) = (original.copy()?, original.copy()?);
         let items = original.iter().map(|(key, value)| (key.unbind(), value.unbind())).collect();
-        Ok(Self { original: original.unbind(), items, lent: RefCell::new(lent.unbind()) })
+        Ok(Self { original: original.unbind(), items, now: RefCell::new(lent.unbind()) })
     }
 
     /// See to it that `scope` has a dict under `key` that nobody else holds and that is as the original.
     #[inline]
     fn lend(&self, scope: &Bound<'_, PyDict>, key: &Py<PyString>) -> PyResult<()> {
         let py = scope.py();
-        let lent = self.lent.borrow().bind(py).clone();
+        let lent = self.now.borrow().bind(py).clone();
         // Held by the template, by `self` and right here.
         if ffi::is_held_by(&lent, 3) && ffi::holds(&lent, &self.items) {
             return Ok(());
         }
         let fresh = self.original.bind(py).copy()?;
         scope.set_item(key, &fresh)?;
-        let old = self.lent.replace(fresh.unbind());
+        let old = self.now.replace(fresh.unbind());
         drop(old);
         Ok(())
     }
@@ -110,10 +110,9 @@ struct KeptPath {
 /// The place of `path` among the kept ones.
 #[inline]
 fn place(path: &[u8]) -> usize {
-    let end = path.last_chunk::<8>().map_or_else(
-        || path.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
-        |end| u64::from_be_bytes(*end),
-    );
+    let end = path
+        .last_chunk::<8>()
+        .map_or_else(|| path.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)), |end| u64::from_be_bytes(*end));
     let mixed = (end ^ path.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 58) as usize
 }
@@ -133,13 +132,7 @@ struct Kept {
 impl KeptHeaders {
     /// The headers of a scope: a list of its own, of tuples that may be shared since nobody can change them.
     #[inline]
-    fn headers<'py>(
-        &self,
-        py: Python<'py>,
-        names: &Names,
-        head: &Head,
-        input: &[u8],
-    ) -> PyResult<Bound<'py, PyList>> {
+    fn headers<'py>(&self, py: Python<'py>, names: &Names, head: &Head, input: &[u8]) -> PyResult<Bound<'py, PyList>> {
         if head.recalled {
             let kept = self.lists.borrow();
             if let Some(Some(kept)) = head.kept.and_then(|number| kept.get(number)) {
