@@ -490,6 +490,22 @@ async def test_less_body_than_announced_is_an_error(http_protocol_cls: Any) -> N
     assert [(type(exc), str(exc)) for exc in raised] == [(RuntimeError, "Response content shorter than Content-Length")]
 
 
+@pytest.mark.parametrize("size", [2, 4, 100_000], ids=["shorter", "longer", "much-longer"])
+async def test_nothing_is_sent_of_a_wrong_body_in_one_piece(http_protocol_cls: Any, size: int) -> None:
+    """R4: the head still waits for it, so the client never sees a response that cannot be completed."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(start(200, (b"content-length", b"3")))
+        with pytest.raises(RuntimeError, match="Response content"):
+            await send(body(b"x" * size))
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(GET)
+        assert await client.rest() == b""
+        assert service.state.total_requests == 0
+
+
 # The end of the connection
 
 

@@ -850,8 +850,8 @@ impl Connection {
         let large = match body {
             None => false,
             Some(body) => match body.cast::<PyBytes>() {
-                Ok(body) => self.append_body(body.as_bytes())?,
-                Err(_) => self.append_body(PyBytes::new(py, &bytes_of(body)?).as_bytes())?,
+                Ok(body) => self.append_body(body.as_bytes(), more_body)?,
+                Err(_) => self.append_body(PyBytes::new(py, &bytes_of(body)?).as_bytes(), more_body)?,
             },
         };
         if large && let Some(body) = body {
@@ -876,21 +876,24 @@ impl Connection {
         if self.consuming.get() && self.state.borrow().out.len() <= HIGH_WATER { Ok(()) } else { self.flush(py) }
     }
 
-    /// Append `data` to the output; `true` if it is large and only what stands in front of it was appended.
+    /// Append `data` to the output; `true` if it is large and only what stands in front of it was appended. A wrong length
+    /// leaves everything as it was, so that a head that still waits is never sent.
     #[inline]
-    fn append_body(&self, data: &[u8]) -> PyResult<bool> {
+    fn append_body(&self, data: &[u8], more_body: bool) -> PyResult<bool> {
         let state = &mut *self.state.borrow_mut();
-        state.held = None;
         if state.out.capacity() == 0 {
             state.out = self.core.buffers.take();
         }
-        let State { wire, out, .. } = state;
+        let State { wire, out, held, .. } = state;
         let body = wire.body().map_err(exception)?;
-        if data.len() > HIGH_WATER {
-            return body.begin_part(out, data.len()).map_err(exception);
+        if !more_body {
+            body.check_end(data.len() as u64).map_err(exception)?;
         }
-        body.write(out, data).map_err(exception)?;
-        Ok(false)
+        let large = data.len() > HIGH_WATER;
+        let begun = if large { body.begin_part(out, data.len()) } else { body.write(out, data).map(|()| false) };
+        let begun = begun.map_err(exception)?;
+        *held = None;
+        Ok(begun)
     }
 
     /// Write `100 Continue`: the application asks for the body. Once per request that expects it, and also when the body
