@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import sys
 import logging.config
 import logging.handlers
 from collections.abc import Callable, Iterator
@@ -312,7 +313,8 @@ async def test_served_requests_take_the_fast_path(
         for _ in range(10):
             await client.response()
         await wait_until(lambda: stream.getvalue().count("\n") == 10)
-    assert stream.writes < 10
+    if sys.version_info >= (3, 12):  # before, each of the tasks starts in a turn of its own
+        assert stream.writes < 10
     assert passed_to_logging == []
 
 

@@ -107,7 +107,7 @@ def test_an_import_string_is_imported_and_an_object_is_taken_as_it_is() -> None:
 def test_an_application_that_is_not_there_is_named_and_ends_with_status_3(app: str, reason: str, log: Log) -> None:
     """APP-10"""
     with pytest.raises(SystemExit) as caught:
-        Config(app, log_config=None).load()
+        Config(app, log_config=None, http="h11").load()
     assert caught.value.code == 3
     assert log()[0] == ("ERROR", f"Error loading ASGI app. {reason}")
 

@@ -23,7 +23,17 @@ from typing import Any
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import open_connection, read_to_end, read_until, request, run_server, server_port, wait_until
+from tests.utils import (
+    open_connection,
+    read_to_end,
+    read_until,
+    request,
+    run_server,
+    running_thread,
+    server_port,
+    wait_for,
+    wait_until,
+)
 from uvicorn import server as module
 from uvicorn.config import Config
 from uvicorn.drain import Stage
@@ -557,6 +567,26 @@ async def test_cancelling_serve_during_startup_cancels_the_lifespan() -> None:
 
 
 # Exit flag, ticks and limits
+
+
+async def test_configuration_that_is_loaded_already_is_served() -> None:
+    """API-05: it can be loaded once only."""
+    config = make_config()
+    config.load()
+    async with run_server(config) as server, connect(server) as client:
+        client.send(GET)
+        await client.until(b"ok")
+
+
+def test_run_serves_a_configuration_that_is_loaded_already(unused_tcp_port: int) -> None:
+    """API-05"""
+    config = make_config(port=unused_tcp_port, lifespan="off")
+    config.load()
+    server = Server(config)
+    with running_thread(server.run):
+        wait_for(lambda: server.started)
+        assert request(("127.0.0.1", unused_tcp_port)).endswith(b"ok")
+        server.should_exit = True
 
 
 async def test_should_exit_can_be_set_by_any_thread() -> None:

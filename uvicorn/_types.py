@@ -187,7 +187,7 @@ class HTTPResponseTrailersEvent(TypedDict):
 
     type: Literal["http.response.trailers"]
     headers: Iterable[tuple[bytes, bytes]]
-    more_trailers: NotRequired[bool]
+    more_trailers: bool
 
 
 class HTTPServerPushEvent(TypedDict):

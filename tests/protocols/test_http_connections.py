@@ -550,8 +550,7 @@ async def test_announced_close_comes_with_the_next_response(http_protocol_cls: A
         app.open.set()
         assert (await busy.response()).values(b"connection") == [b"close"]
         for client in (fresh, used):
-            await client.send(GET + GET)
-            assert (await client.response()).values(b"connection") == [b"close"]
+            assert (await client.ask()).values(b"connection") == [b"close"]
         for client in (busy, fresh, used):
             assert await client.rest() == b""
         assert await idle.silent()

@@ -242,6 +242,8 @@ async def test_connection_works_over_tls(
     ):
         await client.send("hello")
         assert await client.recv() == "hello"
+        await client.close()
+        client.transport.close()  # before 3.11 asyncio takes it for left open otherwise, and warns
     assert app.scope["scheme"] == "wss"
     assert app.events[-1]["code"] == 1000
 

@@ -29,7 +29,7 @@ from tests.protocols.websocket_tools import (
 )
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets import closing
-from uvicorn.protocols.websockets.session import SessionState
+from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
 
 pytestmark = pytest.mark.anyio
 
@@ -556,6 +556,32 @@ async def test_wrong_message_after_accept_is_an_error(ws_protocol_cls: Any) -> N
         assert isinstance(app.error, RuntimeError)
         expected = "Expected ASGI message 'websocket.send' or 'websocket.close', but got 'websocket.accept'."
         assert str(app.error) == expected
+
+
+async def test_application_thrown_away_with_its_event_loop_is_no_news(
+    ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """K8: one that ignores its cancellation; nothing can be sent any more."""
+    async with connected(ws_protocol_cls, Application(listen)) as peer:
+        await peer.open()
+        (task,) = peer.state.tasks
+        task.get_coro().close()  # type: ignore[union-attr]
+        assert peer.frames == []
+    assert "Exception in ASGI application" not in caplog.text
+
+
+def test_hooks_are_for_a_library_to_fill(ws_protocol_cls: Any) -> None:
+    """Section 5 of the architecture: nothing else is."""
+    session: Any = object.__new__(WebSocketSession)
+    for name, arguments in {
+        "open": (None,),
+        "receive_frame": (None,),
+        "encode_close": (1000, ""),
+        "encode_ping": (b"",),
+    }.items():
+        with pytest.raises(NotImplementedError):
+            getattr(session, name)(*arguments)
+        assert getattr(ws_protocol_cls, name) is not getattr(WebSocketSession, name)
 
 
 # The server stops

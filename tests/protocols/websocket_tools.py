@@ -343,7 +343,8 @@ async def connected(
     protocol_cls: Any, app: App, *, tls: bool = False, state: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Peer]:
     """A client in front of a session that serves `app`; no task of it is left at the end."""
-    settings = {"log_config": None, "ws_ping_interval": None, "proxy_headers": False, **settings}
+    # With "auto" the log says so where the native core is missing.
+    settings = {"log_config": None, "http": "h11", "ws_ping_interval": None, "proxy_headers": False, **settings}
     peer = Peer(protocol_cls, Config(app, interface="asgi3", **settings), tls, state)
     try:
         yield peer

@@ -117,7 +117,8 @@ def test_requests_in_progress_are_finished(cwd: Path) -> None:
 
 def test_parent_never_imports_the_application(cwd: Path) -> None:
     """MP-24"""
-    (cwd / "app.py").write_text(APP + "print('imported by', os.getpid(), flush=True)\n")
+    # In one write: two workers share the output.
+    (cwd / "app.py").write_text(APP + "os.write(1, b'imported by %d\\n' % os.getpid())\n")
     with start(cwd) as server:
         importers = {int(match[1]) for match in server.wait_for_pattern(r"imported by (\d+)\n", count=2)}
         assert importers == set(server.pids())
@@ -524,6 +525,21 @@ def test_signal_queued_by_a_thread_ends_the_run(supervisor: Multiprocess, sock: 
         supervisor.join_all()
     assert supervisor.should_exit.is_set()
     assert all(process.exitcode is not None for process in supervisor.processes)
+
+
+def test_other_signals_than_interrupts_change_nothing_while_it_ends(
+    supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MP-07"""
+    hurried: list[bool] = []
+    monkeypatch.setattr(supervisor._pool, "hurry", lambda: hurried.append(True))
+    supervisor.signal_queue += [signal.SIGTERM, signal.SIGHUP]
+    supervisor._hurry_on_signal()
+    assert not hurried
+    supervisor.signal_queue += [signal.SIGTERM, signal.SIGINT]
+    supervisor._hurry_on_signal()
+    assert hurried
+    assert supervisor.signal_queue == []
 
 
 def test_event_set_by_a_thread_ends_the_run(supervisor: Multiprocess) -> None:

@@ -109,6 +109,7 @@ class Handlers:
             return
         if self._wakeup_fd is not None:
             signal.set_wakeup_fd(self._wakeup_fd)
+            self._wakeup_fd = None
         for sig, handler in self._previous.items():
             signal.signal(sig, signal.SIG_DFL if handler is None else handler)
         self._previous = {}

@@ -296,7 +296,8 @@ mod tests {
     fn one_other_byte_makes_it_another_name() {
         for &name in Name::ALL {
             for place in 0..name.as_str().len() {
-                for byte in 0x21..0x7f {
+                // Miri takes its time.
+                for byte in (0x21..0x7f).step_by(if cfg!(miri) { 31 } else { 1 }) {
                     let mut text = name.as_str().as_bytes().to_vec();
                     text[place] = byte;
                     let expected = Name::ALL.iter().find(|n| n.as_str().as_bytes().eq_ignore_ascii_case(&text));

@@ -338,8 +338,10 @@ impl Connection {
         }
         self.exchange.close = true;
         put_text(out, self.exchange, status, defaults, text)?;
-        if matches!(self.reading, Reading::Closed) {
-            // The peer may still be sending: closing on it could destroy the answer before it is read.
+        if matches!(self.reading, Reading::Closed | Reading::Head) {
+            // The peer may still be sending: closing on it could destroy the answer before it is read. Nothing it sends
+            // is a request any more.
+            self.partial = None;
             self.reading = Reading::Discard { decoder: None, left: limits.discard };
         }
         self.complete(limits);
@@ -621,6 +623,17 @@ mod tests {
         assert!(output.starts_with(&format!("{PLAIN}HTTP/1.1 400 ")) && output.contains("connection: close\r\n"));
         peer.input.clear();
         peer.send(b"more").expect(&Event::Skipped).send(&[b'x'; 17]).expect(&Event::Closed);
+    }
+
+    #[test]
+    fn behind_a_refusal_nothing_is_a_request() {
+        for cut in [0, 10] {
+            let mut peer = Peer::new(&GET[..cut]);
+            peer.expect(&Event::NeedMore);
+            assert_eq!(peer.connection.refuse(&mut peer.out, &peer.limits, 408, b"", b""), Ok(true));
+            assert_eq!(peer.connection.deadline_hint(), Deadline::Discard);
+            peer.send(&GET[cut..14]).expect(&Event::Skipped).send(GET).expect(&Event::Closed);
+        }
     }
 
     #[test]

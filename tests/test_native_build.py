@@ -1,0 +1,84 @@
+"""An installation with the native core and one without: what a server says, and what it serves with."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process import ServerProcess
+from tests.utils import request
+
+APP = """
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+"""
+LINE = "INFO:     The native core was not built; HTTP is served by "
+
+BUILT = importlib.util.find_spec("uvicorn._native") is not None
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where the application is."""
+    tmp_path.joinpath("served.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.fixture
+def without_native(tmp_path: Path) -> dict[str, str]:
+    """Variables of an interpreter, and of those it starts, that finds no native core."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    # The name site.py looks for; the one of a virtual environment, if there is any, is not needed here.
+    hidden.joinpath("sitecustomize.py").write_text("import sys; sys.modules['uvicorn._native'] = None\n")
+    return {"PYTHONPATH": f"{Path(__file__).parent.parent}{':' if sys.platform != 'win32' else ';'}{hidden}"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="servers are stopped by SIGTERM here")
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="one-process"),
+        pytest.param(["--workers", "2"], id="workers"),
+        pytest.param(["--reload"], id="reload"),
+    ],
+)
+def test_server_without_the_native_core_says_so_once_and_serves(
+    options: list[str], directory: Path, without_native: dict[str, str]
+) -> None:
+    with ServerProcess("served:app", "--port", "0", *options, cwd=directory, env=without_native) as server:
+        server.wait_for("Application startup complete.", count=2 if "--workers" in options else 1)
+        assert request(server.address).startswith(b"HTTP/1.1 204 ")
+        server.stop()
+        assert server.error_output.count(LINE) == 1
+        assert server.error_output.index(LINE) < server.error_output.index("Application startup complete.")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="servers are stopped by SIGTERM here")
+@pytest.mark.parametrize("http", ["auto", "h11"])
+def test_server_with_the_native_core_or_another_choice_says_nothing(http: str, directory: Path) -> None:
+    if http == "auto" and not BUILT:
+        pytest.skip("the native core was not built")
+    with ServerProcess("served:app", "--port", "0", "--http", http, cwd=directory) as server:
+        server.wait_for("Application startup complete.")
+        server.stop()
+        assert "native core" not in server.error_output
+
+
+def test_version_says_that_the_native_core_was_not_built(without_native: dict[str, str], tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "uvicorn", "--version"],
+        cwd=tmp_path,
+        env=without_native,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert result.stdout.splitlines()[1].endswith(" (the native core was not built)")
