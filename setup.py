@@ -1,18 +1,42 @@
 """The Rust extension `uvicorn._native`; everything else about the package is in pyproject.toml.
 
-Without a Rust toolchain the installation succeeds in pure Python; with UVICORN_REQUIRE_NATIVE=1 it fails instead.
+Without a Rust toolchain, or where the build fails, the installation succeeds in pure Python; with
+UVICORN_REQUIRE_NATIVE=1 it fails instead.
 """
 
 import os
+import re
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
 
 from setuptools import setup
 from setuptools_rust import Binding, RustExtension
+
+SOURCES = Path("native")
+
+# The last release that can be built for the experimental 3.13t; all other interpreters get the one in the manifest.
+LAST_PYO3_FOR_313T = "0.28.3"
+
+
+def manifest() -> str:
+    """The manifest of the extension; for 3.13t that of a copy of the sources with another PyO3."""
+    if not sysconfig.get_config_var("Py_GIL_DISABLED") or sys.version_info >= (3, 14):
+        return str(SOURCES / "bindings" / "Cargo.toml")
+    copy = Path("build", "native-313t")
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("target", "Cargo.lock", "fuzz"), dirs_exist_ok=True)
+    path = copy / "bindings" / "Cargo.toml"
+    text = path.read_text()
+    path.write_text(re.sub(r'^(pyo3.*?"=)[0-9.]+', rf"\g<1>{LAST_PYO3_FOR_313T}", text, flags=re.MULTILINE))
+    return str(path)
+
 
 setup(
     rust_extensions=[
         RustExtension(
             "uvicorn._native",
-            path="native/bindings/Cargo.toml",
+            path=manifest(),
             binding=Binding.PyO3,
             debug=False,
             optional=os.environ.get("UVICORN_REQUIRE_NATIVE") != "1",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import sys
 import logging.config
 import logging.handlers
+import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path

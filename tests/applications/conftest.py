@@ -45,13 +45,27 @@ def client_of(server: ServerProcess) -> httpx.Client:
     return httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30, trust_env=False)
 
 
-@pytest.fixture(params=["httptools", "h11"])
-def http(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """Options that choose each HTTP implementation in turn."""
-    return "--http", request.param
+#: HTTP implementation, event loop, WebSocket implementation: each of them, and the native core on both loops.
+COMBINATIONS = [
+    pytest.param(("httptools", "auto", "websockets-sansio"), id="httptools"),
+    pytest.param(("h11", "auto", "wsproto"), id="h11"),
+    pytest.param(("native", "uvloop", "websockets-sansio"), id="native-uvloop"),
+    pytest.param(("native", "asyncio", "wsproto"), id="native-asyncio"),
+]
 
 
-@pytest.fixture(params=[("httptools", "websockets-sansio"), ("h11", "wsproto")], ids="-".join)
+@pytest.fixture(params=COMBINATIONS)
 def http_and_ws(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """Options that choose each HTTP and each WebSocket implementation at least once."""
-    return "--http", request.param[0], "--ws", request.param[1]
+    http, loop, ws = request.param
+    if http == "native":
+        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    return "--http", http, "--loop", loop, "--ws", ws
+
+
+@pytest.fixture
+def http(http_and_ws: tuple[str, ...]) -> tuple[str, ...]:
+    """Options that choose each HTTP implementation in turn."""
+    return http_and_ws[:4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.applications.conftest import client_of, serving
 
 
-def test_django(http: tuple[str, str]) -> None:
+def test_django(http: tuple[str, ...]) -> None:
     with serving("django_app", *http, lifespan=False) as server, client_of(server) as client:
         greeting = client.get("/greet/%C3%A9?q=a%20b")
         assert greeting.json() == {"name": "é", "q": "a b", "client": "127.0.0.1"}
@@ -17,7 +17,7 @@ def test_django(http: tuple[str, str]) -> None:
         assert client.head("/stream").content == b""
 
 
-def test_django_not_found_is_logged_by_django_alone(http: tuple[str, str]) -> None:
+def test_django_not_found_is_logged_by_django_alone(http: tuple[str, ...]) -> None:
     """Without its own logging set up Django writes nothing: the access log still has the line."""
     with serving("django_app", *http, lifespan=False) as server, client_of(server) as client:
         assert client.get("/nowhere").status_code == 404

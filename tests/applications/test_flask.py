@@ -18,7 +18,7 @@ def adapter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return bool(request.param == "a2wsgi")
 
 
-def test_flask(http: tuple[str, str], adapter: bool) -> None:
+def test_flask(http: tuple[str, ...], adapter: bool) -> None:
     """WSGI-01, and WSGI-03: lifespan auto finds the built-in adapter unsupporting and says so at INFO level."""
     options = (*http, "--interface", "wsgi")
     with serving("flask_app", *options, lifespan=adapter) as server, client_of(server) as client:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_mcp(http: tuple[str, str], mode: str) -> None:
+async def test_mcp(http: tuple[str, ...], mode: str) -> None:
     """``legacy`` keeps a session with a stream of its own open, ``auto`` makes each request by itself."""
     with serving("mcp_app", *http) as server:
         async with Client(f"http://127.0.0.1:{server.port}/mcp", mode=mode, read_timeout_seconds=30) as client:

@@ -12,7 +12,7 @@ from tests.process import ServerProcess
 from tests.utils import wait_for
 
 
-def test_stream_of_events(http: tuple[str, str]) -> None:
+def test_stream_of_events(http: tuple[str, ...]) -> None:
     with serving("sse_app", *http) as server, client_of(server) as client:
         response = client.get("/three")
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -20,14 +20,14 @@ def test_stream_of_events(http: tuple[str, str]) -> None:
         assert events == [f"id: {n}\nevent: count\ndata: number {n}" for n in range(3)]
 
 
-def test_stream_ends_when_the_client_leaves(http: tuple[str, str]) -> None:
+def test_stream_ends_when_the_client_leaves(http: tuple[str, ...]) -> None:
     with serving("sse_app", *http) as server, client_of(server) as client:
         with client.stream("GET", "/endless") as response:
             assert next(response.iter_lines()) == "data: 0"
         wait_for(lambda: client.get("/streams").json() == ["opened", "closed"])
 
 
-def test_open_stream_says_farewell_when_the_server_stops(http: tuple[str, str]) -> None:
+def test_open_stream_says_farewell_when_the_server_stops(http: tuple[str, ...]) -> None:
     """sse-starlette finds the server through its signal handler, to learn that it should exit."""
     with (
         serving("sse_app", *http) as server,
@@ -40,7 +40,7 @@ def test_open_stream_says_farewell_when_the_server_stops(http: tuple[str, str]) 
         assert [line for line in lines if line] == ["data: farewell"]
 
 
-def test_endless_stream_does_not_hold_up_the_server(http: tuple[str, str]) -> None:
+def test_endless_stream_does_not_hold_up_the_server(http: tuple[str, ...]) -> None:
     """Without a farewell sse-starlette breaks the stream off: the response is incomplete, and the server ends."""
     with ServerProcess("sse_app:app", "--app-dir", APPS, "--port", "0", *http) as server:
         with client_of(server) as client, client.stream("GET", "/endless") as response:

@@ -17,7 +17,7 @@ from tests.process import ServerProcess
 from tests.utils import wait_for
 
 
-def test_starlette_http(http: tuple[str, str]) -> None:
+def test_starlette_http(http: tuple[str, ...]) -> None:
     with serving("starlette_app", *http) as server, client_of(server) as client:
         assert client.get("/background/first").text == "later"
         wait_for(lambda: client.get("/state").json()["seen"])

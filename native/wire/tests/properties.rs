@@ -10,6 +10,9 @@ mod targets;
 
 type Target = fn(&[u8]) -> u64;
 
+/// Miri takes its time.
+const CASES: u32 = if cfg!(miri) { 10 } else { 2_000 };
+
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..300)
 }
@@ -47,7 +50,7 @@ fn conversation() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// X4
     #[test]
@@ -56,6 +59,7 @@ proptest! {
         targets::h1_split(&data);
         targets::h1_chunked(&data);
         targets::h1_response(&data);
+        targets::h1_exchange(&data);
     }
 
     /// U6
@@ -63,6 +67,16 @@ proptest! {
     fn any_cut_of_a_conversation_gives_the_same_events(data in conversation()) {
         targets::h1_split(&data);
         targets::h1_request(&data[1..]);
+    }
+
+    #[test]
+    fn any_behaviour_gives_one_response_for_each_request(
+        control in any::<u8>(),
+        script in vec(any::<u8>(), 0..24),
+        data in conversation(),
+    ) {
+        let length = u8::try_from(script.len()).unwrap();
+        targets::h1_exchange(&[vec![control, length], script, data[1..].to_vec()].concat());
     }
 
     /// D5
@@ -75,11 +89,12 @@ proptest! {
 #[test]
 fn the_seeds_of_the_fuzzers_hold() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-    let targets: [(&str, Target); 4] = [
+    let targets: [(&str, Target); 5] = [
         ("h1_request", targets::h1_request),
         ("h1_split", targets::h1_split),
         ("h1_chunked", targets::h1_chunked),
         ("h1_response", targets::h1_response),
+        ("h1_exchange", targets::h1_exchange),
     ];
     for (name, target) in targets {
         let seeds: Vec<_> = std::fs::read_dir(directory.join(name)).unwrap().flatten().collect();

@@ -10,7 +10,11 @@
     reason = "a target panics to say what is wrong; the file is a crate and a module"
 )]
 
+mod exchange;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub use exchange::h1_exchange;
 
 use wire::h1::response::Exchange;
 use wire::h1::{BodyWriter, Chunked, Connection, Decoder, Event, Framing, Head, HeadWriter, Sections, Status, Version};

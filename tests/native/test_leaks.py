@@ -1,0 +1,144 @@
+"""Nothing stays behind: neither of connections that end in any way, nor of requests on one that lasts.
+
+Small in a test run. Before a release, on a quiet machine (some minutes; the figures are printed):
+
+    UVICORN_LEAK_CONNECTIONS=100000 UVICORN_LEAK_REQUESTS=1000000 python -m pytest -s tests/native/test_leaks.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.native.conftest import LOOPS
+from tests.process import ServerProcess
+from tests.utils import open_connection, read_until, request, wait_for
+
+CONNECTIONS = int(os.environ.get("UVICORN_LEAK_CONNECTIONS", "1000"))
+REQUESTS = int(os.environ.get("UVICORN_LEAK_REQUESTS", "8000"))
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="servers are stopped by SIGTERM here"),
+    pytest.mark.timeout(120 + CONNECTIONS // 100 + REQUESTS // 500),
+]
+
+WEBSOCKET = (
+    b"GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+)
+#: How a connection ends: what the client sends, and what it waits for before it resets.
+ENDS = {
+    "reset": (b"GET / HTTP/1.1\r\nhost: test\r\n\r\n", b""),
+    "mid-head": (b"GET / HTTP/1.1\r\nhost: te", b""),
+    "mid-body": (
+        b"POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\nabc",
+        b"100 Continue",
+    ),
+    "mid-response": (b"GET /stream HTTP/1.1\r\nhost: test\r\n\r\n", b"xxxx"),
+    "upgraded": (WEBSOCKET, b"101 Switching"),
+}
+#: Connections open at a time.
+SIDE_BY_SIDE = 50
+
+GET = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 1000\r\n\r\n" + b"x" * 1000
+CHUNKED = b"POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+#: Sent in one piece; many small requests side by side and one behind the other.
+BATCH = (GET * 6 + POST + CHUNKED) * 2
+
+
+@pytest.fixture(params=LOOPS)
+def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    command = (sys.executable, "-m", "tests.native.leak_server", request.param, "native")
+    with ServerProcess(command=command) as server:
+        server.wait_for("Uvicorn running on")
+        yield server
+
+
+def figures(server: ServerProcess) -> dict[str, Any]:
+    """What the server holds, once nothing but this request is open."""
+
+    def ask() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(request(server.address, "/figures").partition(b"\r\n\r\n")[2])
+        return found
+
+    wait_for(lambda: (found := ask())["connections"] == 1 and found["tasks"] <= 1)
+    return ask()
+
+
+def reset(client: socket.socket) -> None:
+    """Close with RST."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def end_connections(address: tuple[str, int], count: int) -> None:
+    """Open this many connections, in equal parts for each way to end."""
+    for data, marker in ENDS.values():
+        for start in range(0, count // len(ENDS), SIDE_BY_SIDE):
+            clients = [open_connection(address, data) for _ in range(min(SIDE_BY_SIDE, count // len(ENDS) - start))]
+            for client in clients:
+                if marker:
+                    read_until(client, marker)
+                reset(client)
+
+
+def send_requests(address: tuple[str, int], count: int) -> None:
+    """Send this many requests on one connection."""
+    with open_connection(address) as client:
+        for _ in range(count // BATCH.count(b"HTTP/1.1")):
+            client.sendall(BATCH)
+            answers = b""
+            while answers.count(b"HTTP/1.1 200 OK") < BATCH.count(b"HTTP/1.1") or not answers.endswith(b"\r\n\r\n3"):
+                answers += client.recv(65536)
+
+
+def show(name: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    print(f"\n{name}")
+    for key in ("pool", "blocks", "heap", "resident"):
+        print(f"  {key}: {before[key]} -> {after[key]}")
+
+
+def nothing_is_left(before: dict[str, Any], after: dict[str, Any], count: int) -> None:
+    """Less than one block and a few bytes for every ten connections or requests: caches that fill, not leaks."""
+    grown = {name: after["objects"][name] - before["objects"][name] for name in after["objects"]}
+    for name in ("TimerHandle", "Context"):
+        # asyncio keeps timers that were cancelled, each with its context, until they are many.
+        assert grown.pop(name) <= 200
+    assert {name: growth for name, growth in grown.items() if growth > 0} == {}
+    assert after["pool"]["in_use"] == before["pool"]["in_use"]
+    assert after["pool"]["idle"] <= 256
+    assert after["blocks"] - before["blocks"] < count // 10 + 1000
+    assert after["heap"] - before["heap"] < count * 2 + 262_144  # what malloc keeps for itself is among it
+
+
+def test_connections_that_end_in_any_way_leave_nothing_behind(server: ServerProcess) -> None:
+    """Reset, in the middle of a head, of a body or of a response, and upgraded."""
+    end_connections(server.address, max(CONNECTIONS // 5, 500))
+    before = figures(server)
+    end_connections(server.address, CONNECTIONS)
+    after = figures(server)
+    show(f"{CONNECTIONS} connections", before, after)
+    nothing_is_left(before, after, CONNECTIONS)
+    # The exact figures are those above; pages in which a burst has left a hole stay with the process, but once.
+    assert after["resident"] - before["resident"] < 8 * 1024 * 1024
+    assert "ERROR" not in server.error_output
+
+
+def test_requests_on_a_lasting_connection_leave_nothing_behind(server: ServerProcess) -> None:
+    send_requests(server.address, REQUESTS // 10)
+    before = figures(server)
+    send_requests(server.address, REQUESTS)
+    after = figures(server)
+    show(f"{REQUESTS} requests", before, after)
+    nothing_is_left(before, after, REQUESTS)
+    if REQUESTS >= 100_000 and before["resident"]:
+        assert after["resident"] < before["resident"] * 1.01
+    assert request(server.address).startswith(b"HTTP/1.1 200 ")

@@ -1,0 +1,98 @@
+"""A protocol belongs to the thread of its event loop; there can be as many of these threads as there are loops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.protocols.harness import GET, echo, request, serve
+from uvicorn import _native
+
+GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
+THREADS = 4
+
+
+def in_thread(function: Any, *arguments: Any) -> Any:
+    """Call it in a thread of its own; what it returns or raises."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result(30)
+
+
+def test_module_does_not_turn_the_gil_on() -> None:
+    assert _native.__name__ == "uvicorn._native"
+    assert GIL is getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def test_loops_of_several_threads_serve_side_by_side(native: Any) -> None:
+    """With a garbage collector at work in yet another thread."""
+    start = threading.Barrier(THREADS)
+
+    async def serve_and_ask() -> int:
+        async with serve(native, echo) as service:
+            clients = [await service.connect() for _ in range(4)]
+            start.wait(30)
+            for number in range(30):
+                body = b"%d" % number * 300
+                answers = await asyncio.gather(*(client.ask(request("POST", body=body)) for client in clients))
+                assert [answer.body for answer in answers] == [body] * len(clients)
+                clients.pop(0).reset()
+                clients.append(await service.connect())
+            return int(service.state.protocol_settings.total_requests)
+
+    over = threading.Event()
+
+    def collect() -> None:
+        while not over.wait(0.005):
+            gc.collect()
+
+    with ThreadPoolExecutor(THREADS + 1) as pool:
+        collecting = pool.submit(collect)
+        serving = [pool.submit(asyncio.run, serve_and_ask()) for _ in range(THREADS)]
+        try:
+            assert [future.result(100) for future in serving] == [120] * THREADS
+        finally:
+            over.set()
+        collecting.result(30)
+
+
+@pytest.mark.anyio
+async def test_connection_dropped_in_another_thread_harms_nobody(native: Any) -> None:
+    kept: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        kept.extend((scope, receive, send, receive(), send))
+        await echo(scope, receive, send)
+
+    async with serve(native, app) as service:
+        client = await service.connect()
+        assert (await client.ask()).status == 200
+        kept.append(next(iter(service.state.connections)))
+        client.close()
+        await service.idle()
+        in_thread(kept.clear)
+        in_thread(gc.collect)
+        assert (await (await service.connect()).ask()).status == 200
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(GIL, reason="the GIL keeps threads apart")
+async def test_callables_called_in_another_thread_raise(native: Any) -> None:
+    calls: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        calls[:] = [receive, lambda: send({"type": "http.response.start", "status": 200})]
+        for call in calls:
+            with pytest.raises(RuntimeError, match="used outside the thread of its event loop"):
+                in_thread(call)
+        await echo(scope, receive, send)
+
+    async with serve(native, app) as service:
+        client = await service.connect()
+        assert (await client.ask(GET)).status == 200
+        assert len(calls) == 2
