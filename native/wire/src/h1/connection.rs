@@ -763,7 +763,11 @@ mod tests {
             assert_eq!(peer.connection.send_interim(&mut peer.out, 103, link), Ok(sent));
             assert_eq!(peer.out.is_empty(), !sent);
             peer.start().output();
-            assert_eq!(peer.connection.send_interim(&mut peer.out, 103, link), Ok(sent), "the head may not be sent yet");
+            assert_eq!(
+                peer.connection.send_interim(&mut peer.out, 103, link),
+                Ok(sent),
+                "the head may not be sent yet"
+            );
             assert_eq!(peer.out.is_empty(), !sent);
         }
     }
