@@ -18,6 +18,9 @@ from tests.vectors.judge import verdict
 from tests.vectors.loader import Vector, load
 from tests.vectors.replay import replay
 
+# The same code as for whole vectors, which are covered: tracing it would take three times as long.
+pytestmark = pytest.mark.no_cover
+
 VECTORS = load()
 
 #: Inputs up to this length are cut at every byte.
