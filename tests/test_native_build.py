@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import request
+from tests.utils import is_listening, request, wait_for
 
 APP = """
 async def app(scope, receive, send):
@@ -54,6 +54,7 @@ def test_server_without_the_native_core_says_so_once_and_serves(
 ) -> None:
     with ServerProcess("served:app", "--port", "0", *options, cwd=directory, env=without_native) as server:
         server.wait_for("Application startup complete.", count=2 if "--workers" in options else 1)
+        wait_for(lambda: is_listening(server.address))
         assert request(server.address).startswith(b"HTTP/1.1 204 ")
         server.stop()
         assert server.error_output.count(LINE) == 1

@@ -139,8 +139,10 @@ def test_descriptor_is_duplicated(sock: socket.socket) -> None:
 
 def test_descriptor_that_is_not_open_is_an_error() -> None:
     """SOCK-12"""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
     with pytest.raises(OSError) as caught:
-        bind_socket(Settings(fd=987))
+        bind_socket(Settings(fd=descriptor))
     assert caught.value.errno == errno.EBADF
 
 

@@ -108,7 +108,9 @@ def test_standard_input_is_reopened_from_the_descriptor(
 def test_descriptor_that_the_child_does_not_have_is_no_error(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """MP-23"""
     before = sys.stdin
-    subprocess_started(config, serve_nothing, [], 987)
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    subprocess_started(config, serve_nothing, [], descriptor)
     assert sys.stdin is before
 
 

@@ -134,6 +134,7 @@ async def disconnect(client: Client, state: ServerState) -> None:
         for connection in [*state.connections]:
             cast(Any, connection).transport.abort()  # for the sake of the tests that follow
         raise AssertionError(f"{DEADLINE} seconds after the client has gone, the server still has {left}")
+    state.close()
 
 
 async def replay(protocol: Any, vector: Vector, pieces: Iterable[bytes]) -> Observation:
