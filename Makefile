@@ -3,7 +3,7 @@
 APP ?= examples.hello:app
 ARGS ?=
 
-.PHONY: help serve test check format settings bench-setup clean
+.PHONY: help serve test check format settings bench-setup bench-baselines gate clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1:/p' Makefile
@@ -33,5 +33,15 @@ settings:  ## write what is derived from the table of settings
 bench-setup:  ## install what python -m bench needs: its packages, the pinned peers, wrk, h2load
 	@scripts/bench-setup
 
+bench-baselines:  ## measure everything the documents show (45 minutes, can be interrupted); ARGS="--quick" tries it out
+	@scripts/install standard
+	@scripts/bench-setup
+	@.venv/bin/python -m bench publish $(ARGS)
+
+gate:  ## fail when this tree got slower than the stored figures allow
+	@scripts/install test
+	@scripts/bench-setup gate
+	@.venv/bin/python -m bench gate $(ARGS)
+
 clean:  ## remove the environment and everything that was made
-	@rm -rf .venv build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-peers build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from bench.errors import BenchError
 
@@ -14,41 +16,82 @@ COMMANDS = {
     "run": "workloads against targets",
     "compare": "two targets, paired: ratios with intervals",
     "app": "your own application on every server, side by side",
-    "startup": "from nothing to the first answer, and back",
+    "startup": "from nothing to the first answer, and back; what importing costs",
     "websocket": "echo and broadcast by message size",
+    "memory": "memory at rest, under load, per connection; allocations; garbage collector",
+    "workers": "many processes: start-up, memory, load, recycling, leaks, mixed work",
     "profile": "where a server's time goes: yappi and flame graphs",
+    "micro": "one protocol object, no sockets: time, instructions, memory per operation",
+    "pool": "the event pool against no pool; slots; building bytes",
     "gate": "fail when this tree got slower (for CI)",
+    "publish": "measure everything the documents show, and write them",
     "report": "stored results as Markdown and as one HTML page; tables inside documents",
     "baseline": "keep results in the repository, hold new ones against them",
     "show": "stored results as tables",
-    "pool": "the event pool against no pool; slots; building bytes",
-    "workers": "many processes: start-up, memory, load, recycling, leaks, mixed work",
-    "micro": "one protocol object, no sockets: time, instructions, memory per operation",
-    "memory": "memory at rest, under load, per connection; allocations; garbage collector",
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
-    main_parser = argparse.ArgumentParser(prog="python -m bench", description="Measure and compare ASGI servers.")
-    commands = main_parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"bench.commands.{name}")
-        module.add_arguments(commands.add_parser(name, help=summary, description=summary))
-    return main_parser
+class UsageError(BenchError):
+    """A command line that cannot be understood."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line, without the usage of thirty."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def parser(name: str) -> Parser:
+    """The arguments of one command."""
+    found = Parser(prog=f"python -m bench {name}", description=COMMANDS[name])
+    importlib.import_module(f"bench.commands.{name}").add_arguments(found)
+    return found
+
+
+def overview() -> Parser:
+    """What is shown to somebody who names no command, or one that does not exist."""
+    listed = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
+    found = Parser(
+        prog="python -m bench",
+        description="Measure and compare ASGI servers.",
+        epilog=f"commands:\n{listed}\n\nEach has its own help: python -m bench COMMAND --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s COMMAND ...",
+    )
+    found.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; exit status 0 for success, 1 for a problem said in one line, 130 when interrupted."""
-    arguments = parser().parse_args(argv)
+    """Run one command; exit status 0 for success, 1 for a problem and 2 for a wrong command line, each said in one
+    line, 130 when interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     try:
-        return int(importlib.import_module(f"bench.commands.{arguments.command}").execute(arguments))
+        if not arguments or arguments[0] not in COMMANDS:
+            overview().parse_args(arguments[:1])
+        # Targets may stand before and after options.
+        chosen = parser(arguments[0]).parse_intermixed_args(arguments[1:])
+        status = int(importlib.import_module(f"bench.commands.{arguments[0]}").execute(chosen))
+        sys.stdout.flush()
+        return status
     except BenchError as exc:
         print(f"bench: {exc}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(exc, UsageError) else 1
     except KeyboardInterrupt:
         print("bench: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; what is still buffered must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    finally:
+        # Commands move to the cores of the client.
+        if cores:
+            os.sched_setaffinity(0, cores)
 
 
 if __name__ == "__main__":

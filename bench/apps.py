@@ -7,8 +7,10 @@ Knobs come from the environment: BENCH_SLEEP_MS, BENCH_CPU_ITERATIONS, BENCH_IO_
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
@@ -16,7 +18,6 @@ from typing import Any
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 SLEEP = float(os.environ.get("BENCH_SLEEP_MS", "10")) / 1000
 CPU_ITERATIONS = int(float(os.environ.get("BENCH_CPU_ITERATIONS", "2000")))
@@ -139,12 +140,13 @@ async def document(scope: Message, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+@functools.cache
 def _file_path() -> str:
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"file-{os.getpid()}.bin")
-    if not os.path.exists(path):
-        with open(path, "wb") as out:
-            out.write(b"f" * FILE_BYTES)
-    return path
+    """Opens a file that has no name of its own, and so leaves nothing behind however the process ends."""
+    with tempfile.TemporaryFile() as file:
+        file.write(b"f" * FILE_BYTES)
+        file.flush()
+        return f"/proc/self/fd/{os.dup(file.fileno())}"
 
 
 async def files(scope: Message, receive: Receive, send: Send) -> None:
@@ -249,23 +251,3 @@ def wsgi_echo(environ: dict[str, Any], start_response: StartResponse) -> Iterabl
     body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     start_response("200 OK", [("content-type", "text/plain"), ("content-length", str(len(body)))])
     return [body]
-
-
-def _fastapi() -> App:
-    from fastapi import FastAPI
-
-    application = FastAPI(openapi_url=None)
-
-    @application.get("/")
-    async def item() -> dict[str, Any]:
-        return {"message": "Hello, World!", "items": [1, 2, 3]}
-
-    return application
-
-
-def __getattr__(name: str) -> App:
-    # FastAPI takes half a second and 30 MB to import: only the servers that serve it pay.
-    if name != "fastapi":
-        raise AttributeError(name)
-    globals()["fastapi"] = application = _fastapi()
-    return application

@@ -113,7 +113,7 @@ def _tails(samples: Sequence[Sample]) -> Iterable[str]:
 def _blocks(samples: Sequence[Sample]) -> Iterable[str]:
     blocks: dict[tuple[str, str, int], set[int]] = {}
     for sample in usable(samples):
-        if sample.side == "B":
+        if sample.side not in ("", "A"):
             blocks.setdefault((sample.workload, sample.target, sample.load.connections), set()).add(sample.block)
     fewest = min(map(len, blocks.values()), default=FEW_BLOCKS)
     if fewest < FEW_BLOCKS:

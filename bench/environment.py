@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,10 @@ from typing import Any
 from bench.errors import BenchError
 from bench.targets import ROOT, Target, import_root, interpreter
 
+# Before this process has put any load on the machine itself.
+LOAD_AT_START = os.getloadavg()
+# What of a tree decides what is measured.
+CODE = ("native", "pyproject.toml", "setup.py", "uvicorn")
 # What must agree before two results may stand in one table.
 IDENTITY = ("cpu", "cores", "kernel", "architecture", "memory_mib", "pinning")
 
@@ -76,7 +82,7 @@ def describe(targets: Sequence[Target], pinning: Cores) -> dict[str, Any]:
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "not visible",
         "virtual": "hypervisor" in _cpu_flags(),
         "pinning": pinning.describe(),
-        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "load_average": [round(value, 2) for value in LOAD_AT_START],
         "commit": commit(ROOT),
         "harness_python": platform.python_version(),
         "tools": _tools(),
@@ -84,14 +90,14 @@ def describe(targets: Sequence[Target], pinning: Cores) -> dict[str, Any]:
     }
 
 
-def same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+def same(first: Mapping[str, Any], second: Mapping[str, Any], *, pinning: bool = True) -> None:
     """Raises BenchError naming the first thing in which two environments differ."""
-    for key in IDENTITY:
+    for key in IDENTITY if pinning else IDENTITY[:-1]:
         if first.get(key) != second.get(key):
             raise BenchError(f"results from different environments: {key} is {first.get(key)} and {second.get(key)}")
     for name, one in first.get("targets", {}).items():
         other = second.get("targets", {}).get(name, one)
-        for key in ("python", "versions", "gil", "commit", "native"):
+        for key in ("python", "versions", "gil", "tree", "native"):
             if one.get(key) != other.get(key):
                 raise BenchError(
                     f"results from different environments: {name} has {key} {one.get(key)} and {other.get(key)}"
@@ -99,13 +105,24 @@ def same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
 
 
 def commit(root: Path) -> str:
-    """The commit of a tree, with `+` when files differ from it; `unknown` outside git."""
+    """The commit of a tree, with `+` when the server's files differ from it; `unknown` outside git."""
     git = ["git", "-C", str(root)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     if head.returncode != 0:
         return "unknown"
-    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True)
+    changed = subprocess.run([*git, "status", "--porcelain", "--", *CODE], capture_output=True, text=True)
     return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def tree(root: Path) -> str:
+    """A digest of the package as it is run: its Python files and what was built into it."""
+    digest = hashlib.sha256()
+    package = root / "uvicorn"
+    for path in sorted(package.rglob("*")):
+        if path.suffix in (".py", ".so") and path.is_file():
+            digest.update(f"{path.relative_to(package)} {path.stat().st_size}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _target(target: Target) -> dict[str, Any]:
@@ -119,17 +136,27 @@ def _target(target: Target) -> dict[str, Any]:
         raise BenchError(f"the interpreter of {target.name} does not work: {done.stderr.strip().splitlines()[-1]}")
     found: dict[str, Any] = json.loads(done.stdout)
     if root is not None:
-        found["commit"] = commit(root)
+        found["commit"], found["tree"] = commit(root), tree(root)
         found["versions"].pop("uvicorn", None)
-        found["native"] = _has_native(python, root)
+        found["native"] = has_native(target)
+        found["compiler_of_native"] = _rust(root) if found["native"] else ""
     return found
 
 
-def _has_native(python: str, root: Path) -> bool:
-    """Whether the native core is built in a tree, so that the default protocol is the native one."""
-    environ = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run([python, "-c", "import uvicorn._native"], capture_output=True, cwd="/", env=environ)
-    return done.returncode == 0
+def has_native(target: Target) -> bool:
+    """Whether the native core is built in a tree of ours, so that the default protocol is the native one."""
+    environ = {**os.environ, "PYTHONPATH": str(import_root(target))}
+    argv = [interpreter(target), "-c", "import uvicorn._native"]
+    return subprocess.run(argv, capture_output=True, cwd="/", env=environ).returncode == 0
+
+
+def _rust(root: Path) -> str:
+    """The version of the compiler that made the native core, from the comment it leaves there."""
+    for path in (root / "uvicorn").glob("_native*.so"):
+        found = re.search(rb"rustc version (\d+\.\d+\.\d+)", path.read_bytes())
+        if found:
+            return found[1].decode()
+    return "unknown"
 
 
 def _tools() -> dict[str, str]:

@@ -11,5 +11,9 @@ class ServerError(BenchError):
     """A server did not start, did not answer as it should, or ended while it was measured."""
 
 
+class NotReady(ServerError):
+    """A server that runs but never answered, which took a while to find out."""
+
+
 class LoadError(BenchError):
     """A load generator is missing, failed, or printed something that cannot be understood."""

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench import process
 from bench.errors import BenchError
 from bench.targets import HERE, ROOT, Target, import_root, interpreter
 
@@ -42,8 +43,8 @@ def run_micro(
     root = import_root(target)
     # The doubles may come from another tree than the code under measurement.
     path = [str(one) for one in (root, ROOT) if one]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COVERAGE_"))}
-    environment = {**kept, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0", **(extra or {})}
+    fixed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
+    environment = {**process.clean_environment(), **fixed, **(extra or {})}
     argv = [*wrapper, interpreter(target), str(script), *arguments]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, cwd=directory, env=environment, timeout=TIMEOUT)

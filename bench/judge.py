@@ -6,14 +6,16 @@ measured in the same minutes, and how many instructions an operation takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench import stats
 from bench.errors import BenchError
 from bench.stats import Interval
 
-SCHEMA = 1
+# History of the stored form: 1 = first, 2 = speed-ups by load generator, with the machine.
+SCHEMA = 2
 # The speed-up may be this much smaller than the stored one, and instructions this much more, before it is a regression.
 RATIO_MARGIN = 0.10
 INSTRUCTION_MARGIN = 0.05
@@ -31,11 +33,11 @@ class Line:
     failed: bool
 
 
-def judge_ratio(workload: str, stored: float, found: Interval) -> Line:
+def judge_ratio(case: str, stored: float, found: Interval) -> Line:
     """Fails when the whole interval of the speed-up lies below the stored one less the margin."""
     limit = stored * (1 - RATIO_MARGIN)
     detail = f"{found.low:.3f} to {found.high:.3f}"
-    return Line(f"speed-up over upstream, {workload}", stored, found.value, limit, detail, found.high < limit)
+    return Line(case, stored, found.value, limit, detail, found.high < limit)
 
 
 def judge_instructions(case: str, stored: float, found: float) -> Line:
@@ -45,9 +47,9 @@ def judge_instructions(case: str, stored: float, found: float) -> Line:
 
 
 def identity(target: Mapping[str, Any]) -> dict[str, Any]:
-    """What instruction counts depend on: the interpreter's build and the parsers' versions."""
+    """What instruction counts depend on: the interpreter's build, the parsers' versions, the native core's compiler."""
     versions = {name: target["versions"][name] for name in ("httptools", "h11") if name in target["versions"]}
-    keys = ("python", "implementation", "compiler", "debug", "gil", "optimised")
+    keys = ("python", "implementation", "compiler", "debug", "gil", "optimised", "compiler_of_native")
     return {**{key: target.get(key) for key in keys}, "versions": versions}
 
 
@@ -55,8 +57,32 @@ def check_stored(stored: Any) -> dict[str, Any]:
     """The stored values, of the right form; raises BenchError when they are not."""
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
         raise BenchError(f"the stored gate values are not of schema {SCHEMA}")
-    for name in ("ratios", "instructions"):
-        values = stored.get(name)
-        if not isinstance(values, dict) or not all(isinstance(v, (int, float)) and v > 0 for v in values.values()):
-            raise BenchError(f"the stored gate values have no proper {name}")
+    if not isinstance(stored.get("ratios"), dict) or not all(map(_positive, stored["ratios"].values())):
+        raise BenchError("the stored gate values have no proper ratios")
+    if not _positive(stored.get("instructions")):
+        raise BenchError("the stored gate values have no proper instructions")
     return stored
+
+
+def _positive(values: Any) -> bool:
+    return isinstance(values, dict) and all(isinstance(one, (int, float)) and one > 0 for one in values.values())
+
+
+def repeated(runs: Sequence[Sequence[Line]]) -> list[dict[str, Any]]:
+    """What many runs of the gate found for each case: lowest, median and highest value, and how many failed."""
+    cases: dict[str, list[Line]] = {}
+    for lines in runs:
+        for line in lines:
+            cases.setdefault(line.case, []).append(line)
+    return [
+        {
+            "case": case,
+            "limit": lines[0].limit,
+            "lowest": min(line.found for line in lines),
+            "median": stats.median([line.found for line in lines]),
+            "highest": max(line.found for line in lines),
+            "runs": len(lines),
+            "failed": sum(line.failed for line in lines),
+        }
+        for case, lines in cases.items()
+    ]

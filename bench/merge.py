@@ -12,10 +12,10 @@ from bench.model import Result, Sample
 
 
 def by_kind(results: Sequence[Result]) -> list[Result]:
-    """One result per kind; raises BenchError when environments differ, also between kinds."""
+    """One result per kind; raises BenchError when environments differ, also between kinds (but for the pinning)."""
     kinds: dict[str, list[Result]] = {}
     for result in results:
-        environment.same(results[0].environment, result.environment)
+        environment.same(results[0].environment, result.environment, pinning=False)
         kinds.setdefault(result.kind, []).append(result)
     return [merge(group) for group in kinds.values()]
 
@@ -48,7 +48,21 @@ def _data(results: Sequence[Result]) -> dict[str, Any]:
     for result in results:
         for key, value in result.data.items():
             if key == "records":
-                merged["records"] = {**merged.get("records", {}), **value}
+                merged["records"] = _records(merged.get("records", {}), value)
             elif merged.setdefault(key, value) != value:
                 raise BenchError(f"results that cannot stand together: {key} is {merged[key]} and {value}")
+    return merged
+
+
+def _records(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """What several measurements of one target found is put together; lists follow each other."""
+    merged = dict(first)
+    for target, found in second.items():
+        old = merged.get(target)
+        if isinstance(old, dict) and isinstance(found, dict):
+            merged[target] = {**old, **found}
+        elif isinstance(old, list) and isinstance(found, list):
+            merged[target] = [*old, *found]
+        else:
+            merged[target] = found
     return merged

@@ -207,6 +207,8 @@ async def count(arguments: argparse.Namespace) -> dict[str, int]:
         operation = await prepare(case, arguments.transport)
         # Specialising interpreters rewrite code while it is warm-up; the marks come after.
         await operation(arguments.operations // 2 + 50)
+        # Otherwise chance decides whether a collection falls between the marks.
+        gc.collect()
         os.getpgid(0)
         await operation(arguments.operations)
         os.getpgid(0)

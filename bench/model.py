@@ -199,8 +199,15 @@ def usable(samples: typing.Iterable[Sample]) -> list[Sample]:
 
 
 def to_json(result: Result) -> str:
-    """The stored form: indented so that differences can be read in a review."""
-    return json.dumps(dataclasses.asdict(result), indent=1, sort_keys=True) + "\n"
+    """The stored form: indented so that differences can be read in a review, with one line for each sample."""
+    data = dataclasses.asdict(result)
+    samples = [json.dumps(sample) for sample in data["samples"]]
+    # Keys keep their order: it is that of the targets, the cases, the sections as they were asked for.
+    text = json.dumps({**data, "samples": []}, indent=1) + "\n"
+    if samples:
+        # Inside a string the quotes would be escaped: this is the key.
+        text = text.replace('"samples": []', '"samples": [\n  {}\n ]'.format(",\n  ".join(samples)))
+    return text
 
 
 def from_json(text: str) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,12 +31,20 @@ class Block:
     order: tuple[str, ...]
 
 
-def comparison(scenario: Scenario, first: Target, second: Target, *, blocks: int, seed: int = 1) -> list[Block]:
-    """A B B A per block, or B A A B, drawn at random: slow drift of the machine cancels within each block."""
+def comparison(
+    scenario: Scenario, first: Target, rivals: Sequence[Target], *, blocks: int, seed: int = 1
+) -> list[Block]:
+    """Everybody once in a random order, then once more in the mirrored one: A B B A, or B C A A C B.
+
+    Slow drift of the machine cancels within each block. Side A is the one the others are compared with.
+    """
     generator = random.Random(seed)
-    orders = [("A", "B", "B", "A"), ("B", "A", "A", "B")]
-    sides = {"A": first, "B": second}
-    return [Block(number, scenario, sides, generator.choice(orders)) for number in range(blocks)]
+    sides = dict(zip(string.ascii_uppercase, [first, *rivals], strict=False))
+    found = []
+    for number in range(blocks):
+        order = generator.sample(sorted(sides), len(sides))
+        found.append(Block(number, scenario, sides, (*order, *reversed(order))))
+    return found
 
 
 def survey(scenarios: Sequence[Scenario], targets: Sequence[Target], *, rounds: int, seed: int = 1) -> list[Block]:
@@ -49,24 +58,6 @@ def survey(scenarios: Sequence[Scenario], targets: Sequence[Target], *, rounds: 
     return blocks
 
 
-def numbered(blocks: Iterable[Block]) -> list[Block]:
+def numbered(blocks: Iterable[Block], first: int = 0) -> list[Block]:
     """The same blocks numbered through, so that several plans can be one."""
-    return [replace(block, number=number) for number, block in enumerate(blocks)]
-
-
-def pairs(order: Sequence[str]) -> list[tuple[int, int]]:
-    """The neighbouring bursts of a block that make a pair: (slot of A, slot of B)."""
-    found = []
-    for slot in range(0, len(order) - 1, 2):
-        first, second = order[slot], order[slot + 1]
-        if {first, second} == {"A", "B"}:
-            found.append((slot, slot + 1) if first == "A" else (slot + 1, slot))
-    return found
-
-
-def seconds(blocks: Sequence[Block], *, warm_up: float, start: float = 1.0) -> float:
-    """About how long a plan takes."""
-    return sum(
-        len(block.order) * (block.scenario.load.seconds + 0.4) + len(block.sides) * (warm_up + start)
-        for block in blocks
-    )
+    return [replace(block, number=number) for number, block in enumerate(blocks, first)]

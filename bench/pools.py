@@ -257,15 +257,15 @@ def measure(operation: Operation, operations: int, unit: int) -> dict[str, Any]:
     gc.callbacks.remove(pauses)
     found: dict[str, Any] = {"rounds": rounds, "gc_runs": len(pauses.seconds), "gc_pauses": sum(pauses.seconds)}
     found["gc_longest"] = max(pauses.seconds, default=0.0)
-    single = sorted(_single(operation, unit))
+    single = sorted(_single(operation, unit, min(SINGLE, operations)))
     for name, share in {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}.items():
         found[name] = single[int(share * (len(single) - 1))]
     return found
 
 
-def _single(operation: Operation, unit: int) -> list[float]:
+def _single(operation: Operation, unit: int, operations: int) -> list[float]:
     clock, found = time.perf_counter_ns, []
-    for _ in range(SINGLE // unit):
+    for _ in range(max(1, operations // unit)):
         begun = clock()
         operation(unit)
         found.append((clock() - begun) / unit)

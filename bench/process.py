@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench.errors import BenchError, ServerError
+from bench.errors import BenchError, NotReady, ServerError
 from bench.model import Memory, ProcessUse, Usage
 
 READY_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
 MEMORY_INTERVAL = 0.25
+# Variables that would change what is measured: the harness's own Python, settings of servers, coverage of tests.
+FOREIGN = ("PYTHON", "UVICORN_", "BENCH_", "COVERAGE_")
 # Linux gives clients ports from 32768 on.
 PORTS = (15000, 32000)
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -58,6 +60,11 @@ def pinned(cores: Iterable[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment of this process without what would change a measurement in a child."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
 
 
 def raise_file_limit() -> int:
@@ -102,13 +109,13 @@ class Server:
         self._seen: dict[int, int] = {}
         self.ready_after = 0.0
         self.started = time.perf_counter()
-        with self.log.open("wb") as output, pinned(cores):
-            try:
+        try:
+            with self.log.open("wb") as output, pinned(cores):
                 self._process = subprocess.Popen(
                     argv, cwd=directory, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output
                 )
-            except OSError as exc:
-                raise ServerError(f"{label} does not start: {exc}") from None
+        except OSError as exc:
+            raise ServerError(f"{label} does not start: {exc}") from None
 
     @property
     def pid(self) -> int:
@@ -145,7 +152,7 @@ class Server:
             except (OSError, http.client.HTTPException) as exc:
                 trouble: Exception = exc
             if time.monotonic() > deadline:
-                raise ServerError(f"{self.label} did not answer within {timeout:g} s: {trouble or type(trouble)}")
+                raise NotReady(f"{self.label} did not answer within {timeout:g} s: {trouble or type(trouble)}")
             time.sleep(0.005)
 
     def figures(self) -> dict[int, ProcessFigures]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bench import plan, stats
+from bench import stats
 from bench.errors import BenchError
 from bench.model import Sample, usable
 from bench.stats import Interval
@@ -22,12 +22,33 @@ class Table:
     note: str = ""
 
 
+def is_text(table: Table, number: int) -> bool:
+    """Whether a column reads as text: it is the first, or most of its cells that say something begin with a letter."""
+    said = [row[number] for row in table.rows if row[number] not in ("", "-")]
+    return number == 0 or 2 * sum(cell[0].isalpha() for cell in said) > len(said)
+
+
 def markdown(table: Table) -> str:
-    """The table in Markdown, title first."""
+    """The table in Markdown, title first; text to the left, figures to the right."""
     lines = [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |"]
-    lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
+    rules = ("---" if is_text(table, number) else "---:" for number in range(len(table.columns)))
+    lines.append("| " + " | ".join(rules) + " |")
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
     return "\n".join([*lines, *(["", table.note] if table.note else [])]) + "\n"
+
+
+def without_constants(table: Table, columns: Mapping[str, str]) -> Table:
+    """Columns that say the same in every row go into the title, in the words that `columns` has for them."""
+    dropped, said = [], []
+    for number, column in enumerate(table.columns):
+        values = {row[number] for row in table.rows}
+        if column in columns and len(values) == 1:
+            dropped.append(number)
+            said.append(columns[column].format(values.pop()))
+    kept = [number for number in range(len(table.columns)) if number not in dropped]
+    rows = tuple(tuple(row[number] for number in kept) for row in table.rows)
+    title = f"{table.title} ({', '.join(said)})" if said else table.title
+    return Table(title, tuple(table.columns[number] for number in kept), rows, table.note)
 
 
 def micros(seconds: float) -> str:
@@ -115,23 +136,28 @@ def compare(samples: Sequence[Sample], metric: Metric) -> Comparison | None:
 
 
 def paired(samples: Sequence[Sample]) -> list[list[tuple[Sample, Sample]]]:
-    """The pairs (A, B) of each block; blocks without a pair that counts are left out."""
+    """The pairs (A, B) of each block that count: the first of A with the first of B, and so on.
+
+    Blocks are mirrored, so what comes first on one side comes first, or next to it, on the other.
+    """
     blocks: dict[int, list[Sample]] = {}
-    for sample in samples:
+    for sample in sorted(samples, key=lambda sample: sample.slot):
         blocks.setdefault(sample.block, []).append(sample)
-    found = [_pairs(sorted(block, key=lambda sample: sample.slot)) for block in blocks.values()]
+    found = []
+    for block in blocks.values():
+        sides = ([sample for sample in block if sample.side == side] for side in "AB")
+        found.append([(a, b) for a, b in zip(*sides, strict=False) if a.void is None and b.void is None])
     return [pairs for pairs in found if pairs]
-
-
-def _pairs(block: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
-    """The pairs of a block of which both bursts count."""
-    slots = plan.pairs([sample.side for sample in block])
-    return [(block[a], block[b]) for a, b in slots if block[a].void is None and block[b].void is None]
 
 
 def _values(pairs: Sequence[tuple[Sample, Sample]], metric: Metric) -> list[tuple[float, float]]:
     found = [(metric.of(first), metric.of(second)) for first, second in pairs]
     return [(first, second) for first, second in found if first and second]
+
+
+def speedup(samples: Sequence[Sample], metric: Metric = METRICS[0]) -> Comparison | None:
+    """`compare` the other way round: how many times the CPU per request of A does B need?"""
+    return compare([replace(sample, side="AB"[sample.side == "A"]) for sample in samples], metric)
 
 
 def _why_nothing(samples: Sequence[Sample]) -> str:
@@ -182,19 +208,55 @@ def figure(metric: Metric, value: float) -> str:
 
 def samples_table(title: str, samples: Sequence[Sample]) -> Table:
     """Each target, workload and connection count in a row: medians over the bursts that count."""
-    rows = tuple(_row(key, group) for key, group in groups(samples).items())
-    columns = (
-        *("workload", "target", "mode", "client", "conns"),
-        *("CPU/req", "PSS MiB", "p50", "p99", "p99.9", "req/s", "status"),
-    )
-    return Table(title, columns, rows, LITTLE)
+    rows = tuple((*case.cells(), *figures(group)) for case, group in groups(samples).items())
+    return without_constants(Table(title, (*CASE_COLUMNS, *FIGURE_COLUMNS), rows, LITTLE), CONSTANT)
 
+
+CASE_COLUMNS = ("workload", "target", "mode", "client", "conns")
+FIGURE_COLUMNS = ("CPU/req", "PSS MiB", "p50", "p99", "p99.9", "req/s", "status")
+# What a table's title says of a column that is the same in every row.
+CONSTANT = {"workload": "{}", "mode": "{}", "client": "{}", "conns": "{} connections"}
 
 LITTLE = (
     "In a closed loop a connection sends its next request when the last is answered, so the mean latency is the number "
     "of connections divided by the throughput: more in flight lengthens each wait while it shortens the total. Compare "
     "latencies at the same number of connections, or at a fixed rate (openloop, oha)."
 )
+
+
+def latency_table(samples: Sequence[Sample]) -> Table:
+    """Every percentile of each case: medians over the bursts that count."""
+    rows = []
+    for case, group in groups(samples).items():
+        known = [sample.latency for sample in usable(group) if sample.latency]
+        if known:
+            middle = (stats.median([getattr(one, field) for one in known]) for field in PERCENTILES)
+            rows.append((*case.cells(), *map(micros, middle)))
+    return without_constants(Table("latency", (*CASE_COLUMNS, *PERCENTILES.values()), tuple(rows)), CONSTANT)
+
+
+PERCENTILES = {"p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
+
+
+def memory_table(samples: Sequence[Sample]) -> Table:
+    """Memory of each case's process tree, highest during the burst and settled after it, in MiB."""
+    rows = []
+    for case, group in groups(samples).items():
+        known = [sample.memory for sample in usable(group) if sample.memory]
+        if known:
+            middle = (stats.median([getattr(one, field) for one in known]) for field in SIZES)
+            rows.append((*case.cells(), *map(mib, middle)))
+    return without_constants(Table("memory, MiB", (*CASE_COLUMNS, *SIZES.values()), tuple(rows)), CONSTANT)
+
+
+SIZES = {
+    "peak_rss": "RSS peak",
+    "peak_pss": "PSS peak",
+    "peak_uss": "USS peak",
+    "settled_rss": "RSS settled",
+    "settled_pss": "PSS settled",
+    "settled_uss": "USS settled",
+}
 
 
 def processes_table(samples: Sequence[Sample]) -> Table:
@@ -210,7 +272,8 @@ def processes_table(samples: Sequence[Sample]) -> Table:
             servers = ", ".join(last.process_texts)
             rows.append((case.workload, case.target, str(case.connections), client, servers, system, f"{switches:.2f}"))
     columns = ("workload", "target", "conns", "client", "server processes", "of it in the kernel", "switches/req")
-    return Table("threads and cores", columns, tuple(rows))
+    found = Table("threads and cores", columns, tuple(rows))
+    return without_constants(found, {name: CONSTANT[name] for name in ("workload", "conns")})
 
 
 @dataclass(frozen=True)
@@ -222,6 +285,10 @@ class Case:
     mode: str
     client: str
     connections: int
+
+    def cells(self) -> tuple[str, ...]:
+        """As the first columns of a row, in the order of `CASE_COLUMNS`."""
+        return (self.workload, self.target, self.mode, self.client, str(self.connections))
 
 
 def groups(samples: Sequence[Sample]) -> dict[Case, list[Sample]]:
@@ -237,49 +304,83 @@ def groups(samples: Sequence[Sample]) -> dict[Case, list[Sample]]:
 
 
 def _place(case: Case, order: Mapping[str, int]) -> tuple[int, str, str, int, bool, bool, str]:
-    """Rows that a reader compares stand together: ours first, then upstream, then the others by name."""
-    ours, upstream = case.target.startswith("ours"), case.target.startswith("upstream")
-    return (order[case.workload], case.mode, case.client, case.connections, not ours, not upstream, case.target)
+    """Rows that a reader compares stand together."""
+    return (order[case.workload], case.mode, case.client, case.connections, *_rank(case.target))
 
 
-def _row(case: Case, group: Sequence[Sample]) -> tuple[str, ...]:
+def _rank(target: str) -> tuple[bool, bool, str]:
+    """Ours first, then upstream, then the others by name."""
+    return (not target.startswith("ours"), not target.startswith("upstream"), target)
+
+
+def figures(group: Sequence[Sample]) -> tuple[str, ...]:
+    """The cells of `FIGURE_COLUMNS` for bursts of one case: medians of those that count, and how many do not."""
     good = usable(group)
-    head = (case.workload, case.target, case.mode, case.client, str(case.connections))
     if not good:
-        return (*head, "", "", "", "", "", "", f"failed: {group[0].void}")
+        return ("", "", "", "", "", "", f"failed: {group[0].void}")
     cells = []
     for metric in METRICS:
         values = [value for sample in good if (value := metric.of(sample)) is not None]
         cells.append(figure(metric, stats.median(values)).removesuffix(" MiB") if values else "-")
     lost = len(group) - len(good)
-    return (*head, *cells, "ok" if not lost else f"{lost} of {len(group)} void")
+    return (*cells, "ok" if not lost else f"{lost} of {len(group)} void")
 
 
 def environment_lines(environment: Mapping[str, Any]) -> list[str]:
     """The environment in the few lines a reader needs beside a figure."""
-    lines = [
-        f"{environment['cpu']}, {environment['cores']} cores, {environment['memory_mib']} MiB, "
-        f"{environment['system']} {environment['kernel']} {environment['architecture']}; {environment['pinning']}; "
-        f"load average {environment['load_average'][0]:g}; commit {environment['commit']}"
-    ]
+    lines = [f"{machine(environment)}; commit {environment['commit']}"]
     for name, target in environment["targets"].items():
-        versions = ", ".join(f"{key} {value}" for key, value in target["versions"].items())
-        built = f" at {target['commit']}" if "commit" in target else ""
-        if "native" in target:
-            built += " with the native core" if target["native"] else " without the native core"
-        lines.append(f"{name}{built}: Python {target['python']}; {versions or 'no packages'}")
+        lines.append(f"{name}{_built(target)}: Python {target['python']}; {_versions(target) or 'no packages'}")
     return lines
 
 
-def comparisons(samples: Sequence[Sample]) -> dict[tuple[str, str, int, str, str], list[Sample]]:
-    """Samples by what was compared: workload, mode, connections, target A, target B."""
+def environment_text(environment: Mapping[str, Any]) -> str:
+    """The environment as one paragraph: the machine, the Pythons, and each server with its own version."""
+    pythons = {target["python"] for target in environment["targets"].values() if target["python"] != "none"}
+    servers = []
+    for name, target in sorted(environment["targets"].items(), key=lambda item: _rank(item[0])):
+        plain = name.partition(":")[0]
+        version = target["versions"].get("uvicorn" if plain == "upstream" else plain, "")
+        servers.append(f"{name}{_built(target)}" + (f" {version}" if version else ""))
+    return f"{machine(environment)}; Python {', '.join(sorted(pythons)) or 'none'}; {', '.join(servers)}"
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """The machine and how it was used, in one line."""
+    return (
+        f"{environment['cpu']}, {environment['cores']} cores, {environment['memory_mib']} MiB, "
+        f"{environment['system']} {environment['kernel']} {environment['architecture']}; {environment['pinning']}; "
+        f"load average {environment['load_average'][0]:g}"
+    )
+
+
+def _built(target: Mapping[str, Any]) -> str:
+    if "commit" not in target:
+        return ""
+    return f" at {target['commit']} {'with' if target.get('native') else 'without'} the native core"
+
+
+def _versions(target: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in target["versions"].items())
+
+
+Rivalry = tuple[str, str, int, str, str]
+
+
+def comparisons(samples: Sequence[Sample]) -> dict[Rivalry, list[Sample]]:
+    """Samples by what was compared: workload, mode, connections, target A, target B.
+
+    In a block with more than two sides A is compared with each of the others, which is called B then.
+    """
     blocks: dict[int, list[Sample]] = {}
     for sample in samples:
         blocks.setdefault(sample.block, []).append(sample)
-    found: dict[tuple[str, str, int, str, str], list[Sample]] = {}
+    found: dict[Rivalry, list[Sample]] = {}
     for block in blocks.values():
         names = {sample.side: sample.target for sample in block}
         one = block[0]
-        key = (one.workload, one.mode, one.load.connections, names.get("A", ""), names.get("B", ""))
-        found.setdefault(key, []).extend(block)
+        for side in sorted(set(names) - {"A"}):
+            key = (one.workload, one.mode, one.load.connections, names.get("A", ""), names[side])
+            both = [replace(sample, side=min(sample.side, "B")) for sample in block if sample.side in ("A", side)]
+            found.setdefault(key, []).extend(both)
     return found

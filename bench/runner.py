@@ -15,22 +15,21 @@ from pathlib import Path
 
 from bench import environment, probe, process
 from bench.environment import Cores
-from bench.errors import BenchError, LoadError, ServerError
+from bench.errors import BenchError, LoadError, NotReady, ServerError
 from bench.load import generators
 from bench.load.base import Aim, Generator, verdict
 from bench.model import Burst, Load, Machine, Sample
 from bench.plan import Block, Scenario
 from bench.process import Elsewhere, MemoryWatch, Request, Server
-from bench.scenario import Knobs
+from bench.scenario import Knobs, Mode
 from bench.targets import HERE, ROOT, Launch, Target, import_root, interpreter
 
 # Between a burst and the reading of settled memory.
-SETTLE = 0.3
+SETTLE = 0.1
+# wrk counts in whole seconds: a shorter warm-up is driven by this generator.
+WARMER = "closedloop"
 # How much longer than asked a generator may take before it is ended.
 GRACE = 30.0
-
-# Variables that would change what is measured: the harness's own Python, settings of servers, coverage of tests.
-FOREIGN = ("PYTHON", "UVICORN_", "BENCH_", "COVERAGE_")
 
 # A port that was free may be taken before the server has it.
 PORT_ATTEMPTS = 3
@@ -63,6 +62,7 @@ class Runner:
         self.knobs = knobs or Knobs()
         self.progress = progress
         self.samples: list[Sample] = []
+        self._given_up: dict[tuple[str, str, Mode], str] = {}
         process.raise_file_limit()
 
     def carry_out(self, blocks: Sequence[Block]) -> list[Sample]:
@@ -94,11 +94,17 @@ class Runner:
         self, target: Target, scenario: Scenario, directory: Path, extra: dict[str, str] | None = None
     ) -> Iterator[Server]:
         """A fresh server for a scenario, ready to answer; stopped at the end."""
-        refusal = target.refusal(scenario.workload, scenario.mode)
+        key = (target.label(), scenario.workload.name, scenario.mode)
+        refusal = target.refusal(scenario.workload, scenario.mode) or self._given_up.get(key)
         if refusal:
             raise ServerError(refusal)
         stage = stage_applications(directory)
-        server = self._started(target, scenario, stage, extra or {})
+        try:
+            server = self._started(target, scenario, stage, extra or {})
+        except NotReady as exc:
+            # It would take as long in every block.
+            self._given_up[key] = str(exc)
+            raise
         try:
             yield server
         finally:
@@ -154,7 +160,9 @@ class Runner:
 
     def _warm(self, server: Server | Elsewhere, scenario: Scenario, directory: Path) -> None:
         if self.warm_up > 0:
-            self.drive(server, scenario, replace(scenario.load, seconds=self.warm_up), directory)
+            load = replace(scenario.load, seconds=self.warm_up)
+            short = load.tool == "wrk" and self.warm_up < 1 and not generators.find(WARMER).missing()
+            self.drive(server, scenario, replace(load, tool=WARMER) if short else load, directory)
 
     def outside(self, server: Elsewhere, scenario: Scenario) -> Sample:
         """One burst against a server that was already there: no figures of its processes."""
@@ -175,7 +183,10 @@ class Runner:
     def drive(self, server: Server | Elsewhere, scenario: Scenario, load: Load, directory: Path) -> tuple[Burst, float]:
         """One burst: what the generator saw, and the CPU seconds it used itself. Raises LoadError or ServerError."""
         generator = generators.find(load.tool)
-        argv = generator.command(aim_of(server, scenario, directory), load)
+        try:
+            argv = generator.command(aim_of(server, scenario, directory), load)
+        except OSError as exc:
+            raise LoadError(f"{load.tool} cannot be told what to do: {exc.strerror or exc}") from None
         output, cpu = run_generator(generator, argv, self.cores, load.seconds + GRACE)
         server.check_alive()
         return generator.parse(output, load), cpu
@@ -243,7 +254,8 @@ def stage_applications(directory: Path) -> Path:
     stage = directory / "stage"
     try:
         stage.mkdir(exist_ok=True)
-        shutil.copyfile(HERE / "apps.py", stage / "bench_apps.py")
+        for name in ("apps", "apps_fastapi"):
+            shutil.copyfile(HERE / f"{name}.py", stage / f"bench_{name}.py")
     except OSError as exc:
         raise BenchError(f"cannot prepare the applications: {exc.strerror or exc}") from None
     return stage
@@ -251,10 +263,8 @@ def stage_applications(directory: Path) -> Path:
 
 def server_environment(target: Target, stage: Path, application_directory: Path | None = None) -> dict[str, str]:
     """The environment of a server: nothing of the harness's own Python leaks in."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
-    root = import_root(target)
-    path = [str(one) for one in (stage, root, application_directory) if one]
-    return {**kept, "PYTHONPATH": os.pathsep.join(path)}
+    path = [str(one) for one in (stage, import_root(target), application_directory) if one]
+    return {**process.clean_environment(), "PYTHONPATH": os.pathsep.join(path)}
 
 
 def request_of(scenario: Scenario) -> Request:

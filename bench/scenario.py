@@ -13,8 +13,9 @@ from bench.errors import BenchError
 class Workload:
     """One kind of work. `app` names an attribute of `bench.apps`; `wsgi` its WSGI form where there is one.
 
-    `response_bytes` is the exact body length of a right answer. `bound_by` says what limits the throughput:
-    "server", "application" (a better server gains little) or "waiting".
+    `connections` is how many are usual for it, where a command is not told otherwise. `response_bytes` is the exact
+    body length of a right answer. `bound_by` says what limits the throughput: "server", "application" (a better server
+    gains little) or "waiting".
     """
 
     name: str
@@ -25,6 +26,7 @@ class Workload:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     response_bytes: int | None = None
+    connections: int = 64
     pipeline: int = 1
     access_log: bool = False
     wsgi: str | None = None
@@ -66,7 +68,7 @@ FASTAPI_ANSWER = b'{"message":"Hello, World!","items":[1,2,3]}'
 
 TABLE = (
     Workload("hello", "13 bytes, nothing read", "hello", response_bytes=13, wsgi="wsgi_hello"),
-    Workload("10k", "10 KiB answer", "ten_kib", response_bytes=10240, wsgi="wsgi_ten_kib"),
+    Workload("10k", "10 KiB answer", "ten_kib", response_bytes=10240, connections=128, wsgi="wsgi_ten_kib"),
     Workload(
         "echo",
         "10 KiB posted and sent back",
@@ -79,7 +81,9 @@ TABLE = (
     ),
     Workload("stream", "10 pieces of 1 KiB, chunked", "stream", response_bytes=10240),
     Workload("headers", "hello with 8 browser headers", "hello", headers=BROWSER_HEADERS, response_bytes=13),
-    Workload("sleep", "hello after a wait on the loop", "sleep", response_bytes=13, bound_by="waiting"),
+    Workload(
+        "sleep", "hello after a wait on the loop", "sleep", response_bytes=13, connections=512, bound_by="waiting"
+    ),
     Workload("pipeline", "hello, 16 requests in flight per connection", "hello", response_bytes=13, pipeline=16),
     Workload(
         "log",
@@ -94,7 +98,11 @@ TABLE = (
     Workload("json", "a document of 20 items", "document", response_bytes=apps.DOCUMENT_BYTES),
     Workload("files", "64 KiB from disk in 4 pieces", "files", response_bytes=apps.FILE_BYTES),
     Workload(
-        "fastapi", "a FastAPI JSON endpoint", "fastapi", response_bytes=len(FASTAPI_ANSWER), bound_by="application"
+        "fastapi",
+        "a FastAPI JSON endpoint",
+        "bench_apps_fastapi:application",
+        response_bytes=len(FASTAPI_ANSWER),
+        bound_by="application",
     ),
     Workload(
         "websocket",

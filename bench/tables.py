@@ -8,15 +8,19 @@ from typing import Any
 from bench import report, stats
 from bench.errors import BenchError
 from bench.model import Result, Sample
-from bench.report import Table
+from bench.report import Rivalry, Table
 
 MISSING = "-"
 
 
-def tables(result: Result) -> list[Table]:
-    """The tables of a stored result."""
+def tables(result: Result, *, details: bool = False) -> list[Table]:
+    """The tables of a stored result; with details, those of every percentile and every kind of memory, too."""
     maker = KINDS.get(result.kind)
-    return maker(result) if maker else samples(result)
+    found = maker(result) if maker else samples(result)
+    if details and result.samples:
+        found += [report.latency_table(result.samples), report.memory_table(result.samples)]
+    # A table without rows is about something that was not measured.
+    return [table for table in found if table.rows]
 
 
 def samples(result: Result) -> list[Table]:
@@ -24,29 +28,110 @@ def samples(result: Result) -> list[Table]:
     return [report.samples_table(result.kind, result.samples), report.processes_table(result.samples)]
 
 
+Scene = tuple[str, str, int]
+
+
 def compare(result: Result) -> list[Table]:
-    """One table per comparison."""
+    """Two servers: a table of all figures for each workload. More: a table with a row for each server."""
+    scenes: dict[Scene, dict[Rivalry, list[Sample]]] = {}
+    for key, chosen in report.comparisons(result.samples).items():
+        scenes.setdefault(key[:3], {})[key] = chosen
     found = []
-    comparisons = report.comparisons(result.samples)
-    floors = {key[:3]: _floors(chosen) for key, chosen in comparisons.items() if key[3] == key[4]}
-    for (workload, mode, connections, first, second), chosen in comparisons.items():
-        title = f"{workload}, {mode}, {connections} connections"
-        if first == second:
-            title += ": the noise floor, a server against itself"
-        floor = floors.get((workload, mode, connections), {}) if first != second else {}
-        try:
-            found.append(report.comparison_table(title, chosen, floor))
-        except BenchError as exc:
-            found.append(Table(title, ("A", "B", "failed"), ((first, second, str(exc)),)))
-    return found
+    for scene, rivalries in scenes.items():
+        noise = floors(rivalries)
+        if sum(key[3] != key[4] for key in rivalries) > 1:
+            found.append(_rivals(scene, rivalries, noise))
+        else:
+            found += [_pair(key, chosen, noise) for key, chosen in rivalries.items()]
+    if len(scenes) > 1:
+        found.insert(0, speedups(result))
+    return [*found, report.processes_table(result.samples)]
 
 
-def _floors(samples: Sequence[Sample]) -> dict[str, float]:
-    """The noise floors, empty when the server against itself did not count either."""
+def _pair(key: Rivalry, chosen: Sequence[Sample], noise: Mapping[str, float]) -> Table:
+    workload, mode, connections, first, second = key
+    title = f"{workload}, {mode}, {connections} connections"
+    if first == second:
+        title, noise = f"{title}: the noise floor, a server against itself", {}
     try:
-        return report.noise_floors(samples)
+        return report.comparison_table(title, chosen, noise)
+    except BenchError as exc:
+        return Table(title, ("A", "B", "failed"), ((first, second, str(exc)),))
+
+
+# From the side of the second server, which `report.speedup` puts first.
+VERDICTS = {"A better": "better", "B better": "worse"}
+
+
+def _rivals(scene: Scene, rivalries: Mapping[Rivalry, Sequence[Sample]], noise: Mapping[str, float]) -> Table:
+    """Everybody's figures, and how many times the CPU of A each needs."""
+    workload, mode, connections = scene
+    keys = sorted(rivalries, key=lambda key: key[3] != key[4])
+    first, rows = keys[0][3], []
+    if keys[0][4] != first:
+        rows.append(_rival_row(first, [one for one in rivalries[keys[0]] if one.side == "A"], MISSING, MISSING, ""))
+    for key in keys:
+        name, chosen = key[4], rivalries[key]
+        try:
+            found = report.speedup(chosen)
+        except BenchError:
+            found = None
+        ratio, interval, verdict = MISSING, MISSING, ""
+        if found is not None:
+            ratio, interval = f"{found.ratio.value:.2f}", f"{found.ratio.low:.2f} to {found.ratio.high:.2f}"
+            words = found.words(noise.get("cpu", 0.0))
+            verdict = "noise floor" if name == first else VERDICTS.get(words, words)
+        own = [one for one in chosen if one.side == "B"]
+        rows.append(_rival_row(name, own, ratio, interval, verdict))
+    columns = ("target", "CPU/req", "times A", "95% interval", "verdict", *report.FIGURE_COLUMNS[1:])
+    title = f"{workload}, {mode}, {connections} connections; A is {first}"
+    return Table(
+        title,
+        columns,
+        tuple(rows),
+        "Times A: CPU per request over that of A, by pairs; more is worse. "
+        "Servers that run side by side share pages, which lowers the PSS of the one that is there twice.",
+    )
+
+
+def _rival_row(name: str, group: Sequence[Sample], ratio: str, interval: str, verdict: str) -> tuple[str, ...]:
+    cpu, *others = report.figures(group)
+    return (name, cpu, ratio, interval, verdict, *others)
+
+
+def speedups(result: Result) -> Table:
+    """For each workload, how many times less CPU per request A needs than each of the others."""
+    found: dict[tuple[str, str, int, str], dict[str, str]] = {}
+    for (workload, mode, connections, first, second), chosen in report.comparisons(result.samples).items():
+        if first != second:
+            found.setdefault((workload, mode, connections, first), {})[second] = _times(chosen)
+    names = list(dict.fromkeys(name for row in found.values() for name in row))
+    rows = tuple((*map(str, key), *(row.get(name, MISSING) for name in names)) for key, row in found.items())
+    note = (
+        "CPU per request of a server over that of A: the geometric mean of the pairs, and its 95% interval. Above 1, A "
+        "needs less; below 1, A loses."
+    )
+    table = Table("times less CPU per request", ("workload", "mode", "conns", "A", *names), rows, note)
+    return report.without_constants(table, {**report.CONSTANT, "A": "A is {}"})
+
+
+def _times(chosen: Sequence[Sample]) -> str:
+    try:
+        found = report.speedup(chosen)
     except BenchError:
-        return {}
+        return "failed"
+    return f"{found.ratio.value:.2f} ({found.ratio.low:.2f} to {found.ratio.high:.2f})" if found else MISSING
+
+
+def floors(rivalries: Mapping[Rivalry, Sequence[Sample]]) -> dict[str, float]:
+    """The noise floors of a scene, empty when nobody was compared with itself, or that did not count either."""
+    for key, chosen in rivalries.items():
+        if key[3] == key[4]:
+            try:
+                return report.noise_floors(chosen)
+            except BenchError:
+                break
+    return {}
 
 
 def _cell(record: Mapping[str, Any], key: str, form: Callable[[float], str]) -> str:
@@ -54,62 +139,76 @@ def _cell(record: Mapping[str, Any], key: str, form: Callable[[float], str]) -> 
 
 
 def memory(result: Result) -> list[Table]:
-    """Memory held, and the allocator's and collector's work."""
-    records = result.data["records"]
-    held = [
-        (
-            name,
-            *(
-                _cell(record, key, report.mib)
-                for key in ("rest_rss", "rest_pss", "rest_uss", "peak_pss", "settled_pss")
-            ),
-            _cell(record, "second_growth", report.mib),
-            *(
-                _cell(record, f"{kind}_bytes", lambda value: f"{value / 1024:.1f}")
-                for kind in ("connection", "websocket")
-            ),
-        )
-        for name, record in records.items()
-    ]
-    work = [
-        (
-            name,
-            _cell(record, "allocations", lambda value: f"{value:.1f}"),
-            _cell(record, "allocated", lambda value: f"{value:,.0f}"),
-            _cell(record, "traced_left_per_request", lambda value: f"{value:.2f}"),
-            _cell(record, "traced_peak", lambda value: f"{value / 1024:,.0f}"),
-            _cell(record, "gc_runs_per_100k", lambda value: f"{value:.1f}"),
-            _cell(record, "gc_pause_total", lambda value: f"{value:.2%}"),
-            _cell(record, "gc_pause_max", report.micros),
-            *(_cell(record, f"{kind}_objects", lambda value: f"{value:.1f}") for kind in ("connection", "websocket")),
-        )
-        for name, record in records.items()
-    ]
-    held_columns = (
-        *("target", "RSS at rest", "PSS at rest", "USS at rest", "PSS peak", "PSS settled", "growth, 2nd burst"),
-        *("KiB per idle connection", "KiB per idle WebSocket"),
-    )
-    work_columns = (
-        *("target", "allocations/req", "bytes/req", "bytes left/req", "traced peak KiB", "GC runs/100k req"),
-        *("time in GC", "longest pause", "objects/connection", "objects/WebSocket"),
-    )
-    note = (
-        "Allocations are counted by a preloaded library (calls and bytes asked of malloc, Python's own allocator "
-        "switched off); bytes left and traced peak are tracemalloc's, which sees Python memory only."
-    )
-    name = result.data["workload"]
+    """Memory held, what idle connections hold, and the allocator's and collector's work."""
+    records, name = result.data["records"], result.data["workload"]
     return [
-        Table(f"memory held, MiB ({name})", held_columns, tuple(held), f"{result.data['idle']} idle connections."),
-        Table(f"work for allocator and collector ({name})", work_columns, tuple(work), note),
+        _table_of(f"memory held, MiB ({name})", HELD_COLUMNS, records, HELD_NOTE),
+        _idle("idle keep-alive connections", "connections", records),
+        _idle("idle WebSockets", "websockets", records),
+        _table_of(f"work for allocator and collector ({name})", WORK_COLUMNS, records, WORK_NOTE),
     ]
+
+
+Column = tuple[str, str, Callable[[float], str]]
+
+HELD_COLUMNS: tuple[Column, ...] = (
+    ("RSS at rest", "rest_rss", report.mib),
+    ("PSS at rest", "rest_pss", report.mib),
+    ("USS at rest", "rest_uss", report.mib),
+    ("PSS peak", "peak_pss", report.mib),
+    ("PSS settled", "settled_pss", report.mib),
+    ("growth, 2nd burst", "second_growth", report.mib),
+)
+HELD_NOTE = "Resident, proportional and unique set size of the process tree; growth that does not end is a leak."
+WORK_COLUMNS: tuple[Column, ...] = (
+    ("allocations/req", "allocations", lambda value: f"{value:.1f}"),
+    ("bytes/req", "allocated", lambda value: f"{value:,.0f}"),
+    ("bytes left/req", "traced_left_per_request", lambda value: f"{value:.2f}"),
+    ("traced peak KiB", "traced_peak", lambda value: f"{value / 1024:,.0f}"),
+    ("GC runs/100k req", "gc_runs_per_100k", lambda value: f"{value:.1f}"),
+    ("time in GC", "gc_pause_total", lambda value: f"{value:.2%}"),
+    ("longest pause", "gc_pause_max", report.micros),
+)
+WORK_NOTE = (
+    "Allocations are counted by a preloaded library (calls and bytes asked of malloc, Python's own allocator switched "
+    "off); bytes left and traced peak are tracemalloc's, which sees Python memory only."
+)
+
+
+def _table_of(title: str, columns: Sequence[Column], records: Mapping[str, Mapping[str, Any]], note: str) -> Table:
+    """One row for each target of which any of these figures is known."""
+    rows = tuple(
+        (name, *(_cell(record, key, form) for _, key, form in columns))
+        for name, record in records.items()
+        if any(key in record for _, key, _ in columns)
+    )
+    return Table(title, ("target", *(heading for heading, _, _ in columns)), rows, note)
+
+
+def _idle(title: str, kind: str, records: Mapping[str, Mapping[str, Any]]) -> Table:
+    rows = tuple(
+        (
+            name,
+            f"{one['count']:,}",
+            *(_cell(one, key, lambda value: f"{value / 1024:.2f}") for key in ("rss", "pss")),
+            _cell(one, "objects", lambda value: f"{round(value, 1) + 0.0:.1f}"),  # No -0.0.
+        )
+        for name, record in records.items()
+        for one in record.get(kind, [])
+    )
+    note = "What the server's memory grew by for each, the kernel's own not counted; objects are the collector's."
+    return Table(title, ("target", "open", "KiB of RSS each", "KiB of PSS each", "objects each"), rows, note)
 
 
 def startup(result: Result) -> list[Table]:
     """Medians over the starts of each target."""
     rows = []
     for name, starts in result.data["records"].items():
-        middle = {key: stats.median([start[key] for start in starts]) for key in ("ready", "cpu", "pss", "rss", "stop")}
-        slowest = max((start["ready"] for start in starts), default=0.0)
+        if not starts:
+            rows.append((name, "0", *[""] * 7, "failed"))
+            continue
+        middle = {key: stats.median([start[key] for start in starts]) for key in starts[0]}
+        slowest = max(start["ready"] for start in starts)
         ends = ", ".join(sorted({str(int(start["status"])) for start in starts}))
         times = (middle["ready"], slowest, middle["cpu"], middle["stop"])
         rows.append(
@@ -117,22 +216,17 @@ def startup(result: Result) -> list[Table]:
                 name,
                 str(len(starts)),
                 *(report.micros(time) for time in times),
+                _cell(middle, "import", report.micros),
                 *map(report.mib, (middle["pss"], middle["rss"])),
                 ends,
             )
         )
     columns = (
-        "target",
-        "starts",
-        "to first answer",
-        "slowest",
-        "CPU until then",
-        "to stop",
-        "PSS MiB",
-        "RSS MiB",
-        "exit status",
+        *("target", "starts", "to first answer", "slowest", "CPU until then", "to stop", "CPU of import"),
+        *("PSS MiB", "RSS MiB", "exit status"),
     )
-    return [Table(f"start-up, {result.data['workload']}, {result.data['mode']}", columns, tuple(rows))]
+    note = "CPU of import: of an interpreter that imports the server and ends, less one that imports nothing."
+    return [Table(f"start-up, {result.data['workload']}, {result.data['mode']}", columns, tuple(rows), note)]
 
 
 def gate(result: Result) -> list[Table]:
@@ -147,7 +241,18 @@ def gate(result: Result) -> list[Table]:
         "A speed-up is how many times less CPU per request this tree needs than upstream, measured in the same run; "
         "it fails when its whole interval is below the limit. Instructions are counted by callgrind."
     )
-    return [Table("regression gate", columns, tuple(rows), note)]
+    return [Table("regression gate", columns, tuple(rows), note), *_repeated(result.data.get("repeated", []))]
+
+
+def _repeated(cases: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """How the values of each case were spread over many runs of the gate."""
+    rows = []
+    for one in cases:
+        form = "{:,.0f}" if one["case"].startswith("instructions") else "{:.3f}"
+        values = (form.format(one[key]) for key in ("limit", "lowest", "median", "highest"))
+        rows.append((one["case"], *values, str(one["runs"]), str(one["failed"])))
+    columns = ("case", "limit", "lowest", "median", "highest", "runs", "failed")
+    return [Table("the gate, run again and again on the same tree", columns, tuple(rows))]
 
 
 def pool(result: Result) -> list[Table]:
@@ -203,8 +308,6 @@ def micro(result: Result) -> list[Table]:
     )
     return [Table("micro-benchmarks", columns, rows, note)]
 
-
-Column = tuple[str, str, Callable[[float], str]]
 
 _RATE: Column = ("req/s", "rps", lambda value: f"{value:,.0f}")
 _P50: Column = ("p50", "p50", report.micros)

@@ -35,8 +35,8 @@ class Launch:
 class Target:
     """A server under measurement.
 
-    `python` says whose interpreter runs it: "ours", "peers", or "none" for a native program.
-    `distributions` are the packages whose versions belong to the result.
+    `python` says whose interpreter runs it: "ours", "peers", or "none" for a native program. `package` is what that
+    imports. `distributions` are the packages whose versions belong to the result.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Target:
     options: Mapping[str, str] = field(default_factory=dict)
     allowed: frozenset[str] = frozenset()
     distributions: tuple[str, ...] = ()
+    package: str = ""
 
     def label(self) -> str:
         """The name with its options, as it is written on the command line."""
@@ -68,6 +69,16 @@ class Target:
         return f"{self.name} has no {missing[0]}" if missing else None
 
 
+# Options of the two uvicorns, and what they are called on their command line.
+_UVICORN = {
+    "http": "http",
+    "loop": "loop",
+    "ws": "ws",
+    "keep-alive": "timeout-keep-alive",
+    "max-requests": "limit-max-requests",
+}
+
+
 def _uvicorn(launch: Launch) -> list[str]:
     argv = [launch.python, "-m", "uvicorn", launch.application, "--host", "127.0.0.1", "--port", str(launch.port)]
     if not launch.access_log:
@@ -78,7 +89,7 @@ def _uvicorn(launch: Launch) -> list[str]:
         argv += ["--threads", str(launch.mode.threads)]
     if launch.mode.kind == "wsgi":
         argv += ["--interface", "wsgi"]
-    for name, option in {"http": "http", "loop": "loop", "ws": "ws", "max-requests": "limit-max-requests"}.items():
+    for name, option in _UVICORN.items():
         if name in launch.options:
             argv += [f"--{option}", launch.options[name]]
     return argv
@@ -90,6 +101,8 @@ def _granian(launch: Launch) -> list[str]:
     argv += ["--port", str(launch.port), "--workers", str(launch.mode.processes)]
     if "loop" in launch.options:
         argv += ["--loop", launch.options["loop"]]
+    if "backpressure" in launch.options:
+        argv += ["--backlog", launch.options["backpressure"], "--backpressure", launch.options["backpressure"]]
     argv += ["--access-log"] if launch.access_log else ["--log-level", "warning"]
     return [*argv, launch.application]
 
@@ -98,6 +111,8 @@ def _hypercorn(launch: Launch) -> list[str]:
     argv = [launch.python, "-m", "hypercorn", "--bind", f"127.0.0.1:{launch.port}"]
     argv += ["--workers", str(launch.mode.processes), "--worker-class", launch.options.get("loop", "uvloop")]
     argv += ["--access-logfile", "-"] if launch.access_log else ["--log-level", "warning"]
+    if "keep-alive" in launch.options:
+        argv += ["--keep-alive", launch.options["keep-alive"]]
     prefix = "wsgi:" if launch.mode.kind == "wsgi" else ""
     return [*argv, prefix + launch.application]
 
@@ -113,6 +128,8 @@ def _gunicorn(launch: Launch) -> list[str]:
     argv = [launch.python, "-m", "gunicorn", "--bind", f"127.0.0.1:{launch.port}", "--worker-class", worker]
     argv += ["--workers", str(launch.mode.processes)]
     argv += ["--access-logfile", "-"] if launch.access_log else ["--log-level", "warning"]
+    if "keep-alive" in launch.options:
+        argv += ["--keep-alive", launch.options["keep-alive"]]
     return [*argv, launch.application]
 
 
@@ -150,7 +167,6 @@ def compiled(name: str, *, shared: bool = False) -> Path:
 
 
 _ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log"})
-_UVICORN = frozenset({"http", "loop", "ws", "max-requests"})
 _COMMON = ("uvloop", "httptools", "h11", "websockets", "wsproto")
 
 TABLE = (
@@ -160,9 +176,10 @@ TABLE = (
         _uvicorn,
         python="ours",
         features=_ASGI,
-        modes=frozenset({"single", "processes", "threads", "hybrid", "wsgi"}),
-        allowed=_UVICORN | {"root"},
+        modes=frozenset({"single", "processes", "wsgi"}),
+        allowed=frozenset({*_UVICORN, "root"}),
         distributions=("uvicorn", *_COMMON),
+        package="uvicorn",
     ),
     Target(
         "upstream",
@@ -170,8 +187,9 @@ TABLE = (
         _uvicorn,
         features=_ASGI,
         modes=frozenset({"single", "processes", "wsgi"}),
-        allowed=_UVICORN,
+        allowed=frozenset(_UVICORN),
         distributions=("uvicorn", *_COMMON, "zttp"),
+        package="uvicorn",
     ),
     Target(
         "granian",
@@ -179,8 +197,9 @@ TABLE = (
         _granian,
         features=_ASGI,
         modes=frozenset({"single", "processes", "wsgi"}),
-        allowed=frozenset({"loop"}),
+        allowed=frozenset({"loop", "backpressure"}),
         distributions=("granian", "uvloop"),
+        package="granian",
     ),
     Target(
         "hypercorn",
@@ -188,17 +207,27 @@ TABLE = (
         _hypercorn,
         features=_ASGI,
         modes=frozenset({"single", "processes", "wsgi"}),
-        allowed=frozenset({"loop"}),
+        allowed=frozenset({"loop", "keep-alive"}),
+        package="hypercorn.run",
         distributions=("hypercorn", "uvloop", "h11", "wsproto"),
     ),
-    Target("daphne", "Twisted", _daphne, features=_ASGI, distributions=("daphne", "twisted", "autobahn")),
+    Target(
+        "daphne",
+        "Twisted",
+        _daphne,
+        features=_ASGI,
+        distributions=("daphne", "twisted", "autobahn"),
+        package="daphne.server",
+    ),
     Target(
         "gunicorn",
         "gunicorn with its ASGI worker",
         _gunicorn,
         features=_ASGI,
         modes=frozenset({"single", "processes", "wsgi"}),
+        allowed=frozenset({"keep-alive"}),
         distributions=("gunicorn", "uvloop"),
+        package="gunicorn.app.wsgiapp",
     ),
     Target(
         "fastpysgi",
@@ -207,6 +236,7 @@ TABLE = (
         features=frozenset({"asgi", "body"}),
         modes=frozenset({"single", "wsgi"}),
         distributions=("fastpysgi",),
+        package="fastpysgi",
     ),
     Target("epoll", "a bare C loop with a fixed answer: the floor", _epoll, python="none", features=frozenset()),
 )

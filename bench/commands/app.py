@@ -14,14 +14,14 @@ from bench.errors import BenchError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The application, the request, the targets, the load."""
     parser.add_argument("application", help="module:attribute, as servers take it")
-    parser.add_argument("targets", nargs="*", default=["ours", "upstream", "granian", "hypercorn"])
+    parser.add_argument("targets", nargs="*", default=["ours", "upstream", "granian", "hypercorn"], help="or all")
     parser.add_argument("--app-dir", type=Path, default=Path("."), help="where servers run and import from")
     parser.add_argument("--python", help="interpreter with the application's packages and the servers")
-    parser.add_argument("--method", default="GET")
-    parser.add_argument("--path", default="/")
-    parser.add_argument("--header", action="append", default=[], help="Name: value")
+    parser.add_argument("--method", default="GET", help="of the request")
+    parser.add_argument("--path", default="/", help="of the request")
+    parser.add_argument("--header", action="append", default=[], help="Name: value; may be given several times")
     parser.add_argument("--body", default="", help="text, or @FILE")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=common.count, default=3, help="bursts of each target")
     common.load_arguments(parser)
 
 
@@ -54,7 +54,10 @@ def _directory(arguments: argparse.Namespace) -> Path:
     if not directory.is_dir():
         raise BenchError(f"no directory {arguments.app_dir}")
     if (directory / "uvicorn").is_dir():
-        raise BenchError(f"{arguments.app_dir} holds a package uvicorn, which upstream would import instead of itself")
+        raise BenchError(
+            f"{arguments.app_dir} holds a package uvicorn, which upstream would import instead of itself: "
+            "name the application's directory with --app-dir"
+        )
     return directory
 
 

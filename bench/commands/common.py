@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import datetime
 import importlib
+import math
 import os
 import sys
 import tempfile
@@ -25,24 +26,28 @@ from bench.targets import Target
 
 # Of tables that do not go to a terminal, in characters.
 WIDTH = 160
+# Why a measurement ended early when somebody ended it.
+INTERRUPTED = "interrupted"
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 def load_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of every command that drives load."""
     parser.add_argument("--workload", default="hello", help="comma-separated names, or all (see: list)")
-    parser.add_argument("--connections", default="50", help="open connections, comma-separated for several")
-    parser.add_argument("--threads", type=int, default=1, help="threads of the client (the server is not touched)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a burst")
-    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of load before the first burst")
+    parser.add_argument(
+        "--connections", type=counts, help="open connections, comma-separated (default: what is usual for the workload)"
+    )
+    parser.add_argument("--threads", type=count, default=1, help="threads of the client (the server is not touched)")
+    parser.add_argument("--seconds", type=duration, default=3.0, help="length of a burst (wrk: whole seconds)")
+    parser.add_argument("--warm-up", type=duration_or_none, default=1.0, help="seconds of load before the first burst")
     parser.add_argument("--tool", default="wrk", help="load generator (see: list)")
-    parser.add_argument("--rate", type=float, help="requests per second, for generators with a fixed arrival rate")
+    parser.add_argument("--rate", type=duration, help="requests per second, for generators with a fixed arrival rate")
     parser.add_argument("--mode", default="single", help="single, wsgi, processes=N, threads=N, hybrid=NxM")
-    parser.add_argument("--server-cores", type=int, default=1, help="cores the server may use")
+    parser.add_argument("--server-cores", type=count, default=1, help="cores the server may use")
     parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")
-    parser.add_argument("--sleep-ms", type=float, default=10, help="of the workload sleep")
-    parser.add_argument("--cpu-iterations", type=int, default=2000, help="of the workload cpu")
-    parser.add_argument("--io-ms", type=float, default=5, help="of the workload io")
+    parser.add_argument("--sleep-ms", type=duration_or_none, default=10.0, help="of the workload sleep")
+    parser.add_argument("--cpu-iterations", type=count, default=2000, help="of the workload cpu")
+    parser.add_argument("--io-ms", type=duration_or_none, default=5.0, help="of the workload io")
     output_arguments(parser)
 
 
@@ -50,6 +55,7 @@ def output_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of every command that prints results."""
     parser.add_argument("--json", action="store_true", help="print the stored form instead of tables")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
+    parser.add_argument("--details", action="store_true", help="also every percentile, and every kind of memory")
     parser.add_argument("--output", type=Path, help="where the result is stored (default: bench/results)")
 
 
@@ -67,12 +73,38 @@ def plain_runner(server_cores: int, *, warm_up: float = 1.0, knobs: Knobs | None
     return Runner(cores, warm_up=warm_up, knobs=knobs, progress=progress)
 
 
-def numbers(text: str) -> list[int]:
-    """Comma-separated positive whole numbers; raises BenchError for anything else."""
+def count(text: str) -> int:
+    """The type of an argument that counts something: a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"not a positive whole number: {text!r}")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    """The type of an argument that lists such numbers, separated by commas."""
     words = text.split(",")
     if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise BenchError(f"not a list of positive numbers: {text!r}")
+        raise argparse.ArgumentTypeError(f"not a list of positive numbers: {text!r}")
     return [int(word) for word in words]
+
+
+def duration(text: str) -> float:
+    """The type of an argument that measures something: a finite number above 0."""
+    value = duration_or_none(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"not a positive number: {text!r}")
+    return value
+
+
+def duration_or_none(text: str) -> float:
+    """The type of an argument that measures something and may be 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"not a positive number: {text!r}")
+    return value
 
 
 def progress(text: str) -> None:
@@ -100,8 +132,8 @@ def guarded(work: Callable[[], object]) -> str | None:
     try:
         work()
     except KeyboardInterrupt:
-        return "interrupted"
-    except BenchError as exc:
+        return INTERRUPTED
+    except (BenchError, OSError) as exc:
         return str(exc)
     return None
 
@@ -129,14 +161,24 @@ def _rich(name: str) -> Any:
 
 
 def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode: Mode) -> list[Scenario]:
-    """One scenario per workload and number of connections; raises BenchError when a generator is missing."""
+    """One scenario per workload and number of connections; of `all`, those that the generator can drive.
+
+    Raises BenchError when a generator is missing, or cannot drive what was asked for by name.
+    """
     found = []
     for workload in workloads:
         tool = workload.generator or arguments.tool
-        generators.require(tool)
-        for connections in numbers(arguments.connections):
-            load = Load(tool, connections, arguments.threads, arguments.seconds, arguments.rate, workload.pipeline)
-            found.append(Scenario(workload, mode, load))
+        rate = None if workload.generator else arguments.rate
+        generator = generators.require(tool)
+        for connections in arguments.connections or [workload.connections]:
+            load = Load(tool, connections, arguments.threads, arguments.seconds, rate, workload.pipeline)
+            refusal = generator.refusal(load)
+            if refusal is None:
+                found.append(Scenario(workload, mode, load))
+            elif arguments.workload == "all":
+                told(f"left out: {workload.name}: {refusal}")
+            else:
+                raise BenchError(refusal)
     return found
 
 
@@ -145,19 +187,26 @@ def finish(
 ) -> Result:
     """Print the result, store it, and return it. Raises BenchError when it ended early, after that."""
     described = environment.describe(targets, runner.cores)
-    notes = [f"ended early: {trouble}"] if trouble else []
-    notes += checks.doubts(runner.samples, described)
-    result = Result(kind, now(), described, tuple(runner.samples), notes=tuple(notes))
-    deliver(arguments, result)
-    if trouble:
-        raise BenchError(trouble)
+    notes = noted(checks.doubts(runner.samples, described), trouble)
+    result = Result(kind, now(), described, tuple(runner.samples), notes=notes)
+    deliver(arguments, result, trouble)
     return result
 
 
-def deliver(arguments: argparse.Namespace, result: Result) -> None:
-    """Print a result, then store it: what was measured is seen even when it cannot be written."""
+def noted(notes: Sequence[str], trouble: str | None) -> tuple[str, ...]:
+    """The notes of a result, each once; why it ended early comes first."""
+    return tuple(dict.fromkeys([*([f"ended early: {trouble}"] if trouble else []), *notes]))
+
+
+def deliver(arguments: argparse.Namespace, result: Result, trouble: str | None = None) -> None:
+    """Print a result, then store it: what was measured is seen even when it cannot be written.
+
+    Raises BenchError with the trouble that ended it early, after that.
+    """
     show(arguments, result)
     keep(arguments, result)
+    if trouble:
+        raise BenchError(trouble)
 
 
 def now() -> str:
@@ -183,8 +232,8 @@ def keep(arguments: argparse.Namespace, result: Result) -> None:
 
 def told(text: str) -> None:
     """A line for people, on standard error, in the order it was said."""
-    sys.stdout.flush()
     progress("")
+    sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
 
 
@@ -195,7 +244,7 @@ def show(arguments: argparse.Namespace, result: Result) -> None:
         return
     for line in report.environment_lines(result.environment):
         print(f"- {line}" if arguments.markdown else line)
-    for table in tables.tables(result):
+    for table in tables.tables(result, details=arguments.details):
         print()
         print_table(table, as_markdown=arguments.markdown)
     for note in result.notes:
@@ -208,10 +257,21 @@ def print_table(table: Table, *, as_markdown: bool) -> None:
     if rich is None:
         print(report.markdown(table))
         return
-    shown = rich.Table(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
+    shown = rich.Table(
+        title=table.title,
+        title_justify="left",
+        caption=table.note or None,
+        caption_justify="left",
+        # Nine columns have to fit a terminal of eighty.
+        box=importlib.import_module("rich.box").SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for number, column in enumerate(table.columns):
-        shown.add_column(column, justify="left" if number == 0 else "right")
+        shown.add_column(column, justify="left" if report.is_text(table, number) else "right")
     for row in table.rows:
         shown.add_row(*row)
-    console = importlib.import_module("rich.console").Console(width=None if sys.stdout.isatty() else WIDTH)
+    # Errors of servers may hold [brackets] and :colons:, which are no markup.
+    width = None if sys.stdout.isatty() else WIDTH
+    console = importlib.import_module("rich.console").Console(width=width, markup=False, emoji=False, highlight=False)
     console.print(shown)

@@ -1,34 +1,51 @@
-"""`compare A B`: two servers, paired and interleaved, ratio with interval."""
+"""`compare A B`: servers paired and interleaved, ratios with intervals, and the noise floor of A against itself."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from bench import plan, report, scenario, targets
 from bench.commands import common
+from bench.plan import Scenario
+from bench.targets import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Two targets and the load."""
+    """Two targets or more, and the load."""
     parser.add_argument("first", help="target A, for example ours or ours:http=h11")
-    parser.add_argument("second", help="target B, for example upstream")
+    parser.add_argument("rivals", nargs="+", help="what A is compared with, one by one, for example upstream")
     parser.add_argument(
-        "--blocks", type=int, default=4, help="blocks of four bursts (A B B A), each of fresh processes"
+        "--blocks", type=common.count, default=4, help="blocks of mirrored bursts (A B B A), each of fresh processes"
     )
-    parser.add_argument("--noise", action="store_true", help="also measure A against itself")
+    parser.add_argument(
+        "--noise", action=argparse.BooleanOptionalAction, default=True, help="also compare A with itself"
+    )
     common.load_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Measure and print; exit status 0 when every comparison could be made."""
-    first, second = targets.find_all([arguments.first, arguments.second])
-    workloads = scenario.find(arguments.workload)
-    chosen = common.scenarios(arguments, workloads, scenario.parse_mode(arguments.mode))
+    """Measure and print; exit status 0 when every comparison could be made.
+
+    Against several rivals, one that has no such workload does not count as a failure.
+    """
+    first, *rivals = targets.find_all([arguments.first, *arguments.rivals])
+    chosen = common.scenarios(arguments, scenario.find(arguments.workload), scenario.parse_mode(arguments.mode))
     runner = common.runner(arguments)
-    rivals = [(first, second)] + ([(first, first)] if arguments.noise else [])
-    plans = [
-        plan.comparison(one, a, b, blocks=arguments.blocks, seed=arguments.seed) for one in chosen for a, b in rivals
-    ]
-    trouble = common.measure(runner, plan.numbered(block for blocks in plans for block in blocks))
-    result = common.finish(arguments, "compare", runner, [first, second], trouble)
+    blocks = []
+    for one in chosen:
+        sides = [*_able(one, rivals), *([first] if arguments.noise else [])]
+        blocks += plan.comparison(one, first, sides, blocks=arguments.blocks, seed=arguments.seed)
+    trouble = common.measure(runner, plan.numbered(blocks))
+    result = common.finish(arguments, "compare", runner, [first, *rivals], trouble)
     return int(any(not report.paired(samples) for samples in report.comparisons(result.samples).values()))
+
+
+def _able(one: Scenario, rivals: Sequence[Target]) -> list[Target]:
+    """The rivals that can serve a scenario; a single one stays, so that its result says why it cannot."""
+    refusals = {rival.label(): rival.refusal(one.workload, one.mode) for rival in rivals}
+    if len(rivals) == 1:
+        return list(rivals)
+    for refusal in filter(None, refusals.values()):
+        common.told(f"left out: {refusal}")
+    return [rival for rival in rivals if refusals[rival.label()] is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import scenario, targets
+from bench import environment, scenario, targets
 from bench.commands import common
 from bench.errors import BenchError
 from bench.load.generators import GENERATORS
@@ -42,4 +42,6 @@ def _state(target: targets.Target) -> str:
         targets.interpreter(target)
     except BenchError as exc:
         return str(exc)
-    return "yes"
+    if target.python != "ours":
+        return "yes"
+    return f"yes, {'with' if environment.has_native(target) else 'without'} the native core"

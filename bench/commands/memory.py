@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,63 +14,79 @@ from bench.allocations import allocation_counter
 from bench.commands import common
 from bench.errors import BenchError
 from bench.load.response import ResponseReader, request_bytes
-from bench.load.sockets import Client, open_all
+from bench.load.sockets import Client, Connection, open_all
 from bench.load.websocket import upgrade
 from bench.model import Result
 from bench.plan import Scenario
 from bench.process import MemoryWatch, Server
-from bench.runner import SETTLE, Runner, request_of
+from bench.runner import Runner, request_of
 from bench.targets import Target
 
-ANSWER_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 30.0
+# Before memory is read: servers free some of it a little later.
+SETTLE = 0.3
+# For servers that would close idle connections after seconds, or take no more than a thousand of them.
+PATIENT = {"keep-alive": "300", "backpressure": "20000"}
+# Connections that pay for what the server sets up once.
+FIRST = 20
+# Connections opened at a time: hypercorn keeps a hundred waiting.
+TOGETHER = 50
+
+Figures = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets and the load."""
     parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
-    parser.add_argument("--idle", type=int, default=1000, help="idle connections for the figure per connection")
+    parser.add_argument(
+        "--idle", type=common.counts, default=[1000], help="idle connections for the figure per connection"
+    )
+    parser.add_argument("--steps", default=",".join(STEPS), help="which parts to measure")
     common.load_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure each target; what cannot be measured on one is noted and the rest goes on."""
     chosen = targets.find_all(arguments.targets)
+    for name in arguments.steps.split(","):
+        if name not in STEPS:
+            raise BenchError(f"unknown step {name!r}: choose from {', '.join(STEPS)}")
     mode = scenario.parse_mode(arguments.mode)
     [one, *_] = common.scenarios(arguments, scenario.find(arguments.workload)[:1], mode)
-    runner = common.runner(arguments)
-    records: dict[str, Any] = {}
     notes: list[str] = []
-    for target in chosen:
-        records[target.label()] = _measure(runner, target, one, arguments.idle, notes)
-    described = environment.describe(chosen, runner.cores)
-    data = {"records": records, "workload": one.workload.name, "idle": arguments.idle}
-    result = Result("memory", common.now(), described, data=data, notes=tuple(notes))
-    common.deliver(arguments, result)
+    work = Work(common.runner(arguments), one, arguments.idle, notes)
+    records: dict[str, Figures] = {target.label(): {} for target in chosen}
+
+    def steps() -> None:
+        for target in chosen:
+            for name in arguments.steps.split(","):
+                work.runner.progress(f"{target.label()}: {name}")
+                try:
+                    records[target.label()] |= STEPS[name](work, target)
+                except (BenchError, OSError) as exc:
+                    notes.append(f"{target.label()}: {name}: {exc}")
+
+    trouble = common.guarded(steps)
+    described = environment.describe(chosen, work.runner.cores)
+    data = {"records": records, "workload": one.workload.name}
+    result = Result("memory", common.now(), described, data=data, notes=common.noted(notes, trouble))
+    common.deliver(arguments, result, trouble)
     return int(not any(records.values()))
 
 
-def _measure(runner: Runner, target: Target, one: Scenario, idle: int, notes: list[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    steps = [_held, _allocations]
-    for step in steps if target.python == "none" else [*steps, _collector, _traced]:
-        runner.progress(f"{target.label()}: {step.__name__.strip('_')}")
-        try:
-            found |= step(runner, target, one)
-        except BenchError as exc:
-            notes.append(f"{target.label()}: {exc}")
-    for name, workload in (("connection", "hello"), ("websocket", "websocket")):
-        if name == "websocket" and "websocket" not in target.features:
-            continue
-        runner.progress(f"{target.label()}: idle {name}s")
-        try:
-            found |= _idle(runner, target, replace(one, workload=scenario.WORKLOADS[workload]), idle, name)
-        except (BenchError, OSError) as exc:
-            notes.append(f"{target.label()}: idle {name}s: {exc}")
-    return found
+@dataclass(frozen=True)
+class Work:
+    """What the steps share."""
+
+    runner: Runner
+    scenario: Scenario
+    idle: list[int]
+    notes: list[str]
 
 
-def _held(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
+def _held(work: Work, target: Target) -> Figures:
     """Memory at rest, at its highest, settled, and what a second burst adds: growth that does not end is a leak."""
+    runner, one = work.runner, work.scenario
     with runner.alone(target, one) as (server, directory):
         rest = process.read_memory(server.pid)
         with MemoryWatch(server.pid) as watch:
@@ -90,8 +107,11 @@ def _held(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
     }
 
 
-def _collector(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
+def _collector(work: Work, target: Target) -> Figures:
     """Runs and pauses of the garbage collector during a burst."""
+    runner, one = work.runner, work.scenario
+    if target.python == "none":
+        return {}
     with runner.alone(target, one, inside=True) as (server, directory):
         probe.ask_all(server, directory, "gc_start")
         burst, _ = runner.drive(server, one, one.load, directory)
@@ -105,10 +125,13 @@ def _collector(runner: Runner, target: Target, one: Scenario) -> dict[str, float
     }
 
 
-def _traced(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
+def _traced(work: Work, target: Target) -> Figures:
     """What Python allocations leave behind per request, and hold at most, by tracemalloc."""
+    runner, one = work.runner, work.scenario
+    if target.python == "none":
+        return {}
     with runner.alone(target, one, inside=True) as (server, directory):
-        runner.drive(server, one, replace(one.load, seconds=1), directory)
+        runner.drive(server, one, replace(one.load, seconds=min(1.0, one.load.seconds)), directory)
         before = probe.ask_all(server, directory, "trace_start")
         burst, _ = runner.drive(server, one, one.load, directory)
         time.sleep(SETTLE)
@@ -118,10 +141,11 @@ def _traced(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
     return {"traced_left_per_request": left / max(1, burst.requests), "traced_peak": peak}
 
 
-def _allocations(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
+def _allocations(work: Work, target: Target) -> Figures:
     """Calls of the allocator and bytes asked of it per request, by a preloaded counter: Python's and native ones."""
+    runner, one = work.runner, work.scenario
     with allocation_counter() as counter, runner.alone(target, one, counter.environment) as (server, directory):
-        runner.drive(server, one, replace(one.load, seconds=1), directory)
+        runner.drive(server, one, replace(one.load, seconds=min(1.0, one.load.seconds)), directory)
         before = counter.read()
         burst, _ = runner.drive(server, one, one.load, directory)
         after = counter.read()
@@ -131,42 +155,90 @@ def _allocations(runner: Runner, target: Target, one: Scenario) -> dict[str, flo
     return {"allocations": (after[0] - before[0]) / requests, "allocated": (after[1] - before[1]) / requests}
 
 
-def _idle(runner: Runner, target: Target, one: Scenario, count: int, name: str) -> dict[str, float]:
-    """Memory and collector objects of one open connection that has done its first exchange."""
+def _idle_connections(work: Work, target: Target) -> Figures:
+    """What an open connection holds that has had its first answer, for each number of connections."""
+    return {"connections": _each_count(work, target, "hello")}
+
+
+def _idle_websockets(work: Work, target: Target) -> Figures:
+    """What an open WebSocket holds that has said nothing yet, for each number of them."""
+    if "websocket" not in target.features:
+        return {}
+    return {"websockets": _each_count(work, target, "websocket")}
+
+
+STEPS: dict[str, Callable[[Work, Target], Figures]] = {
+    "held": _held,
+    "allocations": _allocations,
+    "collector": _collector,
+    "traced": _traced,
+    "connections": _idle_connections,
+    "websockets": _idle_websockets,
+}
+
+
+def _each_count(work: Work, target: Target, workload: str) -> list[dict[str, float]]:
+    """A number of connections that cannot be had is noted, and leaves the others."""
+    found = []
+    for count in work.idle:
+        try:
+            found.append(_idle(work, target, workload, count))
+        except (BenchError, OSError) as exc:
+            work.notes.append(f"{target.label()}: {count} idle: {exc}")
+    return found
+
+
+def _idle(work: Work, target: Target, workload: str, count: int) -> dict[str, float]:
+    """Memory and collector objects of one of so many open connections, each of which has done its first exchange."""
     inside = target.python != "none"
-    with runner.alone(target, one, inside=inside) as (server, directory):
-        # The first few connections pay for what the server sets up once.
-        _held_open(server, one, 20, name).close()
+    one = replace(work.scenario, workload=scenario.WORKLOADS[workload])
+    patient = {key: value for key, value in PATIENT.items() if key in target.allowed}
+    target = replace(target, options={**target.options, **patient})
+    with work.runner.alone(target, one, inside=inside) as (server, directory):
+        with Client(server.port) as client:
+            _open(client, one, FIRST)
         time.sleep(SETTLE)
         objects = _objects(server, directory) if inside else 0
         before = process.read_memory(server.pid)
-        client = _held_open(server, one, count, name)
-        time.sleep(SETTLE)
-        after = process.read_memory(server.pid)
-        more = _objects(server, directory) if inside else 0
-        client.close()
-    found = {f"{name}_bytes": (after.pss - before.pss) / count}
-    if inside:
-        found[f"{name}_objects"] = (more - objects) / count
-    return found
+        with Client(server.port) as client:
+            _open(client, one, count)
+            time.sleep(SETTLE)
+            after = process.read_memory(server.pid)
+            more = _objects(server, directory) if inside else 0
+            _check_open(client, count)
+    found = {"count": count, "pss": (after.pss - before.pss) / count, "rss": (after.rss - before.rss) / count}
+    return {**found, "objects": (more - objects) / count} if inside else found
+
+
+def _check_open(client: Client, count: int) -> None:
+    """Raises BenchError when the server has closed some: what it held for them was not measured then."""
+    closed = sum(got is None for _, got in client.wait(time.perf_counter()))
+    if closed:
+        raise BenchError(f"the server closed {closed} of {count} idle connections before they were counted")
 
 
 def _objects(server: Server, directory: Path) -> int:
     return sum(int(answer["objects"]) for answer in probe.ask_all(server, directory, "objects").values())
 
 
-def _held_open(server: Server, one: Scenario, count: int, name: str) -> Client:
-    client = Client(server.port)
-    connections = open_all(client, count)
-    if name == "websocket":
-        upgrade(client, connections, one.workload.path)
-        return client
+def _open(client: Client, one: Scenario, count: int) -> None:
+    """Open so many connections, each with its first exchange done; a few at a time, so that no backlog overflows."""
+    while (left := count - len(client.connections)) > 0:
+        connections = open_all(client, min(left, TOGETHER))
+        if one.workload.name == "websocket":
+            upgrade(client, connections, one.workload.path)
+        else:
+            _exchange(client, connections, one)
+
+
+def _exchange(client: Client, connections: Sequence[Connection], one: Scenario) -> None:
+    """One request and its answer on each connection; raises BenchError when one gets none."""
     request = request_of(one)
     data = request_bytes(request.method, request.path, dict(request.headers or {}), request.body)
     for connection in connections:
         connection.reader = ResponseReader()
         client.send(connection, data)
-    waiting, deadline = count, time.perf_counter() + ANSWER_TIMEOUT
+    waiting, deadline = len(connections), time.perf_counter() + ANSWER_TIMEOUT
     while waiting and time.perf_counter() < deadline:
         for connection, got in client.wait(time.perf_counter() + 0.05):
             assert isinstance(connection.reader, ResponseReader)
@@ -174,5 +246,4 @@ def _held_open(server: Server, one: Scenario, count: int, name: str) -> Client:
                 raise BenchError("the server closed an idle connection")
             waiting -= len(connection.reader.feed(got))
     if waiting:
-        raise BenchError(f"{waiting} of {count} connections got no answer")
-    return client
+        raise BenchError(f"{waiting} connections got no answer")

@@ -20,9 +20,9 @@ from bench.targets import Target
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The tree, the cases, and how often."""
     parser.add_argument("--target", default="ours", help="the tree, for example ours:root=../other")
-    parser.add_argument("--cases", default=",".join(instructions.CASES))
-    parser.add_argument("--operations", type=int, default=2000, help="operations per round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cases", default=",".join(instructions.CASES), help="comma-separated")
+    parser.add_argument("--operations", type=common.count, default=2000, help="operations per round")
+    parser.add_argument("--rounds", type=common.count, default=5, help="of each case")
     parser.add_argument("--no-instructions", action="store_true", help="without callgrind, which takes half a minute")
     common.output_arguments(parser)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -26,8 +25,8 @@ COUNTED = 10_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The tree, capacities and operations."""
     parser.add_argument("--target", default="ours", help="the tree, for example ours:root=../other")
-    parser.add_argument("--operations", type=int, default=1_000_000, help="operations per case")
-    parser.add_argument("--capacities", default="10,100,1000,10000")
+    parser.add_argument("--operations", type=common.count, default=1_000_000, help="operations per case")
+    parser.add_argument("--capacities", type=common.counts, default=[10, 100, 1000, 10000], help="of the event pool")
     common.output_arguments(parser)
 
 
@@ -37,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if target.name != "ours":
         raise BenchError("only this project has these pools: use ours")
     cores = environment.cores(1)
-    order = {"operations": arguments.operations, "capacities": common.numbers(arguments.capacities)}
+    order = {"operations": arguments.operations, "capacities": arguments.capacities}
     records = _run(target, order, cores.server, {})
     notes = []
     try:
@@ -61,7 +60,7 @@ def _run(target: Target, order: dict[str, Any], cores: tuple[int, ...], extra: d
     with tempfile.TemporaryDirectory(prefix="bench-") as name, process.pinned(cores):
         script = Path(name) / "bench_pools.py"
         shutil.copyfile(HERE / "pools.py", script)
-        environ = {**os.environ, "PYTHONPATH": str(import_root(target)), **extra}
+        environ = {**process.clean_environment(), "PYTHONPATH": str(import_root(target)), **extra}
         argv = [interpreter(target), str(script), json.dumps(order)]
         try:
             done = subprocess.run(argv, capture_output=True, text=True, cwd=name, env=environ, timeout=TIMEOUT)

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One target, the clock and the load."""
     parser.add_argument("target", nargs="?", default="ours")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="cpu", help="what yappi counts")
-    parser.add_argument("--top", type=int, default=25, help="functions to print, by own time")
+    parser.add_argument("--top", type=common.count, default=25, help="functions to print, by own time")
     parser.add_argument("--dir", type=Path, help="where profiles are written (default: bench/results/profile-TIME)")
     parser.add_argument("--no-flame", action="store_true", help="without py-spy")
     common.load_arguments(parser)

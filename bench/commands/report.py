@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 from pathlib import Path
 
-from bench import documents, merge, model, page
+from bench import documents, merge, model, page, parts, publication
 from bench.commands import common
 from bench.commands.baseline import BASELINES, read
 from bench.errors import BenchError
+from bench.model import Result
 from bench.targets import ROOT
 
 DOCUMENTS = ("BASELINE_PERFORMANCE.md", "OPTIMIZATIONS.md", "README.md")
+# Made as a whole: the report of everything that was published, to read and to look at.
+REPORT, PAGE = "docs/benchmarks/index.md", "docs/benchmarks/report.html"
+TITLE = "Benchmarks"
+INTRODUCTION = """\
+This page is made from the stored results in `bench/baselines` by `python -m bench report --write`; nothing in it is
+written by hand. The same [with charts](report.html), for a browser. How it is measured, and how to measure it yourself:
+[benchmarking](../benchmarking.md)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Results in; files out."""
     parser.add_argument("files", nargs="*", type=Path, help="stored results; names of baselines are fine, too")
-    parser.add_argument("--title", default="ASGI servers measured")
+    parser.add_argument("--title", default="ASGI servers measured", help="of the report")
     parser.add_argument("--to", type=Path, help="write Markdown here instead of printing it")
     parser.add_argument("--html", type=Path, help="write one self-contained page here")
     parser.add_argument("--write", action="store_true", help="make the tables between markers in the documents again")
@@ -28,14 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Write what is asked for; with --check, exit status 1 for a document that differs."""
-    if arguments.write or arguments.check:
-        return _documents(check=arguments.check)
+    if arguments.check:
+        return _check()
+    if arguments.write:
+        write_documents(BASELINES, ROOT)
+        return 0
     if not arguments.files:
         raise BenchError("which results? name files or baselines")
     results = merge.by_kind([_load(path) for path in arguments.files])
-    text = f"# {arguments.title}\n" + "".join(f"\n## {one.kind}\n{documents.block(one, None)}" for one in results)
+    sections = [publication.of_result(one) for one in results]
     if arguments.html:
-        _write(arguments.html, page.page(arguments.title, results))
+        _write(arguments.html, page.page(arguments.title, sections))
+    text = publication.markdown(arguments.title, sections)
     if arguments.to:
         _write(arguments.to, text)
     elif not arguments.html:
@@ -47,21 +61,45 @@ def _load(path: Path) -> model.Result:
     return model.load(path) if path.exists() else read(str(path))
 
 
-def _documents(*, check: bool) -> int:
+def write_documents(baselines: Path, root: Path) -> None:
+    """Make every document again from the baselines in a directory; writes below `root` what has changed."""
+    for name, text in _documents(baselines).items():
+        path = root / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            _write(path, text)
+
+
+def _check() -> int:
     wrong = []
-    for name in DOCUMENTS:
+    for name, text in _documents(BASELINES).items():
         path = ROOT / name
-        if not path.exists():
-            continue
-        old = path.read_text(encoding="utf-8")
-        new = documents.fill(old, read)
-        if new != old and check:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             wrong.append(name)
-        elif new != old:
-            _write(path, new)
     if wrong:
         raise BenchError(f"not made from {BASELINES.name}: {', '.join(wrong)} (run: python -m bench report --write)")
     return 0
+
+
+def _documents(baselines: Path) -> dict[str, str]:
+    """Every document by its path, as it has to be: those with markers as they stand here, the report from scratch."""
+
+    @functools.cache
+    def stored(name: str) -> Result | None:
+        path = baselines / f"{name}.json"
+        if not path.exists() and name in parts.NAMES:
+            return None
+        return model.load(path) if path.exists() else read(name)
+
+    found = {}
+    for name in DOCUMENTS:
+        path = ROOT / name
+        if path.exists():
+            found[name] = documents.fill(path.read_text(encoding="utf-8"), stored)
+    sections = publication.published(stored)
+    if sections:
+        found[REPORT] = publication.markdown(TITLE, sections, INTRODUCTION)
+        found[PAGE] = page.page(TITLE, sections)
+    return found
 
 
 def _write(path: Path, text: str) -> None:
@@ -70,4 +108,4 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as exc:
         raise BenchError(f"cannot write {path}: {exc.strerror or exc}") from None
-    common.told(f"wrote {path}")
+    common.told(f"wrote {os.path.relpath(path)}")

@@ -12,6 +12,7 @@ from bench.commands import common
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, and the form of the output."""
     parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--details", action="store_true", help="also every percentile, and every kind of memory")
     parser.add_argument("--json", action="store_true", help="print the stored form instead of tables")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
 

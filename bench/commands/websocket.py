@@ -20,13 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, patterns and sizes."""
     parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
     parser.add_argument("--pattern", default="echo,broadcast", help="echo, broadcast, or both")
-    parser.add_argument("--sizes", default="16,1024,65536", help="message sizes in bytes")
-    parser.add_argument("--connections", default="50", help="open sockets, comma-separated for several")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a burst")
-    parser.add_argument("--warm-up", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=3, help="bursts of each, each against a fresh process")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--server-cores", type=int, default=1)
+    parser.add_argument("--sizes", type=common.counts, default=[16, 1024, 65536], help="message sizes in bytes")
+    parser.add_argument("--connections", type=common.counts, default=[50], help="open sockets, comma-separated")
+    parser.add_argument("--seconds", type=common.duration, default=3.0, help="length of a burst")
+    parser.add_argument("--warm-up", type=common.duration_or_none, default=1.0, help="seconds before the first burst")
+    parser.add_argument("--rounds", type=common.count, default=3, help="bursts of each, each against a fresh process")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")
+    parser.add_argument("--server-cores", type=common.count, default=1, help="cores the server may use")
     common.output_arguments(parser)
 
 
@@ -37,7 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
     scenarios = [
         Scenario(workload, scenario.Mode(), Load("websocket", connections, 1, arguments.seconds))
         for workload in _workloads(arguments)
-        for connections in common.numbers(arguments.connections)
+        for connections in arguments.connections
     ]
     generators.require("websocket")
     blocks = plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed)
@@ -52,7 +52,7 @@ def _workloads(arguments: argparse.Namespace) -> list[Workload]:
     for pattern in arguments.pattern.split(","):
         if pattern not in APPLICATIONS:
             raise BenchError(f"unknown pattern {pattern!r}: choose from {', '.join(APPLICATIONS)}")
-        for size in common.numbers(arguments.sizes):
+        for size in arguments.sizes:
             name = f"{pattern} {size} B"
             options = {"pattern": pattern}
             found.append(replace(base, name=name, app=APPLICATIONS[pattern], body=b"w" * size, options=options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from bench.scenario import Mode, Workload
 from bench.targets import Target
 
 SETTLE_TIMEOUT = 180.0
-SLICE = 10.0
 # Bursts of a second without any answer before a server that replaces its workers is given up.
 PATIENCE = 30
 Record = dict[str, Any]
@@ -33,13 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, sections and sizes."""
     parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
     parser.add_argument("--sections", default=",".join(SECTIONS), help="which parts to measure")
-    parser.add_argument("--counts", default="1,10,50,100", help="numbers of workers for start-up and memory")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="workers of the other parts")
-    parser.add_argument("--minutes", type=float, default=1.0, help="of sustained load")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of the other bursts")
-    parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument("--recycle", type=int, default=5000, help="requests after which a worker is replaced")
-    parser.add_argument("--leak-requests", type=int, default=20000, help="requests to the application that leaks")
+    parser.add_argument(
+        "--counts", type=common.counts, default=[1, 10, 50, 100], help="numbers of workers for start-up and memory"
+    )
+    parser.add_argument("--workers", type=common.count, default=os.cpu_count() or 1, help="workers of the other parts")
+    parser.add_argument("--minutes", type=common.duration, default=1.0, help="of sustained load")
+    parser.add_argument("--seconds", type=common.duration, default=3.0, help="length of the other bursts")
+    parser.add_argument("--connections", type=common.count, default=50, help="open connections")
+    parser.add_argument("--tool", choices=["wrk", "closedloop"], default="wrk", help="load generator")
+    parser.add_argument("--recycle", type=common.count, default=5000, help="requests after which a worker is replaced")
+    parser.add_argument(
+        "--leak-requests", type=common.count, default=20000, help="requests to the application that leaks"
+    )
+    parser.add_argument("--slice", type=common.duration, default=10.0, help="seconds of one line of sustained load")
     parser.add_argument("--server-cores", type=int, default=0, help="cores for the server; 0 leaves all to everybody")
     common.output_arguments(parser)
 
@@ -56,7 +61,9 @@ class Work:
         self, workload: Workload, workers: int, *, seconds: float | None = None, connections: int = 0
     ) -> Scenario:
         """A workload on so many worker processes."""
-        load = Load("wrk", connections or self.arguments.connections, 1, seconds or self.arguments.seconds)
+        load = Load(
+            self.arguments.tool, connections or self.arguments.connections, 1, seconds or self.arguments.seconds
+        )
         mode = Mode("processes", workers) if workers > 1 else Mode()
         return Scenario(workload, mode, load)
 
@@ -68,28 +75,32 @@ def execute(arguments: argparse.Namespace) -> int:
     for name in names:
         if name not in SECTIONS:
             raise BenchError(f"unknown section {name!r}: choose from {', '.join(SECTIONS)}")
-    generators.require("wrk")
+    generators.require(arguments.tool)
     runner = common.plain_runner(arguments.server_cores, warm_up=0.5)
     sections: dict[str, list[Record]] = {name: [] for name in names}
     notes: list[str] = []
-    for target in chosen:
-        for name in names:
-            runner.progress(f"{target.label()}: {name}")
-            try:
-                sections[name] += SECTIONS[name](Work(runner, arguments, target))
-            except BenchError as exc:
-                notes.append(f"{target.label()}: {name}: {exc}")
+
+    def measure() -> None:
+        for target in chosen:
+            for name in names:
+                runner.progress(f"{target.label()}: {name}")
+                try:
+                    for record in SECTIONS[name](Work(runner, arguments, target)):
+                        sections[name].append(record)
+                except BenchError as exc:
+                    notes.append(f"{target.label()}: {name}: {exc}")
+
+    trouble = common.guarded(measure)
     described = environment.describe(chosen, runner.cores)
     data = {"sections": sections, "recycle": arguments.recycle, "workers": arguments.workers}
-    result = Result("workers", common.now(), described, data=data, notes=tuple(notes))
-    common.deliver(arguments, result)
+    result = Result("workers", common.now(), described, data=data, notes=common.noted(notes, trouble))
+    common.deliver(arguments, result, trouble)
     return int(not any(sections.values()))
 
 
-def startup(work: Work) -> list[Record]:
+def startup(work: Work) -> Iterator[Record]:
     """Time until the first answer and until all workers are up, and memory then, for each number of workers."""
-    found = []
-    for count in common.numbers(work.arguments.counts):
+    for count in work.arguments.counts:
         one = work.scenario(scenario.WORKLOADS["hello"], count)
         with work.runner.alone(work.target, one) as (server, _):
             first = server.ready_after
@@ -99,19 +110,16 @@ def startup(work: Work) -> list[Record]:
             begun = time.perf_counter()
             server.stop()
             stopped = time.perf_counter() - begun
-        found.append(
-            {
-                "target": work.target.label(),
-                "workers": count,
-                "first_answer": first,
-                "complete": complete,
-                "pss": held.pss,
-                "pss_per_worker": held.pss / count,
-                "uss": held.uss,
-                "stop": stopped,
-            }
-        )
-    return found
+        yield {
+            "target": work.target.label(),
+            "workers": count,
+            "first_answer": first,
+            "complete": complete,
+            "pss": held.pss,
+            "pss_per_worker": held.pss / count,
+            "uss": held.uss,
+            "stop": stopped,
+        }
 
 
 def wait_settled(server: Server, count: int) -> None:
@@ -148,30 +156,27 @@ def _burst(work: Work, one: Scenario, server: Server, directory: Path) -> tuple[
     return record, burst
 
 
-def scaling(work: Work) -> list[Record]:
+def scaling(work: Work) -> Iterator[Record]:
     """Throughput, latency and memory for 1, as many as cores, and twice as many workers: what to choose here."""
-    found = []
     cores = os.cpu_count() or 1
     for count in sorted({1, cores, 2 * cores}):
-        found.append(_loaded(work, work.scenario(scenario.WORKLOADS["hello"], count)))
-    return found
+        yield _loaded(work, work.scenario(scenario.WORKLOADS["hello"], count))
 
 
-def peak(work: Work) -> list[Record]:
+def peak(work: Work) -> Iterator[Record]:
     """Many connections at once on the given number of workers."""
-    found = []
     for connections in (200, 500, 1000):
         one = work.scenario(scenario.WORKLOADS["hello"], work.arguments.workers, connections=connections)
-        found.append({**_loaded(work, one), "connections": connections})
-    return found
+        yield {**_loaded(work, one), "connections": connections}
 
 
-def mixed(work: Work) -> list[Record]:
+def mixed(work: Work) -> Iterator[Record]:
     """70% echo of 1 KiB, 30% matrix multiplication, in one stream of requests."""
     workload = Workload(
         "mixed", "70% echo, 30% matrices", "mixed", method="POST", body=b"m" * 1024, options={"post-percent": "70"}
     )
-    return [_loaded(work, work.scenario(workload, count)) for count in sorted({1, work.arguments.workers})]
+    for count in sorted({1, work.arguments.workers}):
+        yield _loaded(work, work.scenario(workload, count))
 
 
 def _loaded(work: Work, one: Scenario) -> Record:
@@ -184,49 +189,45 @@ def _loaded(work: Work, one: Scenario) -> Record:
     return record
 
 
-def sustained(work: Work) -> list[Record]:
+def sustained(work: Work) -> Iterator[Record]:
     """The same load for minutes, in slices: does anything drift?"""
-    one = work.scenario(scenario.WORKLOADS["hello"], work.arguments.workers, seconds=SLICE)
-    found = []
+    length = work.arguments.slice
+    one = work.scenario(scenario.WORKLOADS["hello"], work.arguments.workers, seconds=length)
     with work.runner.alone(work.target, one) as (server, directory):
         wait_settled(server, one.mode.processes)
-        for number in range(max(1, round(work.arguments.minutes * 60 / SLICE))):
+        for number in range(max(1, round(work.arguments.minutes * 60 / length))):
             record, _ = _burst(work, one, server, directory)
             pss = process.read_memory(server.pid).pss
-            found.append({**record, "second": (number + 1) * SLICE, "pss": pss})
-    return found
+            yield {**record, "second": (number + 1) * length, "pss": pss}
 
 
-def recycling(work: Work) -> list[Record]:
+def recycling(work: Work) -> Iterator[Record]:
     """The same load with and without replacing workers: what replacement costs while it happens."""
-    found = []
-    for options in ({}, {"max-requests": str(work.arguments.recycle)}):
-        if options and "max-requests" not in work.target.allowed:
-            raise BenchError("it cannot be told to replace workers")
-        target = replace(work.target, options={**work.target.options, **options})
-        here = replace(work, target=target)
-        one = here.scenario(scenario.WORKLOADS["hello"], max(2, work.arguments.workers), seconds=SLICE)
-        with work.runner.alone(target, one) as (server, directory):
+    for here in _with_and_without_recycling(work):
+        length = here.arguments.slice
+        one = here.scenario(scenario.WORKLOADS["hello"], max(2, here.arguments.workers), seconds=length)
+        with here.runner.alone(here.target, one) as (server, directory):
             wait_settled(server, one.mode.processes)
             before = set(server.figures())
             with MemoryWatch(server.pid) as watch:
                 record, _ = _burst(here, one, server, directory)
-            found.append({**record, "replaced": len(watch.pids - before)})
-    return found
+            yield {**record, "replaced": len(watch.pids - before)}
 
 
-def leak(work: Work) -> list[Record]:
+def leak(work: Work) -> Iterator[Record]:
     """An application that keeps 10 KiB of every request, with and without replacing workers."""
     workload = Workload("leaking", "keeps 10 KiB of each request", "leaking", response_bytes=13)
-    found = []
-    for options in ({}, {"max-requests": str(work.arguments.recycle)}):
-        if options and "max-requests" not in work.target.allowed:
-            raise BenchError("it cannot be told to replace workers")
-        target = replace(work.target, options={**work.target.options, **options})
-        here = replace(work, target=target)
-        one = here.scenario(workload, max(2, work.arguments.workers), seconds=1)
-        found.append(_leaking(here, one))
-    return found
+    for here in _with_and_without_recycling(work):
+        yield _leaking(here, here.scenario(workload, max(2, here.arguments.workers), seconds=1))
+
+
+def _with_and_without_recycling(work: Work) -> Iterator[Work]:
+    """The target as it is, then told to replace its workers; raises BenchError when it cannot be told that."""
+    yield work
+    if "max-requests" not in work.target.allowed:
+        raise BenchError("it cannot be told to replace workers")
+    options = {**work.target.options, "max-requests": str(work.arguments.recycle)}
+    yield replace(work, target=replace(work.target, options=options))
 
 
 def _leaking(work: Work, one: Scenario) -> Record:
@@ -256,7 +257,7 @@ def _leaking(work: Work, one: Scenario) -> Record:
     }
 
 
-SECTIONS: dict[str, Callable[[Work], list[Record]]] = {
+SECTIONS: dict[str, Callable[[Work], Iterator[Record]]] = {
     "startup": startup,
     "scaling": scaling,
     "peak": peak,

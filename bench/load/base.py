@@ -32,6 +32,24 @@ class Aim:
         return f"http://127.0.0.1:{self.port}{self.path}"
 
 
+class ClosedLoop:
+    """What generators share whose next request waits for the last answer."""
+
+    name = ""
+    pipelines = False
+
+    def refusal(self, load: Load) -> str | None:
+        """A closed loop has no arrival rate, and few of them pipeline."""
+        if load.rate is not None:
+            return f"{self.name} has no fixed arrival rate: leave --rate out, or choose openloop or oha"
+        return no_pipelining(self.name, load) if not self.pipelines else None
+
+
+def no_pipelining(name: str, load: Load) -> str | None:
+    """Why a generator that sends one request at a time cannot drive a load; None when it can."""
+    return f"{name} does not pipeline: choose wrk, h2load or closedloop" if load.pipeline > 1 else None
+
+
 class Generator(Protocol):
     """A load generator. Each is pinned and run by the runner as a process of its own."""
 
@@ -39,6 +57,9 @@ class Generator(Protocol):
 
     def missing(self) -> str | None:
         """Why it cannot be used here, in words; None when it can."""
+
+    def refusal(self, load: Load) -> str | None:
+        """Why it cannot drive such a load, in words; None when it can."""
 
     def command(self, aim: Aim, load: Load) -> list[str]:
         """The command line for one burst."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.errors import LoadError
 from bench.load.base import Generator
+from bench.load.closedloop import ClosedLoopGenerator
 from bench.load.h2load import H2load
 from bench.load.httpx_driver import HttpxGenerator
 from bench.load.oha import Oha
@@ -17,6 +18,7 @@ _ALL: tuple[Generator, ...] = (
     H2load("h2load-h2c", ("-p", "h2c")),
     Oha(),
     OpenLoopGenerator(),
+    ClosedLoopGenerator(),
     HttpxGenerator(),
     WebSocketGenerator(),
 )

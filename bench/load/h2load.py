@@ -8,12 +8,14 @@ import shutil
 
 from bench.errors import LoadError
 from bench.load import histogram
-from bench.load.base import Aim
+from bench.load.base import Aim, ClosedLoop
 from bench.model import Burst, Load
 
 
-class H2load:
+class H2load(ClosedLoop):
     """The generator `h2load` (HTTP/1.1), or `h2load-h2c` (HTTP/2 over cleartext, by prior knowledge)."""
+
+    pipelines = True
 
     def __init__(self, name: str, protocol: tuple[str, ...]) -> None:
         self.name = name

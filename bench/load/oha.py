@@ -7,7 +7,7 @@ import shutil
 from typing import Any
 
 from bench.errors import LoadError
-from bench.load.base import Aim
+from bench.load.base import Aim, no_pipelining
 from bench.model import Burst, Latency, Load
 
 FIELDS = {"p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9"}
@@ -21,6 +21,10 @@ class Oha:
     def missing(self) -> str | None:
         """oha has to be installed."""
         return None if shutil.which("oha") else "oha is not installed (cargo install oha --locked)"
+
+    def refusal(self, load: Load) -> str | None:
+        """With a rate it is an open loop, without one a closed loop."""
+        return no_pipelining(self.name, load)
 
     def command(self, aim: Aim, load: Load) -> list[str]:
         """One burst; with a rate, latencies count from when a request was due."""

@@ -12,7 +12,7 @@ from collections import Counter, deque
 
 from bench.errors import LoadError
 from bench.load import own
-from bench.load.base import Aim
+from bench.load.base import Aim, no_pipelining
 from bench.load.response import ResponseReader, request_bytes
 from bench.load.sockets import Client, Connection, open_all
 from bench.model import Burst, Load
@@ -75,14 +75,14 @@ class OpenLoop:
         while self._waiting and self._idle:
             connection = self._idle.pop()
             connection.since = self._waiting.popleft()
-            connection.busy = True
+            connection.left = 1
             try:
                 self._client.send(connection, self._request)
             except OSError:
                 self._broken(connection, "write")
 
     def _finished(self) -> bool:
-        return self._due == self.total and not self._waiting and not any(c.busy for c in self._connections())
+        return self._due == self.total and not self._waiting and not any(c.left for c in self._connections())
 
     def _connections(self) -> list[Connection]:
         return list(self._client.connections.values())
@@ -101,7 +101,7 @@ class OpenLoop:
                 self.errors["length"] += 1
             else:
                 self.latencies.append(time.perf_counter() - connection.since)
-            connection.busy = False
+            connection.left = 0
             self._ended += 1
             if answer.close:
                 self._broken(connection, "read")
@@ -110,7 +110,7 @@ class OpenLoop:
 
     def _broken(self, connection: Connection, kind: str) -> None:
         """Count the request that was under way, if one was, and take a new connection."""
-        if connection.busy:
+        if connection.left:
             self.errors[kind] += 1
             self._ended += 1
         elif connection in self._idle:
@@ -130,6 +130,10 @@ class OpenLoopGenerator(own.Own):
 
     name = "openloop"
     module = "bench.load.openloop"
+
+    def refusal(self, load: Load) -> str | None:
+        """An open loop needs a rate."""
+        return no_pipelining(self.name, load) if load.rate else "openloop needs --rate"
 
 
 if __name__ == "__main__":

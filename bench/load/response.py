@@ -29,6 +29,11 @@ class ResponseReader:
         self._left = self._length = 0
         self._chunked = self._close = self._trailer = False
 
+    @property
+    def empty(self) -> bool:
+        """Whether no response is begun."""
+        return not self._buffer and self._status == 0
+
     def feed(self, data: bytes) -> list[Answer]:
         """The responses that these bytes complete; raises LoadError for bytes that are no HTTP response."""
         self._buffer += data

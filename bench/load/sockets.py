@@ -20,14 +20,14 @@ SPIN = 0.002
 
 
 class Connection:
-    """One client connection; `out` holds bytes the kernel has not taken yet."""
+    """One client connection; `out` holds bytes the kernel has not taken yet, `left` counts answers to come."""
 
-    __slots__ = ("busy", "out", "reader", "since", "sock")
+    __slots__ = ("left", "out", "reader", "since", "sock")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.out = b""
-        self.busy = False
+        self.left = 0
         self.since = 0.0
         self.reader: object = None
 
@@ -39,6 +39,12 @@ class Client:
         self.port = port
         self.connections: dict[int, Connection] = {}
         self._poll = select.epoll()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def connect(self, timeout: float = 10.0) -> Connection:
         """Open one more connection; raises OSError when the server does not take it."""

@@ -14,7 +14,7 @@ from collections import Counter
 
 from bench.errors import LoadError
 from bench.load import own
-from bench.load.base import Aim
+from bench.load.base import Aim, ClosedLoop
 from bench.load.sockets import Client, Connection, open_all
 from bench.model import Burst, Load
 
@@ -24,7 +24,7 @@ HANDSHAKE_TIMEOUT = 10.0
 DRAIN = 5.0
 
 
-class WebSocketGenerator(own.Own):
+class WebSocketGenerator(own.Own, ClosedLoop):
     """The generator `websocket`; the aim's options say `pattern`: echo (default) or broadcast."""
 
     name = "websocket"

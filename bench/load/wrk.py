@@ -11,7 +11,7 @@ import shutil
 from typing import Any
 
 from bench.errors import LoadError
-from bench.load.base import Aim
+from bench.load.base import Aim, ClosedLoop
 from bench.model import Burst, Latency, Load
 
 MARK = "bench: "
@@ -33,14 +33,15 @@ end
 """
 
 
-class Wrk:
+class Wrk(ClosedLoop):
     """The generator `wrk`."""
 
     name = "wrk"
+    pipelines = True
 
     def missing(self) -> str | None:
         """wrk has to be installed."""
-        return None if shutil.which("wrk") else "wrk is not installed (apt-get install wrk)"
+        return None if shutil.which("wrk") else "wrk is not installed (apt-get install wrk, or choose another --tool)"
 
     def command(self, aim: Aim, load: Load) -> list[str]:
         """One burst; the Lua script is written into the aim's directory."""

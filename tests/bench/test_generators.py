@@ -12,7 +12,7 @@ import pytest
 
 from bench import environment, runner
 from bench.errors import LoadError
-from bench.load import generators, histogram
+from bench.load import closedloop, generators, histogram
 from bench.load.base import Aim, Generator, verdict
 from bench.model import Burst, Load
 from tests.bench import fake
@@ -25,9 +25,9 @@ def _usable(name: str, **marks: object) -> object:
     return pytest.param(name, id=name, marks=[pytest.mark.skip(reason=missing)] if missing else [])
 
 
-CLOSED = [_usable(name) for name in ("wrk", "h2load", "httpx", "oha")]
+CLOSED = [_usable(name) for name in ("wrk", "h2load", "httpx", "closedloop", "oha")]
 OPEN = [_usable(name) for name in ("openloop", "oha")]
-ALL = [_usable(name) for name in ("wrk", "h2load", "httpx", "openloop", "oha")]
+ALL = [_usable(name) for name in ("wrk", "h2load", "httpx", "closedloop", "openloop", "oha")]
 
 
 def _load(name: str, *, connections: int = 4, seconds: float = 1.0, rate: float = 100.0) -> Load:
@@ -70,7 +70,7 @@ def test_connections_that_end_without_an_answer_void_the_burst(name: str, tmp_pa
     assert verdict(burst, _load(name)) is not None
 
 
-@pytest.mark.parametrize("name", [_usable("httpx"), _usable("openloop")])
+@pytest.mark.parametrize("name", [_usable("httpx"), _usable("closedloop"), _usable("openloop")])
 def test_short_answers_are_noticed_by_those_who_look(name: str, tmp_path: Path) -> None:
     with fake.running(tmp_path, delay=0.005, short_every=10) as server:
         burst = _drive(generators.find(name), server.port, _load(name), tmp_path)
@@ -101,7 +101,7 @@ def test_the_open_loop_and_oha_agree_on_a_server_that_stalls(tmp_path: Path) -> 
         assert getattr(found["openloop"], field) == pytest.approx(getattr(found["oha"], field), rel=0.35)
 
 
-@pytest.mark.parametrize("name", [_usable("httpx")])
+@pytest.mark.parametrize("name", [_usable("closedloop")])
 def test_a_closed_loop_hides_the_same_stall_in_its_maximum(name: str, tmp_path: Path) -> None:
     """Why the open loop is there: only as many requests as connections see the stall."""
     with fake.running(tmp_path, stall_at=100, stall=0.5) as server:
@@ -122,7 +122,7 @@ def test_the_open_loop_sends_what_the_rate_asks_for_and_counts_each_once(tmp_pat
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_server_that_dies_under_load_gives_no_good_burst(name: str, tmp_path: Path) -> None:
-    with fake.running(tmp_path, delay=0.005, die_at=50) as server:
+    with fake.running(tmp_path, die_at=5) as server:
         try:
             burst = _drive(generators.find(name), server.port, _load(name), tmp_path)
         except LoadError as exc:
@@ -141,6 +141,45 @@ def test_nobody_listening_gives_no_good_burst(name: str, tmp_path: Path) -> None
         assert "\n" not in str(exc)
     else:
         assert verdict(burst, _load(name)) is not None
+
+
+def test_pipelined_answers_are_counted_one_by_one_and_timed_from_their_batch(tmp_path: Path) -> None:
+    load = Load("closedloop", 2, 1, 0.5, None, pipeline=4)
+    with fake.running(tmp_path, delay=0.01) as server:
+        burst = _drive(generators.find("closedloop"), server.port, load, tmp_path)
+    assert not sum(burst.errors.values())
+    assert burst.requests % 4 == 0
+    assert burst.latency is not None
+    assert burst.latency.p50 >= 0.0199  # Of four answers 10 ms apart, the second.
+    with fake.running(tmp_path, error_every=10) as server:
+        burst = _drive(generators.find("closedloop"), server.port, load, tmp_path)
+    assert burst.errors["status"] == pytest.approx((burst.requests + burst.errors["status"]) / 10, abs=1)
+
+
+def test_a_mixture_of_posts_and_gets_has_the_share_that_was_asked_for() -> None:
+    aim = Aim(8000, Path("."), method="POST", body=b"m", options={"post-percent": "70"})
+    requests = closedloop.mixture(aim)
+    assert sum(one.startswith(b"POST ") for one in requests) == 70
+    assert sum(one.startswith(b"GET ") and b"Content-Length" not in one for one in requests) == 30
+    assert [one[:4] for one in requests[:4]].count(b"POST") == 3  # Spread evenly.
+
+
+@pytest.mark.parametrize(
+    ("name", "load", "words"),
+    [
+        pytest.param("wrk", Load("wrk", 1, 1, 1.0, 100.0), "no fixed arrival rate", id="rate for a closed loop"),
+        pytest.param("closedloop", Load("closedloop", 1, 1, 1.0, 9.0), "no fixed arrival rate", id="and for ours"),
+        pytest.param("openloop", Load("openloop", 1, 1, 1.0), "needs --rate", id="no rate"),
+        pytest.param("openloop", Load("openloop", 1, 1, 1.0, 9.0, 16), "does not pipeline", id="openloop pipelined"),
+        pytest.param("oha", Load("oha", 1, 1, 1.0, None, 16), "does not pipeline", id="oha pipelined"),
+        pytest.param("httpx", Load("httpx", 1, 1, 1.0, None, 16), "does not pipeline", id="httpx pipelined"),
+        pytest.param("wrk", Load("wrk", 1, 1, 1.0, None, 16), None, id="wrk pipelines"),
+        pytest.param("oha", Load("oha", 1, 1, 1.0, 9.0), None, id="oha with a rate"),
+    ],
+)
+def test_a_load_that_a_generator_cannot_drive_is_refused(name: str, load: Load, words: str | None) -> None:
+    refusal = generators.find(name).refusal(load)
+    assert refusal is None if words is None else refusal is not None and words in refusal
 
 
 def test_an_open_loop_needs_a_rate(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ import pytest
 
 from bench.targets import HERE
 
-PURE = ("model", "stats", "plan", "checks", "report", "tables", "charts", "page", "documents", "judge")
+PURE = (
+    *("model", "stats", "plan", "checks", "report", "tables", "charts", "page", "documents", "judge"),
+    *("merge", "parts", "publication", "views"),
+)
 # What touches files, processes, sockets or the clock.
 OUTSIDE = {"os", "subprocess", "socket", "time", "tempfile", "shutil", "threading", "signal"}
 # Copied into the directories and interpreters of servers: nothing of the harness is there.
-COPIED = ("apps", "inside", "micro", "pools")
+COPIED = ("apps", "apps_fastapi", "inside", "micro", "pools")
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from bench import plan, stats, targets
+from bench import plan, report, targets
 from bench.model import Load
 from bench.plan import Scenario
+from bench.report import METRICS
 from bench.scenario import WORKLOADS, Mode
+from tests.bench import records
 
 SCENARIO = Scenario(WORKLOADS["hello"], Mode(), Load("wrk", 50, 1, 1.0))
 OURS, UPSTREAM = targets.find("ours"), targets.find("upstream")
 
 
 def test_each_block_has_both_servers_twice_and_mirrored() -> None:
-    blocks = plan.comparison(SCENARIO, OURS, UPSTREAM, blocks=20)
+    blocks = plan.comparison(SCENARIO, OURS, [UPSTREAM], blocks=20)
     assert {block.order for block in blocks} == {("A", "B", "B", "A"), ("B", "A", "A", "B")}
     assert [block.number for block in blocks] == list(range(20))
+
+
+def test_many_servers_take_turns_in_an_order_that_is_mirrored() -> None:
+    blocks = plan.comparison(SCENARIO, OURS, [UPSTREAM, OURS], blocks=20)
+    assert {len(block.order) for block in blocks} == {6}
+    assert all(block.order == block.order[::-1] for block in blocks)
+    assert {block.order[:3] for block in blocks} > {("A", "B", "C")}
+    assert [side.name for _, side in sorted(blocks[0].sides.items())] == ["ours", "upstream", "ours"]
 
 
 @pytest.mark.parametrize(
@@ -24,28 +34,32 @@ def test_each_block_has_both_servers_twice_and_mirrored() -> None:
     [
         pytest.param("ABBA", [(0, 1), (3, 2)], id="ABBA"),
         pytest.param("BAAB", [(1, 0), (2, 3)], id="BAAB"),
+        pytest.param("ACBBCA", [(0, 2), (5, 3)], id="with others between"),
         pytest.param("A", [], id="one burst"),
-        pytest.param("AAB", [], id="no neighbours that differ"),
+        pytest.param("ABB", [(0, 1)], id="cut short"),
     ],
 )
-def test_neighbours_make_pairs_of_a_and_b(order: str, expected: list[tuple[int, int]]) -> None:
-    assert plan.pairs(order) == expected
+def test_bursts_of_a_and_b_make_pairs_in_their_order(order: str, expected: list[tuple[int, int]]) -> None:
+    samples = [records.sample(side, side, slot=slot) for slot, side in enumerate(order)]
+    [pairs] = report.paired(samples) or [[]]
+    assert [(a.slot, b.slot) for a, b in pairs] == expected
 
 
 def test_a_machine_that_slows_down_steadily_does_not_change_the_ratio() -> None:
-    clock, groups = 0.0, []
-    for block in plan.comparison(SCENARIO, OURS, UPSTREAM, blocks=6):
-        values = []
-        for side in block.order:
-            values.append({"A": 2.0, "B": 1.0}[side] * (1 + clock))
+    clock, samples = 1.0, []
+    for block in plan.comparison(SCENARIO, OURS, [UPSTREAM, OURS], blocks=6):
+        for slot, side in enumerate(block.order):
+            cpu = {"A": 2e-5, "B": 1e-5, "C": 4e-5}[side] * clock
+            samples.append(records.sample(block.sides[side].name, side, cpu=cpu, block=block.number, slot=slot))
             clock += 0.01
-        groups.append([(values[a], values[b]) for a, b in plan.pairs(block.order)])
-    assert stats.paired_ratio(groups).value == pytest.approx(2.0, rel=0.001)
+    found = {key[4]: report.compare(chosen, METRICS[0]) for key, chosen in report.comparisons(samples).items()}
+    ratios = {name: one.ratio.value for name, one in found.items() if one}
+    assert ratios == {"upstream": pytest.approx(2.0, rel=0.001), "ours": pytest.approx(0.5, rel=0.001)}
 
 
 def test_a_seed_gives_the_same_plan_and_another_seed_another() -> None:
     def orders(seed: int) -> list[tuple[str, ...]]:
-        return [block.order for block in plan.comparison(SCENARIO, OURS, UPSTREAM, blocks=16, seed=seed)]
+        return [block.order for block in plan.comparison(SCENARIO, OURS, [UPSTREAM], blocks=16, seed=seed)]
 
     assert orders(1) == orders(1)
     assert orders(1) != orders(2)

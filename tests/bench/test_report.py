@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from bench import documents, page, report, tables
+from bench import documents, page, publication, report, tables, views
 from bench.commands import baseline
 from bench.errors import BenchError
 from bench.model import Load, Result, Sample
+from bench.publication import Section
 from bench.report import METRICS, Table
 from tests.bench import records
 
@@ -84,7 +87,7 @@ def test_the_noise_floor_of_a_server_against_itself_reaches_the_verdict() -> Non
         for number in range(6)
         for slot, (side, cpu) in enumerate(zip("ABBA", (1e-5, 1.1e-5, 1.1e-5, 1e-5), strict=True))
     ]
-    first, second = tables.tables(records.result("compare", [*_compared(1.05e-5, 1e-5), *noisy]))
+    first, second, _ = tables.tables(records.result("compare", [*_compared(1.05e-5, 1e-5), *noisy]))
     assert first.rows[0][-1].startswith("within the noise")
     assert "noise floor" in second.title
 
@@ -92,21 +95,47 @@ def test_the_noise_floor_of_a_server_against_itself_reaches_the_verdict() -> Non
 def test_rows_hold_medians_and_tell_lost_bursts() -> None:
     samples = [records.sample(cpu=cpu) for cpu in (1e-5, 3e-5, 2e-5)] + [records.sample(void="died")]
     [row] = report.samples_table("run", samples).rows
-    assert row[5] == "20.0 us"
+    assert row[1] == "20.0 us"
     assert row[-1] == "1 of 4 void"
 
 
 def test_a_target_that_failed_always_is_a_failure_not_a_zero() -> None:
     [row] = report.samples_table("run", [records.sample(void="no module")]).rows
     assert row[-1] == "failed: no module"
-    assert not any("0" in cell for cell in row[5:-1])
+    assert set(row[1:-1]) == {""}
 
 
 def test_threads_of_the_client_and_of_the_server_are_told_apart() -> None:
     samples = [records.sample(load=Load("wrk", 50, 4, 2.0))]
     [row] = report.processes_table(samples).rows
-    assert row[3] == "4 thr 40%"
-    assert row[4] == "python 2 thr 50%"
+    assert row[:3] == ("ours", "4 thr 40%", "python 2 thr 50%")
+
+
+def test_columns_that_say_the_same_everywhere_go_into_the_title() -> None:
+    samples = [records.sample(name, load=Load("wrk", 50, 1, 2.0)) for name in ("ours", "upstream")]
+    table = report.samples_table("run", samples)
+    assert table.title == "run (hello, single, wrk, 50 connections)"
+    assert table.columns[:2] == ("target", "CPU/req")
+    other = records.sample("granian", load=Load("wrk", 10, 1, 2.0))
+    table = report.samples_table("run", [*samples, other])
+    assert table.title == "run (hello, single, wrk)"
+    assert [row[1] for row in table.rows] == ["10", "50", "50"]
+
+
+def test_details_are_every_percentile_and_every_kind_of_memory() -> None:
+    result = records.result("run", [records.sample(cpu=1e-5)])
+    *_, latency, memory = tables.tables(result, details=True)
+    assert latency.columns[-7:] == ("p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+    assert latency.rows[0][-7:] == ("500.0 us", "750.0 us", "1.00 ms", "1.25 ms", "2.00 ms", "4.00 ms", "5.00 ms")
+    assert memory.columns[-6:] == ("RSS peak", "PSS peak", "USS peak", "RSS settled", "PSS settled", "USS settled")
+    assert memory.rows[0][-6:] == ("30.0",) * 6
+    assert len(tables.tables(result)) == 2
+
+
+def test_text_stands_to_the_left_and_figures_to_the_right() -> None:
+    rows = (("a", "1 us", "ok", "3.1"), ("b", "-", "ok", "failed"), ("c", "2 us", "1 of 2 void", "2.9"))
+    text = report.markdown(Table("T", ("name", "time", "status", "ratio"), rows))
+    assert "| --- | ---: | --- | ---: |" in text
 
 
 def test_markdown_escapes_what_would_break_a_table() -> None:
@@ -132,24 +161,105 @@ def _many() -> list[Result]:
     return [records.result("run", samples), records.result("compare", _compared(1e-5, 2e-5))]
 
 
+def _sections(*results: Result) -> list[Section]:
+    return [publication.of_result(one) for one in results]
+
+
 def test_the_page_loads_nothing_and_draws_every_workload() -> None:
-    text = page.page("Measured <here>", _many())
-    assert not re.search(r"(src|href|url\(|<script|@import)", text)
-    assert "http" not in text.replace("<!doctype html>", "")
+    text = page.page("Measured <here>", _sections(*_many()))
+    # Nothing but links to its own sections.
+    assert set(re.findall(r'href="([^"]*)"', text)) == {"#run", "#compare"}
+    assert not re.search(r"(src=|url\(|<script|<link|@import|http:|https:|//)", text)
     assert "Measured &lt;here&gt;" in text
     assert "width=device-width" in text
-    assert text.count("<svg") >= 2 * 4 + 5
+    assert text.count("<svg") >= 2 * 4 + 4
     assert text.count("<svg") == text.count("</svg>")
+    assert text.count("<details") == text.count("</details>")
+
+
+def test_the_page_draws_what_has_no_bursts_too() -> None:
+    record = {"settled_pss": 2**20, "allocations": 3.0, "connections": [{"count": 10, "rss": 2048.0, "pss": 2048.0}]}
+    text = page.page("T", _sections(records.result("memory", records={"ours": record}, workload="hello")))
+    assert text.count("<svg") == 3
+    assert "2.00 KiB" in text
+
+
+def test_the_same_target_has_the_same_colour_in_every_chart() -> None:
+    text = page.page("T", _sections(_many()[0]))
+    bars = re.findall(r'>(\w+)</text><text[^>]*>[^<]*</text><rect class="track"[^>]*/><rect[^>]*fill="(#\w+)"', text)
+    assert len(bars) == 18
+    assert set(bars) == {("ours", "#2563eb"), ("granian", "#d97706"), ("upstream", "#059669")}
 
 
 def test_the_page_writes_doubts_out() -> None:
     one = records.result("run", [records.sample()])
     doubted = Result(one.kind, one.created, one.environment, one.samples, notes=("a < b",))
-    assert "a &lt; b" in page.page("T", [doubted])
+    assert "a &lt; b" in page.page("T", _sections(doubted))
+    assert "- a < b" in publication.markdown("T", _sections(doubted))
 
 
-def _stored(**results: Result) -> Callable[[str], Result]:
-    def read(name: str) -> Result:
+def _against(name: str, cpu: float, **more: Any) -> list[Sample]:
+    """Six blocks of ours against another, and ours against itself."""
+    found = []
+    for number in range(6):
+        for slot, side in enumerate("ABCCBA"):
+            target, value = {"A": ("ours", 1e-5), "B": (name, cpu), "C": ("ours", 1.01e-5)}[side]
+            value *= 1 + number / 500
+            found.append(records.sample(target, side, cpu=value, block=number, slot=slot, **more))
+    return found
+
+
+def test_losses_are_every_figure_in_which_another_server_is_better() -> None:
+    result = records.result("compare", _against("granian", 0.5e-5))
+    [table] = views.losses(result)
+    assert {row[1] for row in table.rows} == {"CPU per request", "p50", "p99", "p99.9"}
+    assert table.rows[0][:6] == ("hello", "CPU per request", "granian", "10.1 us", "5.0 us", "2.00")
+    [none] = views.losses(records.result("compare", _against("granian", 0.995e-5)))  # Within the noise.
+    assert none.rows == ()
+    [floor] = views.losses(records.result("compare", _against("epoll", 0.5e-5)))
+    assert floor.rows == ()
+
+
+def test_the_headline_is_upstream_before_and_ours_after() -> None:
+    result = records.result("compare", _against("upstream", 3e-5))
+    [table] = views.headline(result)
+    assert table.rows == (("plain GET, access log off", "50", "30.2 us", "10.1 us", "3.0 (3.0 to 3.0)"),)
+    assert "3.0&times;" in page.page("T", [publication.of_part("performance", result)])
+
+
+def test_figures_of_before_are_without_this_tree() -> None:
+    result = records.result("compare", _against("upstream", 3e-5))
+    [table] = views.before(result)
+    assert table.columns == ("workload", "conns", "upstream")
+    [table] = views.servers(result)
+    assert table.columns == ("workload", "conns", "ours", "upstream")
+    assert table.rows[0][3] == "30.2 (30.0 to 30.3)"
+
+
+def test_three_servers_stand_in_one_table_with_the_ratio_of_each() -> None:
+    samples = [
+        *_against("upstream", 3e-5),
+        *[replace(one, block=one.block + 6) for one in _against("granian", 2e-5)],
+    ]
+    table, threads = tables.tables(records.result("compare", samples))
+    assert threads.title == "threads and cores (hello, 50 connections)"
+    assert [row[0] for row in table.rows] == ["ours", "upstream", "granian"]
+    assert [row[2] for row in table.rows] == ["1.01", "3.00", "2.00"]
+    assert [row[4] for row in table.rows] == ["noise floor", "worse", "worse"]
+
+
+def test_times_less_are_told_for_every_workload_and_rival() -> None:
+    samples = [*_against("upstream", 3e-5), *_against("granian", 0.5e-5, workload="echo")]
+    numbered = [replace(one, block=one.block + 6 * (one.workload == "echo")) for one in samples]
+    first, *_ = tables.tables(records.result("compare", numbered))
+    assert first.title == "times less CPU per request (single, 50 connections, A is ours)"
+    assert first.rows == (("hello", "3.00 (3.00 to 3.00)", "-"), ("echo", "-", "0.50 (0.50 to 0.50)"))
+
+
+def _stored(**results: Result) -> Callable[[str], Result | None]:
+    def read(name: str) -> Result | None:
+        if name == "unmeasured":
+            return None
         if name not in results:
             raise BenchError(f"no baseline {name!r}")
         return results[name]
@@ -157,12 +267,17 @@ def _stored(**results: Result) -> Callable[[str], Result]:
     return read
 
 
+def test_what_is_not_measured_yet_is_said_between_the_markers() -> None:
+    filled = documents.fill("<!-- bench:begin unmeasured -->\nold\n<!-- bench:end -->\n", _stored())
+    assert filled == "<!-- bench:begin unmeasured -->\n\nNot measured yet.\n\n<!-- bench:end -->\n"
+
+
 def test_documents_are_filled_between_markers_and_nowhere_else() -> None:
     text = "before\n<!-- bench:begin look -->\nold\n<!-- bench:end -->\nafter\n"
     filled = documents.fill(text, _stored(look=records.result("run", [records.sample()])))
     assert filled.startswith("before\n<!-- bench:begin look -->\n")
     assert filled.endswith("<!-- bench:end -->\nafter\n")
-    assert "| hello | ours |" in filled
+    assert "| ours | 10.0 us |" in filled
     assert "old" not in filled
     assert documents.fill(filled, _stored(look=records.result("run", [records.sample()]))) == filled
 
@@ -175,13 +290,20 @@ def test_a_figure_changed_by_hand_is_noticed() -> None:
     assert documents.fill(forged, stored) == filled
 
 
-def test_the_concurrency_view_puts_targets_side_by_side() -> None:
+def test_the_concurrency_view_is_upstream_before_and_ours_after() -> None:
     [run, _] = _many()
-    [table] = documents.concurrency(run)
-    assert table.columns[:5] == ("connections", "ours req/s", "p50", "p99", "status")
-    assert [row[0] for row in table.rows] == ["1", "10"]
+    samples = [one for one in run.samples if one.target != "granian"]
+    failed = records.sample("ours", void="errors: 3 read", burst=None, load=Load("wrk", 100, 1, 2.0))
+    [table] = views.concurrency(records.result("run", [*samples, failed]))
+    assert table.columns == (
+        *("connections", "upstream: req/s", "p50", "p99", "status", "ours: req/s", "p50", "p99", "status"),
+        "times req/s",
+    )
+    assert [row[0] for row in table.rows] == ["1", "10", "100"]
+    assert table.rows[0][4] == table.rows[0][8] == "ok"
+    assert table.rows[2][1:] == ("-", "-", "-", "not measured", "-", "-", "-", "failed: errors: 3 read", "-")
     filled = documents.fill("<!-- bench:begin look concurrency -->\n<!-- bench:end -->", _stored(look=run))
-    assert "upstream req/s" in filled
+    assert "upstream: req/s" in filled
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     arguments, rest = parser.parse_known_args(argv)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         result = str(Path(name) / "comparison.json")
-        status = bench(["compare", "ours", arguments.rival, "--noise", "--output", result, *rest])
+        status = bench(["compare", "ours", arguments.rival, "--output", result, *rest])
         if status == 0:
             bench(["baseline", "compare", arguments.baseline, result])
     return status

@@ -43,7 +43,8 @@ def test_scripts_run_as_modules_too(tmp_path: Path) -> None:
 
 def test_benchmark_uvicorn_measures_get_and_post(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    done = _script("benchmark_uvicorn", *SHORT, "--tool", "httpx", "--workload", "hello,echo", "--output", str(path))
+    chosen = ("--tool", "closedloop", "--workload", "hello,echo")
+    done = _script("benchmark_uvicorn", *SHORT, *chosen, "--output", str(path))
     assert done.returncode == 0, done.stderr
     assert [(sample.workload, sample.void) for sample in model.load(path).samples] == [("hello", None), ("echo", None)]
 
@@ -57,7 +58,7 @@ def test_benchmark_uvicorn_needs_a_server_when_it_starts_none(tmp_path: Path) ->
 
 
 def test_compare_performance_shows_the_paired_ratio_and_the_noise_floor() -> None:
-    short = (*SHORT, "--tool", "httpx", "--connections", "2", "--blocks", "1", "--markdown")
+    short = (*SHORT, "--tool", "closedloop", "--connections", "2", "--blocks", "1", "--markdown")
     done = _script("compare_performance", "--rival", "ours:http=h11", "--baseline", "no-such-baseline", *short)
     assert done.returncode == 0, done.stderr
     assert "| CPU per request |" in done.stdout

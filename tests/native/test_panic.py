@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ def connections(service: Service) -> list[Any]:
     return list(service.state.connections)
 
 
+#: Tasks take their first step at once. Many requests of one connection would hold up the others, so they are resumed.
+EAGER = sys.version_info >= (3, 12)
+
 #: What makes a connection go through each entry point.
 ENTRIES: dict[str, Victim] = {
     "connection_made": waits,
@@ -81,7 +85,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if EAGER or entry != "resume"])
 async def test_panic_ends_its_connection_and_no_other(
     entry: str, native: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,7 +99,8 @@ mod tests {
     fn every_byte_at_every_place_stops_where_the_slow_way_does() {
         for length in 1..=19 {
             for place in 0..length {
-                for byte in 0..=255 {
+                // Miri takes its time.
+                for byte in (0..=255).step_by(if cfg!(miri) { 51 } else { 1 }) {
                     let mut buf = vec![b'a'; length];
                     buf[place] = byte;
                     agree(&buf);

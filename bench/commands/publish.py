@@ -1,0 +1,169 @@
+"""`publish`: measure everything the documents show, part by part, and write them.
+
+A part is kept as soon as it is finished, so a run that was interrupted goes on where it ended. Parts that were measured
+on another machine or of other code are measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+import time
+from pathlib import Path
+
+from bench import environment, merge, model, parts, targets
+from bench.commands import common
+from bench.commands.baseline import BASELINES, check_portable
+from bench.errors import BenchError
+from bench.model import Result
+from bench.parts import Part
+from bench.report import Table
+from bench.targets import ROOT
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which parts, how thoroughly, where to."""
+    parser.add_argument("--only", default=",".join(parts.NAMES), help="parts to measure, comma-separated")
+    parser.add_argument("--quick", action="store_true", help="try everything out with short bursts, in bench/results")
+    parser.add_argument("--plan", action="store_true", help="only say what would be measured, and how long it takes")
+    parser.add_argument("--again", action="store_true", help="measure parts that are finished once more")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Measure what is missing, then write the documents; exit status 1 when a part could not be measured."""
+    campaign = Campaign(arguments.quick)
+    wanted = arguments.only.split(",")
+    for name in wanted:
+        if name != "gate":
+            parts.find(name)
+    if arguments.plan:
+        common.print_table(campaign.plan(wanted), as_markdown=False)
+        return 0
+    if arguments.again:
+        campaign.forget(wanted)
+    # Nothing is worse than to learn after half an hour that a server is missing.
+    for line in (line for name in wanted for line in campaign.commands(name)):
+        for word in shlex.split(line)[1:]:
+            if word.partition(":")[0] in targets.TARGETS:
+                targets.find_all([word])
+    failed = campaign.carry_out([name for name in parts.NAMES if name in wanted])
+    campaign.publish()
+    if failed:
+        raise BenchError(f"not measured: {', '.join(failed)} (run this again to try once more)")
+    return 0
+
+
+class Campaign:
+    """Everything that is published, or a quick trial of it with its documents aside."""
+
+    def __init__(self, quick: bool) -> None:
+        """A trial leaves the repository alone."""
+        self.quick = quick
+        self.work = common.RESULTS / ("publish-quick" if quick else "publish")
+        self.baselines = self.work / "baselines" if quick else BASELINES
+        self.root = self.work / "documents" if quick else ROOT
+        self.tree = environment.describe([targets.find("ours")], environment.cores(1))
+
+    def commands(self, name: str) -> list[str]:
+        """The command lines of a part."""
+        if name == "gate":
+            stored = shlex.quote(str(self.baselines / "gate.json"))
+            lines, quick = [f"{line} --stored {stored}" for line in parts.GATE], parts.GATE_QUICK
+        else:
+            lines, quick = list(parts.find(name).commands), parts.find(name).quick
+        return [f"{line} {quick}" if self.quick else line for line in lines]
+
+    def minutes(self, name: str) -> float:
+        """About how long a part takes."""
+        if name == "gate":
+            return parts.GATE_QUICK_MINUTES if self.quick else parts.GATE_MINUTES
+        part = parts.find(name)
+        return part.quick_minutes if self.quick else part.minutes
+
+    def plan(self, names: list[str]) -> Table:
+        """What would be measured, and what is finished."""
+        rows = [
+            (name, f"{self.minutes(name):g}", "finished" if self._finished(name) else "to do", self.commands(name)[0])
+            for name in names
+        ]
+        left = sum(self.minutes(name) for name in names if not self._finished(name))
+        rows.append(("left to do", f"{left:g}", "", ""))
+        return Table("parts", ("part", "minutes", "state", "first command"), tuple(rows))
+
+    def forget(self, names: list[str]) -> None:
+        """Measure these parts again, whatever is there."""
+        for name in names:
+            for number in range(len(self.commands(name))):
+                self._file(name, number).unlink(missing_ok=True)
+
+    def carry_out(self, names: list[str]) -> list[str]:
+        """Measure the parts that are not finished; returns those that failed."""
+        failed = []
+        for number, name in enumerate(names, 1):
+            left = sum(self.minutes(one) for one in names[number - 1 :] if not self._finished(one))
+            if self._finished(name):
+                common.told(f"part {number} of {len(names)}, {name}: finished before")
+                continue
+            common.told(f"part {number} of {len(names)}, {name}: about {self.minutes(name):g} of {left:g} minutes left")
+            begun = time.monotonic()
+            if self._measure(name):
+                common.told(f"{name} took {(time.monotonic() - begun) / 60:.1f} minutes")
+            else:
+                failed.append(name)
+        return failed
+
+    def publish(self) -> None:
+        """Put finished parts where documents read them, and write the documents."""
+        for part in parts.PARTS:
+            if self._finished(part.name):
+                result = self._merged(part)
+                check_portable(result)
+                model.save(result, self.baselines / f"{part.name}.json")
+        importlib.import_module("bench.commands.report").write_documents(self.baselines, self.root)
+
+    def _file(self, name: str, number: int) -> Path:
+        return self.work / f"{name}-{number}.json"
+
+    def _measure(self, name: str) -> bool:
+        """Whether every command of a part left a whole result; one that is there from before is not run again."""
+        for number, line in enumerate(self.commands(name)):
+            path = self._file(name, number)
+            if self._whole(path):
+                continue
+            path.unlink(missing_ok=True)
+            # The gate stores its values itself, and leaves its word that it has.
+            stores = [] if name == "gate" else ["--output", str(path)]
+            command = importlib.import_module("bench.__main__").main
+            status = command([*shlex.split(line), *stores])
+            if status == 130 or self._interrupted(path):
+                raise KeyboardInterrupt
+            if name == "gate" and status == 0:
+                model.save(Result("gate", common.now(), self.tree), path)
+            if not self._whole(path):
+                return False
+        return True
+
+    def _finished(self, name: str) -> bool:
+        numbers = range(len(self.commands(name)))
+        return all(self._whole(self._file(name, number)) for number in numbers)
+
+    @staticmethod
+    def _interrupted(path: Path) -> bool:
+        return path.exists() and f"ended early: {common.INTERRUPTED}" in model.load(path).notes
+
+    def _whole(self, path: Path) -> bool:
+        """Whether a result is there, was not cut short, and is of this machine and this code."""
+        if not path.exists():
+            return False
+        result = model.load(path)
+        if any(note.startswith("ended early") for note in result.notes):
+            return False
+        try:
+            environment.same(self.tree, result.environment, pinning=False)
+        except BenchError:
+            return False
+        return True
+
+    def _merged(self, part: Part) -> Result:
+        return merge.merge([model.load(self._file(part.name, number)) for number in range(len(part.commands))])

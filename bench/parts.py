@@ -1,0 +1,179 @@
+"""What is measured for the documents, part by part: each part is one or more command lines of this harness. Pure.
+
+`python -m bench publish` carries them out. Each of them can as well be typed by whoever doubts a figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.errors import BenchError
+
+# Every server that runs applications. Without options upstream is the one with httptools, which is its default.
+SERVERS = "ours upstream granian hypercorn daphne gunicorn fastpysgi"
+WITH_WEBSOCKET = "ours upstream granian hypercorn daphne gunicorn"
+SHORT = "--seconds 1 --warm-up 0"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored result: the `name` of its baseline, what it says to a reader, how it is measured.
+
+    `quick` is added to each command to try the whole out. `minutes` and `quick_minutes` say about how long they take.
+    `views` (see `bench.views`) are what reports show of it.
+    """
+
+    name: str
+    title: str
+    about: str
+    commands: tuple[str, ...]
+    quick: str
+    minutes: float
+    quick_minutes: float
+    views: tuple[str, ...] = ("everything",)
+
+
+PARTS = (
+    Part(
+        "performance",
+        "Every server, workload by workload",
+        "All servers run at once, each answers in turn, and the order is mirrored: figures are medians of six bursts, "
+        "ratios are of bursts side by side. The access log is off but for the workload log, where it goes to a file "
+        "with default settings. The sleeping application and FastAPI show how little a server may matter.",
+        (
+            "compare ours upstream upstream:http=zttp granian hypercorn daphne gunicorn fastpysgi epoll "
+            "--workload hello,log,headers,10k,echo,pipeline,stream,sleep,fastapi --blocks 3 --seconds 1 --warm-up 0.3",
+        ),
+        f"--blocks 1 {SHORT}",
+        15.0,
+        4.5,
+        ("headline", "everything", "losses"),
+    ),
+    Part(
+        "applications",
+        "Applications that compute, wait, read files",
+        "Here the application is most of the work, so a better server gains little. That is what most real ones may "
+        "expect.",
+        (f"compare {SERVERS} --workload cpu,io,json,files --blocks 2 --seconds 1 --warm-up 0.3 --no-noise",),
+        f"--blocks 1 {SHORT}",
+        3.0,
+        1.5,
+    ),
+    Part(
+        "python",
+        "The Python implementations against upstream's",
+        "What is left of the difference without the native core: the same parser on both sides (httptools, then h11), "
+        "and the same WebSocket library.",
+        (
+            "compare ours:http=httptools upstream:http=httptools --workload hello,log,echo "
+            "--blocks 3 --seconds 1 --warm-up 0.3",
+            "compare ours:http=h11 upstream:http=h11 --workload hello --blocks 3 --seconds 1 --warm-up 0.3",
+            "compare ours:http=httptools,ws=websockets-sansio upstream:http=httptools,ws=websockets-sansio "
+            "--workload websocket --blocks 3 --seconds 1 --warm-up 0.3",
+        ),
+        f"--blocks 1 {SHORT}",
+        3.0,
+        0.8,
+    ),
+    Part(
+        "concurrency",
+        "More and more connections: upstream before, this fork after",
+        "The same 13 bytes to 1, 10, 50, 100, 1,000 and 10,000 connections. Behind wrk the server is the limit; behind "
+        "httpx, which needs a hundred times the CPU of a server, all servers look alike.",
+        (
+            "run upstream ours --connections 1,10,50,100,1000,10000 --seconds 2 --warm-up 0.5 --rounds 2",
+            "run upstream ours --connections 50,200,500 --threads 4 --seconds 2 --warm-up 0.5 --rounds 2",
+            "run upstream ours --tool httpx --connections 1,10,50,100 --seconds 2 --warm-up 0.5 --rounds 2",
+        ),
+        f"--rounds 1 {SHORT}",
+        3.5,
+        1.5,
+        ("concurrency",),
+    ),
+    Part(
+        "rate",
+        "Latency at the same arrival rate",
+        "2,000 requests per second arrive whether or not the server keeps up, and each counts from the moment it was "
+        "due. Latencies are compared fairly here: nobody is faster because less was asked of it.",
+        (f"run {SERVERS} --tool openloop --rate 2000 --connections 50 --seconds 3 --rounds 2",),
+        f"--rounds 1 {SHORT}",
+        1.5,
+        0.5,
+    ),
+    Part(
+        "websocket",
+        "WebSocket",
+        "50 sockets. Echo: each sends its next message when the last one is back. Broadcast: one message in flight, "
+        "delivered to all.",
+        (f"websocket {WITH_WEBSOCKET} --sizes 16,1024,65536 --rounds 2 --seconds 1 --warm-up 0.3",),
+        f"--rounds 1 {SHORT}",
+        3.5,
+        1.2,
+    ),
+    Part(
+        "memory",
+        "Memory",
+        "At rest, after load, for each idle connection; and the work that allocator and garbage collector get. One "
+        "server at a time.",
+        (
+            f"memory {SERVERS} --steps held,allocations,collector,traced,connections --idle 5000,10000 --seconds 1",
+            f"memory {WITH_WEBSOCKET} --steps websockets --idle 1000 --seconds 1",
+            "memory ours:http=httptools ours:http=h11 upstream:http=h11 --steps connections --idle 5000 --seconds 1",
+        ),
+        f"--idle 200 {SHORT}",
+        4.0,
+        1.5,
+    ),
+    Part(
+        "startup",
+        "Starting, stopping, importing",
+        "Medians of five starts. The first one, which fills caches, is not counted.",
+        (f"startup {SERVERS} --rounds 5",),
+        "--rounds 1",
+        1.0,
+        0.4,
+    ),
+    Part(
+        "workers",
+        "Many processes",
+        "Start-up and memory of up to 100 workers, then load: what more workers bring, many connections, half a minute "
+        "without a break, workers replaced under load, an application that leaks, mixed work.",
+        ("workers ours upstream --counts 1,10,50,100 --seconds 2 --minutes 0.5",),
+        "--counts 1,4 --seconds 1 --minutes 0.05 --slice 2 --leak-requests 2000",
+        5.0,
+        1.5,
+    ),
+    Part(
+        "micro",
+        "One protocol object, no sockets",
+        "What a request costs between the bytes that arrive and the bytes that leave. Instructions are counted by "
+        "callgrind, and are the same on a busy machine.",
+        ("micro",),
+        "--operations 100 --rounds 1 --cases native:get,httptools:get,h11:get",
+        0.5,
+        0.3,
+    ),
+    Part(
+        "pool",
+        "Pools",
+        "Objects used again against objects made anew, slots against dicts, ways of building bytes.",
+        ("pool",),
+        "--operations 2000 --capacities 10",
+        1.5,
+        0.1,
+    ),
+)
+# The values that the regression gate holds a tree against; they are no result, and come last.
+GATE = ("gate --update --tool wrk", "gate --update --tool closedloop --cases=")
+GATE_QUICK = "--workload hello --blocks 1"
+GATE_MINUTES, GATE_QUICK_MINUTES = 4.5, 1.0
+
+NAMES = (*(part.name for part in PARTS), "gate")
+
+
+def find(name: str) -> Part:
+    """The part of a name; raises BenchError for a name nobody knows."""
+    for part in PARTS:
+        if part.name == name:
+            return part
+    raise BenchError(f"unknown part {name!r}: choose from {', '.join(NAMES)}")
