@@ -504,7 +504,7 @@ def test_supervisor_opens_nothing_before_it_runs(sock: socket.socket) -> None:
     descriptors = set(os.listdir("/dev/fd"))
     supervisor = Multiprocess(Config(app, workers=2), sockets=[sock])
     supervisor.signal_queue.append(signal.SIGHUP)
-    assert set(os.listdir("/dev/fd")) == descriptors
+    assert set(os.listdir("/dev/fd")) <= descriptors  # what others have left behind may go meanwhile
 
 
 def test_signal_queued_before_the_run_is_handled(supervisor: Multiprocess) -> None:
