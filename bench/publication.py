@@ -40,7 +40,7 @@ def of_result(result: Result) -> Section:
 
 def published(stored: Callable[[str], Result | None]) -> list[Section]:
     """A section for every part that has been measured, in the order of the parts."""
-    found = ((part.name, stored(part.name)) for part in parts.PARTS)
+    found = ((part.name, stored(part.name)) for part in (*parts.PARTS, *parts.LONG))
     return [of_part(name, result) for name, result in found if result is not None]
 
 

@@ -155,10 +155,15 @@ def _comparable(gate: Gate) -> tuple[list[str], str]:
         return wanted, ""
     stored = gate.stored["ratios"].get(gate.tool, {})
     known = [name for name in wanted if name in stored]
-    if gate.stored.get("machine") != gate.described["cpu"]:
-        _note(gate, f"the stored speed-ups are of another machine ({gate.stored.get('machine')})")
+    if _foreign(gate):
+        wider = f"judged with a margin of {judge.FOREIGN_MARGIN:.0%}"
+        _note(gate, f"the stored speed-ups are of another machine ({gate.stored.get('machine')}): {wider}")
     missing = ", ".join(name for name in wanted if name not in known)
     return known, f"no stored speed-up through {gate.tool} for {missing}" if missing else ""
+
+
+def _foreign(gate: Gate) -> bool:
+    return bool(gate.stored.get("machine") != judge.machine(gate.described))
 
 
 def _note(gate: Gate, text: str) -> None:
@@ -176,7 +181,8 @@ def _paired(gate: Gate, workloads: Sequence[str], *, seed: int = 1) -> dict[str,
                 found[name] = judge.judge_ratio(f"CPU of the base over this, {name}", 1.0, interval)
             else:
                 stored = gate.stored["ratios"][gate.tool][name]
-                found[name] = judge.judge_ratio(f"speed-up over upstream, {name}", stored, interval)
+                margin = judge.FOREIGN_MARGIN if _foreign(gate) else judge.RATIO_MARGIN
+                found[name] = judge.judge_ratio(f"speed-up over upstream, {name}", stored, interval, margin)
     return found
 
 
@@ -250,14 +256,14 @@ def _store(gate: Gate) -> int:
     found = _speedups(gate.runner.samples)
     cases = [case for case in gate.arguments.cases.split(",") if case]
     counts = _counted(gate, gate.target, cases) if cases else {}
-    kept = old if old.get("machine") == gate.described["cpu"] else {}
+    kept = old if old.get("machine") == judge.machine(gate.described) else {}
     measured = {name: round(one.value, 4) for name, one in found.items()}
     spread = {name: [round(one.low, 4), round(one.high, 4)] for name, one in found.items()}
     identity = judge.identity(gate.described["targets"][gate.target.label()])
     values = {
         "schema": judge.SCHEMA,
         "created": common.now(),
-        "machine": gate.described["cpu"],
+        "machine": judge.machine(gate.described),
         "kernel": gate.described["kernel"],
         "commit": gate.described["commit"],
         "identity": identity if counts else old.get("identity", identity),

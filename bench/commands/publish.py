@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
         for word in shlex.split(line)[1:]:
             if word.partition(":")[0] in targets.TARGETS:
                 targets.find_all([word])
-    failed = campaign.carry_out([name for name in parts.NAMES if name in wanted])
+    failed = campaign.carry_out(wanted)
     campaign.publish()
     if failed:
         raise BenchError(f"not measured: {', '.join(failed)} (run this again to try once more)")
@@ -115,7 +115,7 @@ class Campaign:
 
     def publish(self) -> None:
         """Put finished parts where documents read them, and write the documents."""
-        for part in parts.PARTS:
+        for part in (*parts.PARTS, *parts.LONG):
             if self._finished(part.name):
                 result = self._merged(part)
                 check_portable(result)

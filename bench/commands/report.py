@@ -86,9 +86,10 @@ def _documents(baselines: Path) -> dict[str, str]:
     @functools.cache
     def stored(name: str) -> Result | None:
         path = baselines / f"{name}.json"
-        if not path.exists() and name in parts.NAMES:
+        if not path.exists():
+            parts.find(name)
             return None
-        return model.load(path) if path.exists() else read(name)
+        return model.load(path)
 
     found = {}
     for name in DOCUMENTS:

@@ -180,12 +180,12 @@ def test_the_gate_sees_two_microseconds_per_request_of_the_native_core(
     if not environment.has_native(targets.find(f"ours:root={trees.tree}")):
         pytest.skip("the native core is not built here; beside it 2 us are a small part of a request")
     against_base = ("--base", str(trees.base), "--tool", "closedloop", "--workload", "pipeline", "--cases", "")
-    short = ("--blocks", "2", "--seconds", "0.3")
-    assert gate(*against_base, *short) == 0
+    short = ("--seconds", "0.3", "--blocks")
+    assert gate(*against_base, *short, "2") == 0
     assert "| CPU of the base over this, pipeline | 1.000 |" in capsys.readouterr().out
     trees.slow_down("native_impl", SLOWED_NATIVE.replace("ITERATIONS", str(_two_microseconds())))
     for _ in range(3):
-        if gate(*against_base, *short) == 1:
+        if gate(*against_base, *short, "1") == 1:
             break
     captured = capsys.readouterr()
     assert "bench: regression: CPU of the base over this" in captured.err
@@ -285,7 +285,7 @@ def test_without_valgrind_the_other_part_goes_on(
 
 def _stored(path: Path, tree: Path, hello: float) -> None:
     described = environment.describe([targets.find(f"ours:root={tree}")], environment.cores(0))
-    values = {**GOOD, "machine": described["cpu"], "ratios": {"closedloop": {"hello": hello}}}
+    values = {**GOOD, "machine": judge.machine(described), "ratios": {"closedloop": {"hello": hello}}}
     path.write_text(json.dumps(values))
 
 
@@ -338,6 +338,22 @@ def test_a_speed_up_is_judged_by_two_measurements_before_it_fails(
     error = capsys.readouterr().err
     assert ("measured again: hello" in error) == (len(ratios) > 1)
     assert ("bench: regression: speed-up over upstream, hello" in error) == (status == 1)
+
+
+def test_speed_ups_of_another_machine_have_a_wider_margin(
+    gate: Callable[..., int],
+    trees: Trees,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _instead_of_load(monkeypatch, [2.3, 2.2, 2.2])
+    _stored(tmp_path / "gate.json", trees.tree, 3.0)
+    stored = json.loads((tmp_path / "gate.json").read_text())
+    (tmp_path / "gate.json").write_text(json.dumps({**stored, "machine": "Another CPU, 64 cores"}))
+    assert gate(*LOAD) == 0
+    assert "of another machine (Another CPU, 64 cores): judged with a margin of 25%" in capsys.readouterr().out
+    assert gate(*LOAD) == 1
 
 
 def test_speed_ups_of_each_generator_are_stored_side_by_side(

@@ -276,7 +276,7 @@ def test_stored_results_are_shown_reported_and_compared(
 def test_documents_are_made_from_baselines_and_checked(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bench.commands.baseline.BASELINES", tmp_path)
+    monkeypatch.setattr("bench.commands.report.BASELINES", tmp_path)
     monkeypatch.setattr("bench.commands.report.ROOT", tmp_path)
     model.save(records.result("run", [records.sample()]), tmp_path / "look.json")
     document = tmp_path / "BASELINE_PERFORMANCE.md"
