@@ -16,7 +16,8 @@ def base(root_path: str = "", state: dict[str, Any] | None = None, asgi_version:
 
 
 def build(target: bytes = b"/", method: bytes = b"GET", minor: bytes = b"1", **options: Any) -> Any:
-    return base(**options).build(method, target, minor, [(b"host", b"a")])
+    shared = base(**options)
+    return shared.build(shared.line(method, target, minor), [(b"host", b"a")])
 
 
 def test_scope_holds_all_there_is() -> None:
@@ -79,7 +80,7 @@ def test_state_is_a_shallow_copy() -> None:
     """SCO-20, LSP-19"""
     state = {"list": [1]}
     shared = base(state=state)
-    first, second = (shared.build(b"GET", b"/", b"1", [])["state"] for _ in range(2))
+    first, second = (shared.build(shared.line(b"GET", b"/", b"1"), [])["state"] for _ in range(2))
     assert first == second == state
     assert first is not second
     assert first is not state
@@ -90,7 +91,7 @@ def test_empty_state_is_not_shared() -> None:
     """SCO-20, LSP-20"""
     state: dict[str, Any] = {}
     shared = base(state=state)
-    first, second = (shared.build(b"GET", b"/", b"1", [])["state"] for _ in range(2))
+    first, second = (shared.build(shared.line(b"GET", b"/", b"1"), [])["state"] for _ in range(2))
     first["a"] = 1
     assert (second, state) == ({}, {})
 
@@ -99,12 +100,12 @@ def test_state_that_is_filled_later_is_seen() -> None:
     state: dict[str, Any] = {}
     shared = base(state=state)
     state["late"] = 1
-    assert shared.build(b"GET", b"/", b"1", [])["state"] == {"late": 1}
+    assert shared.build(shared.line(b"GET", b"/", b"1"), [])["state"] == {"late": 1}
 
 
 def test_nothing_mutable_is_shared_between_scopes() -> None:
     shared = base()
-    first, second = (shared.build(b"GET", b"/", b"1", []) for _ in range(2))
+    first, second = (shared.build(shared.line(b"GET", b"/", b"1"), []) for _ in range(2))
     assert first["asgi"] is not second["asgi"]
     assert first["headers"] is not second["headers"]
 

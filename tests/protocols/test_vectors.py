@@ -11,9 +11,10 @@ import pytest
 from tests.vectors.applications import APPLICATIONS
 from tests.vectors.judge import verdict
 from tests.vectors.loader import Vector, load
-from tests.vectors.replay import replay
+from tests.vectors.replay import loaded_config, replay
 from tests.vectors.responses import BrokenResponse, parse
 from uvicorn.settings import Settings
+from uvicorn.state import ServerState
 
 VECTORS = load()
 
@@ -32,6 +33,28 @@ async def test_vector_has_the_outcome_it_states(
 ) -> None:
     assert verdict(vector, await replay(http_protocol_cls, vector, [vector.data])) == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+# The same code as for vectors on a new server, which are covered.
+@pytest.mark.no_cover
+@pytest.mark.anyio
+@pytest.mark.parametrize("part", range(8))
+async def test_vectors_have_the_same_outcome_on_a_server_that_has_met_them(part: int, http_protocol_cls: Any) -> None:
+    """What a server concluded from request lines and field sections before changes nothing."""
+    servers: dict[object, ServerState] = {}
+    failed = []
+    for _ in range(3):
+        for vector in VECTORS[part::8]:
+            kind = (vector.app, tuple(sorted(vector.settings.items())))
+            if kind not in servers:
+                config = loaded_config(http_protocol_cls, *kind)
+                servers[kind] = ServerState()
+                servers[kind].configure(headers=config.encoded_headers, date_header=config.date_header)
+            found = verdict(vector, await replay(http_protocol_cls, vector, [vector.data], servers[kind]))
+            failed += [f"{vector.id}: {fault}" for fault in found]
+    for state in servers.values():
+        state.close()
+    assert failed == []
 
 
 def test_there_are_at_least_400_vectors() -> None:

@@ -110,11 +110,14 @@ class Client:
             quiet = quiet + 1 if self.activity == before else 0
 
 
-async def connect(protocol: Any, app: str, settings: Mapping[str, int]) -> tuple[Client, ServerState]:
-    """A new connection served by a new protocol object of the class `protocol`."""
+async def connect(
+    protocol: Any, app: str, settings: Mapping[str, int], state: ServerState | None = None
+) -> tuple[Client, ServerState]:
+    """A new connection served by a new protocol object of the class `protocol`, on a new server unless one is given."""
     config = loaded_config(protocol, app, tuple(sorted(settings.items())))
-    state = ServerState()
-    state.configure(headers=config.encoded_headers, date_header=config.date_header)
+    if state is None:
+        state = ServerState()
+        state.configure(headers=config.encoded_headers, date_header=config.date_header)
     requests: list[SeenRequest] = []
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
@@ -134,12 +137,13 @@ async def disconnect(client: Client, state: ServerState) -> None:
         for connection in [*state.connections]:
             cast(Any, connection).transport.abort()  # for the sake of the tests that follow
         raise AssertionError(f"{DEADLINE} seconds after the client has gone, the server still has {left}")
-    state.close()
 
 
-async def replay(protocol: Any, vector: Vector, pieces: Iterable[bytes]) -> Observation:
-    """Send a vector's bytes in these pieces to a new connection; what happened."""
-    client, state = await connect(protocol, vector.app, vector.settings)
+async def replay(
+    protocol: Any, vector: Vector, pieces: Iterable[bytes], server: ServerState | None = None
+) -> Observation:
+    """Send a vector's bytes in these pieces to a new connection, of a new server unless one is given; what happened."""
+    client, state = await connect(protocol, vector.app, vector.settings, server)
     deadline = time.monotonic() + DEADLINE
     try:
         for piece in pieces:
@@ -154,6 +158,8 @@ async def replay(protocol: Any, vector: Vector, pieces: Iterable[bytes]) -> Obse
             await client.until_closed(deadline)
     finally:
         await disconnect(client, state)
+        if server is None:
+            state.close()
     return client.seen
 
 
@@ -169,4 +175,5 @@ async def observe(protocol: Any, data: bytes, *, app: str = "echo") -> Observati
         await client.until_closed(deadline)
     finally:
         await disconnect(client, state)
+        state.close()
     return client.seen

@@ -205,7 +205,8 @@ class RequestResponseCycle:
             self.state = TRAILERS
             return
         self.state = COMPLETE
-        self._wake()
+        if self._events:
+            self._wake()
         self.connection.finish(self)
 
     # Extensions.

@@ -32,6 +32,10 @@ match_head = re.compile(
 ).fullmatch
 """Match a whole head; groups: method, target, minor version."""
 
+match_plain_line = re.compile(rb"(" + _METHOD + rb") (/[!-\"$-~]*) HTTP/1\.([1-9])\r\n").fullmatch
+"""Match the request line of nearly every request, with the groups of `match_head`: a target in origin-form, without the
+fragment that nobody may send, and a version later than 1.0. "CONNECT", and "%" without digits, are matched as well."""
+
 _other_version = re.compile(rb"(?:" + _METHOD + rb") [\x21-\x7e]+ HTTP/([0-9])\.[0-9]\r\n").match
 _not_yet_wrong = re.compile(rb"(?:\r\n){0,%d}\r?|(?:\r\n)*%b(?: .*)?" % (MAX_EMPTY_LINES, _METHOD), re.DOTALL).fullmatch
 _control = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]|\r[^\n]|(?<!\r)\n").search
@@ -127,6 +131,11 @@ def is_authority(value: bytes) -> bool:
     return True
 
 
+def has_broken_percent(target: bytes) -> bool:
+    """Tell whether the path of `target` has a "%" without two hexadecimal digits behind it."""
+    return _broken_percent(target.partition(b"?")[0]) is not None
+
+
 def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     """Return the path-and-query part of a target that is not plainly in origin-form, and the authority it names.
 
@@ -143,7 +152,7 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
         raise RequestRefused(400, "CONNECT needs host:port")
     if b"#" in target:
         raise RequestRefused(400, "fragment in the request target")
-    if b"%" in target and _broken_percent(target.partition(b"?")[0]):
+    if b"%" in target and has_broken_percent(target):
         raise RequestRefused(400, "malformed percent-encoding in the request target")
     if target[:1] == b"/":
         return target, None

@@ -43,19 +43,22 @@ from uvicorn.protocols.http.head import (
     RequestRefused,
     check_partial,
     examine,
+    has_broken_percent,
     match_head,
+    match_plain_line,
     refusal,
     split_fields,
     split_target,
 )
+from uvicorn.protocols.http.recurring import Recurring
 from uvicorn.protocols.http.response import (
     STATUS_PHRASES,
     BodyFraming,
     encode_chunk,
-    encode_head,
+    encode_parts,
     error_response,
 )
-from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.scope import RequestLine, ScopeBase
 from uvicorn.protocols.utils import (
     EAGER_START,
     get_local_addr,
@@ -118,9 +121,11 @@ class ProtocolSettings:
         "limit_fields",
         "limit_target",
         "limit_body",
-        "timeout_keep_alive",
+        "timeout_idle",
         "timeout_head",
         "timeout_body",
+        "lines",
+        "sections",
         "access",
         "formatted",
         "ws_protocol_class",
@@ -142,9 +147,14 @@ class ProtocolSettings:
         self.limit_fields = config.limit_request_fields
         self.limit_target = config.limit_request_target
         self.limit_body = config.limit_request_body
-        self.timeout_keep_alive = config.timeout_keep_alive
+        # Zero seconds means the next turn of the loop.
+        self.timeout_idle = max(config.timeout_keep_alive, 1e-6)
         self.timeout_head = config.timeout_request_head
         self.timeout_body = config.timeout_request_body
+        # What was concluded from request lines, and from field sections with the empty line behind them: within the
+        # limits above, and for versions later than 1.0.
+        self.lines: Recurring[RequestLine] = Recurring(256, longest=256)
+        self.sections: Recurring[tuple[tuple[tuple[bytes, bytes], ...], Framing]] = Recurring(64, longest=2048)
         self.access = AccessLog.from_config(config, loop)
         self.formatted = FormattedLog.from_config(config, loop)
         self.ws_protocol_class: Any = config.ws_protocol_class
@@ -413,8 +423,7 @@ class HTTPProtocol(asyncio.Protocol):
         if self._eof:
             self._close()
         elif not self._deadline:
-            # Zero seconds means the next turn of the loop.
-            self._expire_in(max(self.settings.timeout_keep_alive, 1e-6))
+            self._expire_in(self.settings.timeout_idle)
 
     # Reading requests.
 
@@ -458,6 +467,35 @@ class HTTPProtocol(asyncio.Protocol):
                 self._pending += data[position:]
                 self._await_head()
             return len(data)
+        settings = self.settings
+        line_end = data.find(b"\r\n", position) + 2
+        known = settings.sections.get(data[line_end:end])
+        if known is not None and end - position <= settings.limit_head:
+            line = self._read_line(data[position:line_end])
+            if line is not None:
+                fields, framing = known
+                return self._begin(line, [*fields], framing, data, end)
+        return self._read_new_head(data, position, end)
+
+    def _read_line(self, text: bytes) -> RequestLine | None:
+        """Return what a request line means; `None` if that is not plain, and the whole head has to be looked at."""
+        settings = self.settings
+        line = settings.lines.get(text)
+        if line is None:
+            match = match_plain_line(text)
+            if match is None:
+                return None
+            method, target, minor = match.groups()
+            if len(target) > settings.limit_target or len(method) > MAX_METHOD_LENGTH or method == b"CONNECT":
+                return None
+            if b"%" in target and has_broken_percent(target):
+                return None
+            line = self._base.line(method, target, minor)
+            settings.lines.note(text, line)
+        return line
+
+    def _read_new_head(self, data: bytes, position: int, end: int) -> int:
+        """Read a head whose fields were not met before, or whose request line is not plain."""
         head = data[position:end] if position or end < len(data) else data
         settings = self.settings
         match = match_head(head)
@@ -482,6 +520,8 @@ class HTTPProtocol(asyncio.Protocol):
         if len(headers) > settings.limit_fields:
             raise RequestRefused(431, f"more header fields than limit_request_fields ({settings.limit_fields})")
         framing = examine(minor, headers)
+        if minor != b"0" and not framing.upgrade:
+            settings.sections.note(head[line_end:], (tuple(headers), framing))
         if method == b"CONNECT":
             raise RequestRefused(501, "CONNECT is not implemented")
         if host is not None:
@@ -490,46 +530,49 @@ class HTTPProtocol(asyncio.Protocol):
         if framing.upgrade and self._upgrades(framing):
             self._hand_over(head + data[end:])
             return len(data)
-        scope = self._base.build(method, target, minor, headers)
-        return self._begin(scope, framing, data, end)
+        return self._begin(self._base.line(method, target, minor), headers, framing, data, end)
 
-    def _begin(self, scope: HTTPScope, framing: Framing, data: bytes, position: int) -> int:
+    def _begin(
+        self, line: RequestLine, headers: list[tuple[bytes, bytes]], framing: Framing, data: bytes, position: int
+    ) -> int:
         """Start the application on a request whose head ends at `position`; return where its part of `data` ends."""
         settings = self.settings
+        length, self._keep_alive, expect_continue, _, forwarded = framing
+        app = settings.app if forwarded else settings.direct_app
+        state = self.server_state
         limit = settings.limit_concurrency
-        app = settings.app if framing.forwarded else settings.direct_app
-        if limit is not None:
-            state = self.server_state
-            if len(state.connections) >= limit or len(state.tasks) >= limit:
-                self.logger.warning("Exceeded concurrency limit.")
-                app = service_unavailable
-        length = framing.length
-        self._keep_alive = framing.keep_alive
+        if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
+            self.logger.warning("Exceeded concurrency limit.")
+            app = service_unavailable
+        scope = self._base.build(line, headers)
         self._request = (scope["method"] == "HEAD", scope["http_version"] == "1.0")
         self._empty_lines = 0
         self._first = False
         self._deadline = 0.0
-        cycle = RequestResponseCycle(self, app, scope, length != 0, framing.expect_continue)
+        if settings.limit_body is not None and length > settings.limit_body:
+            raise self._body_too_large()
+        # Chunks need their decoder, and have a negative length.
+        whole = 0 <= length <= len(data) - position
+        self.cycle = cycle = RequestResponseCycle(self, app, scope, not whole, expect_continue)
         if settings.formatted is not None:
             cycle.entry = settings.formatted.begin(scope)
-        if length == 0:
+        if whole:
             self._reading = WAIT
-            self.cycle = cycle
+            if length:
+                end = position + length
+                cycle.body = data[position:end]
+                position = end
         else:
-            if settings.limit_body is not None and length > settings.limit_body:
-                raise self._body_too_large()
-            self.cycle = cycle
             self._reading = BODY
             self._body_bytes = 0
             self._decoder = ChunkedDecoder(settings.limit_fields) if length == CHUNKED else LengthDecoder(length)
-            if not framing.expect_continue:
+            if not expect_continue:
                 self._expire_in(settings.timeout_body)
             if position < len(data):
                 # Before the application starts, which then need not wait for it.
                 position = self._read_body(data, position)
         if self._eof:
             cycle.disconnect(reachable=True)
-        state = self.server_state
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
         # After the client's end a response has to know whether it is the last: not before all input is pending.
         eager = settings.eager and not self._eof
@@ -634,7 +677,7 @@ class HTTPProtocol(asyncio.Protocol):
         unsent_body = cycle.expect_continue and self._reading is BODY
         head_request, http_10 = self._request
         close = not self._keep_alive or self._closing or unsent_body or (self._eof and not self._pending)
-        self._head, self._framing, self._expected, self._close_after = encode_head(
+        self._head, self._framing, self._expected, self._close_after = encode_parts(
             status, headers, self.server_state.default_head, head_request, http_10, close
         )
         access = self.settings.access

@@ -144,7 +144,19 @@ def encode_head(
     http_10: bool = False,
     close: bool = False,
 ) -> ResponseHead:
-    """Encode status line and header section.
+    """Encode status line and header section; see `encode_parts`."""
+    return ResponseHead(*encode_parts(status, headers, default_head, head_request, http_10, close))
+
+
+def encode_parts(
+    status: int,
+    headers: Iterable[tuple[bytes, bytes]],
+    default_head: bytes,
+    head_request: bool,
+    http_10: bool,
+    close: bool,
+) -> tuple[bytes, BodyFraming, int, bool]:
+    """Encode status line and header section; return the parts of a `ResponseHead`, which costs a call to make.
 
     Args:
         headers: the application's, any iterable of (name, value).
@@ -157,7 +169,9 @@ def encode_head(
         RuntimeError: status, header name or header value that may not be sent, or lengths that contradict each other.
         TypeError: a status that is not an int, a header that is not bytes.
     """
-    lines = [check_status(status), default_head]
+    # A call of Python code is a noticeable part of a response, so the usual status goes without.
+    final = type(status) is int and 200 <= status <= 599
+    lines = [STATUS_LINE[status] if final else check_status(status), default_head]
     length = -1
     usual = status != 204 and status != 205
     for header in headers:
@@ -180,7 +194,7 @@ def encode_head(
     else:
         length, framing, close = _settle(status, lines, head_request, http_10, close)
     lines.append(b"\r\n")
-    return ResponseHead(b"".join(lines), framing, length, close)
+    return b"".join(lines), framing, length, close
 
 
 def _settle(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope
@@ -23,6 +23,17 @@ EXTENSIONS_10 = {name: EXTENSIONS[name] for name in ("http.response.pathsend", "
 """The same for clients of HTTP/1.0, which know neither chunks, where trailers go, nor interim responses."""
 
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
+
+
+class RequestLine(NamedTuple):
+    """A request line as scopes show it: the parts of the scope of these names, and the extensions of its version."""
+
+    method: str
+    http_version: str
+    path: str
+    raw_path: bytes
+    query_string: bytes
+    extensions: dict[str, dict[object, object]]
 
 
 class ScopeBase:
@@ -53,8 +64,8 @@ class ScopeBase:
         self.raw_root_path = root_path.encode() if root_path.isascii() else quote(root_path).encode()
         self.state = state
 
-    def build(self, method: bytes, target: bytes, minor: bytes, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
-        """Return the scope of one request.
+    def line(self, method: bytes, target: bytes, minor: bytes) -> RequestLine:
+        """Return what a request line means; the same for all connections with this root path.
 
         `target` is a path with an optional query, or `*`: both are kept as sent in `raw_path` and `query_string`, and
         the path is percent-decoded once in `path` (undecodable bytes become U+FFFD).
@@ -66,19 +77,28 @@ class ScopeBase:
         if self.root_path:
             path = self.root_path + path
             raw_path = self.raw_root_path + raw_path
+        name = _METHODS.get(method) or method.decode("ascii")
+        if minor == b"0":
+            return RequestLine(name, "1.0", path, raw_path, query, EXTENSIONS_10)
+        return RequestLine(name, "1.1", path, raw_path, query, EXTENSIONS)
+
+    def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
+        """Return the scope of one request."""
+        method, http_version, path, raw_path, query_string, extensions = line
+        state = self.state
         return {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": "1.1" if minor != b"0" else "1.0",
+            "http_version": http_version,
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,
-            "method": _METHODS.get(method) or method.decode("ascii"),
+            "method": method,
             "root_path": self.root_path,
             "path": path,
             "raw_path": raw_path,
-            "query_string": query,
+            "query_string": query_string,
             "headers": headers,
-            "state": self.state.copy() if self.state else {},
-            "extensions": (EXTENSIONS if minor != b"0" else EXTENSIONS_10).copy(),
+            "state": state.copy() if state else {},
+            "extensions": extensions.copy(),
         }

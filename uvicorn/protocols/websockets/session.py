@@ -315,7 +315,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             if agreed is not None:
                 self._deflate, self._extension = agreed
                 self._reader = FrameReader(config.ws_max_size, self._deflate.inflate)
-        scope = cast(dict[str, Any], base.build(b"GET", handshake.target, b"1", handshake.headers))
+        scope = cast(dict[str, Any], base.build(base.line(b"GET", handshake.target, b"1"), handshake.headers))
         del scope["method"]
         scope.update(
             type="websocket",
