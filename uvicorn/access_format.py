@@ -16,7 +16,6 @@ import itertools
 import json
 import os
 import re
-import secrets
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -268,7 +267,7 @@ is_request_id = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}").fullmatch
 
 def request_ids(prefix: str | None = None) -> Iterator[str]:
     """Generate request ids: 16 hexadecimal digits at random, the same for all of them, and 16 that count."""
-    prefix = secrets.token_hex(8) if prefix is None else prefix
+    prefix = os.urandom(8).hex() if prefix is None else prefix
     return (f"{prefix}{number:016x}" for number in itertools.count(1))
 
 
