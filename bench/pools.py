@@ -217,7 +217,7 @@ class Held:
 
     def stats(self) -> dict[str, int]:
         """The native pool's own figures."""
-        found: dict[str, int] = self.state.protocol_settings.stats()
+        found: dict[str, int] = self.state.protocol_settings.stats()["buffers"]
         return found
 
 

@@ -25,11 +25,12 @@ class Server:
     def total_requests(self) -> int: ...
     @property
     def formatted(self) -> FormattedLog | None: ...
-    def stats(self) -> dict[str, int]:
-        """Figures of the pool of buffers, which is bounded.
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Figures of the two pools, `buffers` and `cycles`, which are bounded.
 
-        `created` and `reused` count the buffers that were taken, `discarded` those that were not kept because there
-        were enough or because they had grown large; `idle` are kept now, `in_use` are with connections.
+        `created` and `reused` count what was taken, `discarded` what was not kept: buffers because there were enough or
+        because they had grown large, cycles because the application did not end in its first turn or kept something of
+        them. `idle` are kept now, `in_use` are with connections.
         """
 
     def flush(self) -> None: ...

@@ -69,7 +69,7 @@ def figures() -> dict[str, Any]:
         "objects": {name: counts[name] for name in COUNTED},
         "connections": len(state.connections),
         "tasks": len(state.tasks),
-        "pool": state.protocol_settings.stats() if hasattr(state.protocol_settings, "stats") else {},
+        "pool": state.protocol_settings.stats()["buffers"] if hasattr(state.protocol_settings, "stats") else {},
         "blocks": sys.getallocatedblocks(),
         "heap": heap_in_use(),
         "resident": resident(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -16,16 +17,17 @@ MOST_IDLE = 256
 LARGEST_KEPT = 256 * 1024
 
 
-def stats(service: Service) -> dict[str, int]:
-    figures: dict[str, int] = service.state.protocol_settings.stats()
+def stats(service: Service, pool: str = "buffers") -> dict[str, int]:
+    figures: dict[str, int] = service.state.protocol_settings.stats()[pool]
     return figures
 
 
 async def test_figures_are_those_of_the_python_pool(native: Any) -> None:
     async with serve(native, respond()) as service:
         await (await service.connect()).ask()
-        assert list(stats(service)) == ["created", "reused", "discarded", "idle", "in_use"]
-        assert stats(service).keys() <= service.state.event_pool.stats().keys()
+        for pool in ("buffers", "cycles"):
+            assert list(stats(service, pool)) == ["created", "reused", "discarded", "idle", "in_use"]
+            assert stats(service, pool).keys() <= service.state.event_pool.stats().keys()
 
 
 async def test_buffer_is_reused_and_goes_back_after_each_response(native: Any) -> None:
@@ -96,3 +98,40 @@ async def test_buffer_that_grew_large_is_not_kept(native: Any) -> None:
         await client.send(GET)
         await client.response()
         assert stats(service) == {"created": 1, "reused": 0, "discarded": 1, "idle": 0, "in_use": 0}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks start eagerly from 3.12 on")
+async def test_cycle_of_an_application_that_never_waits_serves_the_next_request(native: Any) -> None:
+    async with serve(native, respond()) as service:
+        client = await service.connect()
+        for _ in range(100):
+            await client.ask()
+        assert stats(service, "cycles") == {"created": 1, "reused": 99, "discarded": 0, "idle": 1, "in_use": 0}
+
+
+async def test_cycle_is_not_used_again_while_somebody_holds_something_of_it(native: Any) -> None:
+    kept = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        kept.append(send)
+        await respond()(scope, receive, send)
+
+    async with serve(native, app) as service:
+        client = await service.connect()
+        for _ in range(3):
+            await client.ask()
+        await wait_until(lambda: not service.state.tasks)
+        assert len({id(send) for send in kept}) == 3
+        assert stats(service, "cycles") == {"created": 3, "reused": 0, "discarded": 3, "idle": 0, "in_use": 0}
+
+
+async def test_cycle_of_an_application_that_waits_stays_with_its_task(native: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0)
+        await respond()(scope, receive, send)
+
+    async with serve(native, app) as service:
+        client = await service.connect()
+        for _ in range(3):
+            await client.ask()
+        assert stats(service, "cycles") == {"created": 3, "reused": 0, "discarded": 3, "idle": 0, "in_use": 0}

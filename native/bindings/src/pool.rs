@@ -1,4 +1,4 @@
-//! A free list of byte buffers, one per event loop, so without a lock.
+//! Free lists, one per event loop, so without a lock: their figures, and that of byte buffers.
 //!
 //! A connection takes a buffer when it has something to keep and gives it back empty: an idle one holds none.
 
@@ -11,30 +11,61 @@ const MAX_BYTES: usize = 256 * 1024;
 /// A fresh buffer holds a usual response without growing.
 const FIRST_BYTES: usize = 512;
 
-/// The free list and its figures.
+/// Figures of a pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
+pub(crate) type Stats = [(&'static str, i64); 5];
+
+/// What a free list counts.
 #[derive(Default)]
-pub(crate) struct BufferPool {
-    idle: RefCell<Vec<Vec<u8>>>,
+pub(crate) struct Figures {
     created: Cell<u64>,
     reused: Cell<u64>,
     discarded: Cell<u64>,
     in_use: Cell<i64>,
 }
 
-/// Figures of a pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
-pub(crate) type Stats = [(&'static str, i64); 5];
+impl Figures {
+    /// One was taken: one that was there, or one made anew.
+    #[inline]
+    pub(crate) fn taken(&self, reused: bool) {
+        let count = if reused { &self.reused } else { &self.created };
+        count.set(count.get() + 1);
+        self.in_use.set(self.in_use.get() + 1);
+    }
+
+    /// One came back, to be kept or not.
+    #[inline]
+    pub(crate) fn given(&self, kept: bool) {
+        self.in_use.set(self.in_use.get() - 1);
+        if !kept {
+            self.discarded.set(self.discarded.get() + 1);
+        }
+    }
+
+    pub(crate) fn stats(&self, idle: usize) -> Stats {
+        [
+            ("created", self.created.get().cast_signed()),
+            ("reused", self.reused.get().cast_signed()),
+            ("discarded", self.discarded.get().cast_signed()),
+            ("idle", i64::try_from(idle).unwrap_or(i64::MAX)),
+            ("in_use", self.in_use.get()),
+        ]
+    }
+}
+
+/// The free list of buffers.
+#[derive(Default)]
+pub(crate) struct BufferPool {
+    idle: RefCell<Vec<Vec<u8>>>,
+    figures: Figures,
+}
 
 impl BufferPool {
     /// An empty buffer.
     #[inline]
     pub(crate) fn take(&self) -> Vec<u8> {
-        self.in_use.set(self.in_use.get() + 1);
-        if let Some(buffer) = self.idle.borrow_mut().pop() {
-            self.reused.set(self.reused.get() + 1);
-            return buffer;
-        }
-        self.created.set(self.created.get() + 1);
-        Vec::with_capacity(FIRST_BYTES)
+        let idle = self.idle.borrow_mut().pop();
+        self.figures.taken(idle.is_some());
+        idle.unwrap_or_else(|| Vec::with_capacity(FIRST_BYTES))
     }
 
     /// Take `buffer` back; its contents are forgotten.
@@ -43,10 +74,10 @@ impl BufferPool {
         if buffer.capacity() == 0 {
             return;
         }
-        self.in_use.set(self.in_use.get() - 1);
         let mut idle = self.idle.borrow_mut();
-        if idle.len() >= CAPACITY || buffer.capacity() > MAX_BYTES {
-            self.discarded.set(self.discarded.get() + 1);
+        let kept = idle.len() < CAPACITY && buffer.capacity() <= MAX_BYTES;
+        self.figures.given(kept);
+        if !kept {
             return;
         }
         if cfg!(debug_assertions) {
@@ -58,12 +89,6 @@ impl BufferPool {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        [
-            ("created", self.created.get().cast_signed()),
-            ("reused", self.reused.get().cast_signed()),
-            ("discarded", self.discarded.get().cast_signed()),
-            ("idle", i64::try_from(self.idle.borrow().len()).unwrap_or(i64::MAX)),
-            ("in_use", self.in_use.get()),
-        ]
+        self.figures.stats(self.idle.borrow().len())
     }
 }

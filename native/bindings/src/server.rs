@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyType};
+use pyo3::types::{IntoPyDict, PyDict, PyString, PyType};
 use wire::h1::request::Head;
 
 use crate::access::AccessLog;
@@ -193,11 +193,11 @@ impl Server {
         self.core.total_requests.get()
     }
 
-    /// Figures of the buffer pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
+    /// Figures of each pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
-        for (name, figure) in self.core.buffers.stats() {
-            stats.set_item(name, figure)?;
+        for (pool, figures) in [("buffers", self.core.buffers.stats()), ("cycles", self.core.spare_cycles.stats())] {
+            stats.set_item(pool, figures.into_py_dict(py)?)?;
         }
         Ok(stats)
     }

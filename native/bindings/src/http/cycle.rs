@@ -27,6 +27,7 @@ use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::extension;
 use crate::http::message::Message;
 use crate::http::protocol::Connection;
+use crate::pool::{Figures, Stats};
 
 /// How far the response has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -347,7 +348,10 @@ impl Served {
 
 /// Cycles whose application ended in its first turn and kept nothing of them: they serve the next requests.
 #[derive(Default)]
-pub(crate) struct SpareCycles(RefCell<Vec<Served>>);
+pub(crate) struct SpareCycles {
+    idle: RefCell<Vec<Served>>,
+    figures: Figures,
+}
 
 /// As many as applications that run inside one another, which are few.
 const MAX_SPARE_CYCLES: usize = 8;
@@ -356,8 +360,10 @@ impl SpareCycles {
     /// A cycle that runs `app` for `exchange`.
     #[inline]
     pub(crate) fn take(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>) -> PyResult<Served> {
-        let spare = self.0.borrow_mut().pop();
+        let spare = self.idle.borrow_mut().pop();
+        let reused = spare.is_some();
         let served = spare.map_or_else(|| Served::new(py), Ok)?;
+        self.figures.taken(reused);
         let cycle = served.cycle.get();
         cycle.exchange.replace(Some(exchange));
         let start = Start { app, receive: served.receive.clone_ref(py), send: served.send.clone_ref(py) };
@@ -370,12 +376,23 @@ impl SpareCycles {
     pub(crate) fn give(&self, py: Python<'_>, served: Served) {
         let exchange = served.cycle.get().exchange.take();
         drop(exchange);
-        let mut spare = self.0.borrow_mut();
-        if spare.len() < MAX_SPARE_CYCLES
-            && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send])
-        {
-            spare.push(served);
+        let mut idle = self.idle.borrow_mut();
+        let kept = idle.len() < MAX_SPARE_CYCLES
+            && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send]);
+        self.figures.given(kept);
+        if kept {
+            idle.push(served);
         }
+    }
+
+    /// Leave a cycle that is not over to its task.
+    pub(crate) fn part_with(&self, served: Served) {
+        self.figures.given(false);
+        drop(served);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.figures.stats(self.idle.borrow().len())
     }
 }
 

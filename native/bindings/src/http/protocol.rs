@@ -27,7 +27,7 @@ use crate::access;
 use crate::access::format::FormattedLog;
 use crate::error::{exception, guard};
 use crate::ffi::{self, ThreadBound};
-use crate::http::cycle::{Exchange, State as ExchangeState, wake_all};
+use crate::http::cycle::{Exchange, RequestResponseCycle, State as ExchangeState, wake_all};
 use crate::http::idle;
 use crate::http::message::Message;
 use crate::http::scope::Endpoints;
@@ -609,38 +609,51 @@ impl Connection {
     /// Run the application in a task, whose first step happens here if it may be eager.
     fn start(self: &Rc<Self>, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>, eager: bool) -> PyResult<()> {
         let core = &self.core;
-        let names = &core.names;
         let served = core.spare_cycles.take(py, exchange, app)?;
-        let cycle = served.cycle.bind(py);
+        let task = self.task(py, served.cycle.bind(py), eager);
+        if served.cycle.get().is_over() {
+            // The task goes first, because it holds the cycle.
+            let outcome = task.map(drop);
+            core.spare_cycles.give(py, served);
+            return outcome;
+        }
+        let cycle = served.cycle.clone_ref(py);
+        core.spare_cycles.part_with(served);
+        let task = task?;
+        cycle.get().set_task(task.clone().unbind());
+        core.tasks.bind(py).call_method1(&core.names.add, (task,)).map(drop)
+    }
+
+    /// The task of a cycle; one that starts eagerly may be over by now.
+    fn task<'py>(
+        &self,
+        py: Python<'py>,
+        cycle: &Bound<'py, RequestResponseCycle>,
+        eager: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let core = &self.core;
+        let names = &core.names;
         let context = if core.settings.reset_contextvars {
             core.new_context.bind(py).call0()?
         } else {
             ffi::copy_context(core.context.bind(py))?
         };
         let event_loop = core.event_loop.bind(py);
-        let task = if eager && self.eager.get() {
+        if eager && self.eager.get() {
             let keywords = core.task_keywords.bind(py);
             keywords.set_item(&names.context, context)?;
             let task = ffi::instantiate(core.task_class.bind(py), cycle.as_any(), keywords);
             // Not kept until the next request comes.
             keywords.set_item(&names.context, py.None())?;
-            let task = task?;
-            if cycle.get().is_over() {
-                drop(task);
-                core.spare_cycles.give(py, served);
-                return Ok(());
-            }
             task
         } else if core.real_loop && core.task_context {
             let keywords = PyDict::new(py);
             keywords.set_item(&names.context, context)?;
-            event_loop.call_method(&names.create_task, (cycle,), Some(&keywords))?
+            event_loop.call_method(&names.create_task, (cycle,), Some(&keywords))
         } else {
             // Before 3.11 a task always copies the current context; a double knows no keyword.
-            context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))?
-        };
-        cycle.get().set_task(task.clone().unbind());
-        core.tasks.bind(py).call_method1(&names.add, (task,)).map(drop)
+            context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))
+        }
     }
 
     /// Whether the connection is to become a WebSocket; log why not.
