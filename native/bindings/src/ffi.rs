@@ -10,7 +10,7 @@ use std::thread::{ThreadId, current};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use crate::awaitable::Finished;
 use crate::error::describe;
@@ -47,27 +47,23 @@ pub(crate) fn copy_context<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'
     unsafe { Bound::from_owned_ptr_or_err(context.py(), ffi::PyContext_Copy(context.as_ptr())) }
 }
 
-/// `class(argument, **keywords)` without a copy of `keywords`, which a call would make.
-///
-/// For classes whose instances are made by `tp_new` without arguments and filled by `tp_init`, as `asyncio.Task` is.
+/// `class(*arguments, **keywords)` without a copy of `keywords`, which a call would make.
 #[inline]
 pub(crate) fn instantiate<'py>(
     class: &Bound<'py, PyType>,
-    argument: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
     keywords: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = class.py();
-    let none = PyTuple::empty(py);
-    let arguments = PyTuple::new(py, [argument])?;
     // SAFETY: `class` is a live, ready type object; its slots are called as `type.__call__` does: `tp_new` gives a new
     // reference or null with an exception set, `tp_init` fills that object or sets an exception. Both only borrow
     // their arguments, which live until the end of this function.
     unsafe {
         let kind = class.as_type_ptr();
         let (Some(new), Some(init)) = ((*kind).tp_new, (*kind).tp_init) else {
-            return class.call((argument,), Some(keywords));
+            return class.call(arguments, Some(keywords));
         };
-        let object = Bound::from_owned_ptr_or_err(py, new(kind, none.as_ptr(), std::ptr::null_mut()))?;
+        let object = Bound::from_owned_ptr_or_err(py, new(kind, arguments.as_ptr(), keywords.as_ptr()))?;
         if init(object.as_ptr(), arguments.as_ptr(), keywords.as_ptr()) == 0 {
             Ok(object)
         } else {
@@ -105,30 +101,61 @@ pub(crate) fn is_held_by<T>(object: &Bound<'_, T>, count: isize) -> bool {
 /// Whether `dict` holds just these objects, in this order.
 #[inline]
 pub(crate) fn holds(dict: &Bound<'_, PyDict>, items: &[(Py<PyAny>, Py<PyAny>)]) -> bool {
-    if dict.len() != items.len() {
+    each(dict, items.len(), |at, key, value| items.get(at).is_some_and(|item| key.is(&item.0) && value.is(&item.1)))
+}
+
+/// Whether `dict` holds `count` items and `is` says yes to each: its number, key and value.
+///
+/// `is` must not run Python code.
+#[inline]
+pub(crate) fn each<'py>(
+    dict: &Bound<'py, PyDict>,
+    count: usize,
+    mut is: impl FnMut(usize, &Bound<'py, PyAny>, &Bound<'py, PyAny>) -> bool,
+) -> bool {
+    if dict.len() != count {
         return false;
     }
     let mut at = 0;
     let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-    items.iter().all(|item| {
+    (0..count).all(|number| {
         // SAFETY: a live dict that nobody changes meanwhile, since no Python code runs here, and without the GIL the
-        // caller holds the only reference. The pointers are borrowed and only compared.
-        let more = unsafe { ffi::PyDict_Next(dict.as_ptr(), &raw mut at, &raw mut key, &raw mut value) };
-        more != 0 && key == item.0.as_ptr() && value == item.1.as_ptr()
+        // caller holds the only reference. The references are borrowed from it.
+        unsafe {
+            ffi::PyDict_Next(dict.as_ptr(), &raw mut at, &raw mut key, &raw mut value) != 0
+                && is(number, Bound::ref_from_ptr(dict.py(), &key), Bound::ref_from_ptr(dict.py(), &value))
+        }
     })
 }
 
-/// Whether nobody but the caller holds `cycle`, beside its two callables, which nobody but the caller holds either.
+/// Whether two lists hold the same objects.
 #[inline]
-pub(crate) fn is_forgotten(py: Python<'_>, cycle: &Py<RequestResponseCycle>, callables: [&Py<PyAny>; 2]) -> bool {
-    is_held_by(cycle.bind(py), 3)
+pub(crate) fn are_equal(left: &Bound<'_, PyList>, right: &Bound<'_, PyList>) -> bool {
+    // SAFETY: both are live lists that nobody changes meanwhile, since no Python code runs here and we hold the GIL, or,
+    // without one, the only reference to the first and the second never changes. The pointers are only compared.
+    left.len() == right.len()
+        && (0..left.len().cast_signed())
+            .all(|at| unsafe { ffi::PyList_GET_ITEM(left.as_ptr(), at) == ffi::PyList_GET_ITEM(right.as_ptr(), at) })
+}
+
+/// Whether nobody but the caller holds `cycle`, beside its two callables and the arguments of its task, which nobody but
+/// the caller holds either.
+#[inline]
+pub(crate) fn is_forgotten(
+    py: Python<'_>,
+    cycle: &Py<RequestResponseCycle>,
+    callables: [&Py<PyAny>; 2],
+    arguments: &Py<PyTuple>,
+) -> bool {
+    is_held_by(cycle.bind(py), 4)
         && !is_watched(cycle.bind(py))
+        && is_held_by(arguments.bind(py), 1)
         && callables.into_iter().all(|callable| is_held_by(callable.bind(py), 1) && !is_watched(callable.bind(py)))
 }
 
 /// Whether there are weak references to `object`.
 #[inline]
-fn is_watched<T>(object: &Bound<'_, T>) -> bool {
+pub(crate) fn is_watched<T>(object: &Bound<'_, T>) -> bool {
     let object = object.as_ptr();
     // SAFETY: the object is live. A positive offset says where it keeps the list, null when empty; 0 that it has none.
     unsafe {

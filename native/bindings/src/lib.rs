@@ -13,6 +13,7 @@ mod names;
 mod pool;
 mod server;
 mod settings;
+mod task;
 
 /// Native HTTP/1.1 for uvicorn. Protocol objects belong to the thread of their event loop.
 #[pyo3::pymodule(gil_used = false)]

@@ -20,6 +20,7 @@ use crate::http::scope::ScopeTemplate;
 use crate::names::Names;
 use crate::pool::BufferPool;
 use crate::settings::Settings;
+use crate::task::EagerCall;
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
@@ -36,9 +37,7 @@ pub(crate) struct Core {
     pub(crate) tasks: Py<PyAny>,
     pub(crate) context: Py<PyAny>,
     pub(crate) new_context: Py<PyAny>,
-    pub(crate) task_class: Py<PyType>,
-    /// Keywords of the call that starts a task eagerly; its context is put in each time.
-    pub(crate) task_keywords: Py<PyDict>,
+    pub(crate) eager_call: EagerCall,
     /// Tasks can be started eagerly (3.12) and told their context (3.11).
     pub(crate) eager: bool,
     pub(crate) task_context: bool,
@@ -79,9 +78,7 @@ impl Core {
         let direct_app = if app.get_type().is(&middleware) { Some(app.getattr("app")?.unbind()) } else { None };
         let real_loop = event_loop.is_instance(&asyncio.getattr("AbstractEventLoop")?)?;
         let version = py.version_info();
-        let task_keywords = PyDict::new(py);
-        task_keywords.set_item("loop", event_loop)?;
-        task_keywords.set_item("eager_start", true)?;
+        let task_class = asyncio.getattr("Task")?.cast_into::<PyType>()?;
         let access = AccessLog::new(config, event_loop)?;
         let formatted = FormattedLog::new(config, event_loop)?;
         Ok(Self {
@@ -95,8 +92,7 @@ impl Core {
             tasks: state.getattr("tasks")?.unbind(),
             context: state.getattr("context")?.unbind(),
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
-            task_class: asyncio.getattr("Task")?.cast_into::<PyType>()?.unbind(),
-            task_keywords: task_keywords.unbind(),
+            eager_call: EagerCall::new(&task_class, event_loop, &names)?,
             eager: real_loop && version >= (3, 12),
             task_context: version >= (3, 11),
             logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),

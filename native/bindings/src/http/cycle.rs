@@ -17,7 +17,7 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use wire::h1::response::Trailers;
 
 use crate::access::format::{EntryCell, length_of};
@@ -91,6 +91,10 @@ impl Exchange {
             entry: EntryCell::new(),
             waiters: RefCell::new(Vec::new()),
         }
+    }
+
+    pub(crate) fn into_scope(self) -> Py<PyDict> {
+        self.scope
     }
 
     pub(crate) fn connection(&self) -> &Rc<Connection> {
@@ -335,6 +339,8 @@ pub(crate) struct Served {
     pub(crate) cycle: Py<RequestResponseCycle>,
     receive: Py<PyAny>,
     send: Py<PyAny>,
+    /// `(cycle,)`, what its task is called with.
+    pub(crate) arguments: Py<PyTuple>,
 }
 
 impl Served {
@@ -342,7 +348,8 @@ impl Served {
         let cycle = RequestResponseCycle { exchange: ThreadBound::default(), run: ThreadBound::default() };
         let cycle = Bound::new(py, cycle)?;
         let (receive, send) = crate::ffi::callables(&cycle)?;
-        Ok(Self { cycle: cycle.unbind(), receive: receive.unbind(), send: send.unbind() })
+        let arguments = PyTuple::new(py, [&cycle])?.unbind();
+        Ok(Self { cycle: cycle.unbind(), receive: receive.unbind(), send: send.unbind(), arguments })
     }
 }
 
@@ -378,7 +385,7 @@ impl SpareCycles {
         drop(exchange);
         let mut idle = self.idle.borrow_mut();
         let kept = idle.len() < MAX_SPARE_CYCLES
-            && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send]);
+            && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send], &served.arguments);
         self.figures.given(kept);
         if kept {
             idle.push(served);

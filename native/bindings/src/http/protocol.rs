@@ -27,11 +27,12 @@ use crate::access;
 use crate::access::format::FormattedLog;
 use crate::error::{exception, guard};
 use crate::ffi::{self, ThreadBound};
-use crate::http::cycle::{Exchange, RequestResponseCycle, State as ExchangeState, wake_all};
+use crate::http::cycle::{Exchange, Served, State as ExchangeState, wake_all};
 use crate::http::idle;
 use crate::http::message::Message;
 use crate::http::scope::Endpoints;
 use crate::server::{Core, Server};
+use crate::task::is_empty;
 
 /// The level of the lines about single connections.
 const TRACE: u8 = 5;
@@ -563,6 +564,9 @@ impl Connection {
     /// Build scope and exchange of the request in `head`; and choose who answers it.
     fn begin(self: &Rc<Self>, py: Python<'_>, head: &Head, input: &[u8]) -> PyResult<(Rc<Exchange>, Py<PyAny>)> {
         let core = &self.core;
+        // The last one is over; its scope may serve again.
+        let last = self.state.borrow_mut().exchange.take();
+        self.retire(py, last);
         let none = py.None();
         let client = self.client.borrow().as_ref().unwrap_or(&none).clone_ref(py);
         let server = self.server_address.borrow().as_ref().unwrap_or(&none).clone_ref(py);
@@ -596,6 +600,15 @@ impl Connection {
         Ok((exchange, app.clone_ref(py)))
     }
 
+    /// Let go of an exchange that is over.
+    #[inline]
+    fn retire(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) {
+        if let Some(Ok(exchange)) = exchange.map(Rc::try_unwrap) {
+            let client = self.client.borrow().as_ref().map(|client| client.clone_ref(py));
+            self.core.scope.give(&self.core.names, exchange.into_scope().into_bound(py), client);
+        }
+    }
+
     fn is_over_limit(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(limit) = self.core.settings.limit_concurrency else { return Ok(false) };
         let core = &self.core;
@@ -610,50 +623,60 @@ impl Connection {
     fn start(self: &Rc<Self>, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>, eager: bool) -> PyResult<()> {
         let core = &self.core;
         let served = core.spare_cycles.take(py, exchange, app)?;
-        let task = self.task(py, served.cycle.bind(py), eager);
+        let started = self.task(py, &served, eager);
         if served.cycle.get().is_over() {
-            // The task goes first, because it holds the cycle.
-            let outcome = task.map(drop);
+            // The task goes first, because it holds cycle and context.
+            let context = started.map(|(_task, context)| context);
             core.spare_cycles.give(py, served);
-            return outcome;
+            return context?.map_or(Ok(()), |context| core.eager_call.give(context, &core.names));
         }
         let cycle = served.cycle.clone_ref(py);
         core.spare_cycles.part_with(served);
-        let task = task?;
+        let (task, context) = started?;
+        if context.is_some() {
+            core.eager_call.forget(py, &core.names)?;
+        }
         cycle.get().set_task(task.clone().unbind());
         core.tasks.bind(py).call_method1(&core.names.add, (task,)).map(drop)
     }
 
-    /// The task of a cycle; one that starts eagerly may be over by now.
+    /// The task of a cycle; one that starts eagerly may be over by now, and comes with its context.
     fn task<'py>(
         &self,
         py: Python<'py>,
-        cycle: &Bound<'py, RequestResponseCycle>,
+        served: &Served,
         eager: bool,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)> {
         let core = &self.core;
         let names = &core.names;
-        let context = if core.settings.reset_contextvars {
-            core.new_context.bind(py).call0()?
-        } else {
-            ffi::copy_context(core.context.bind(py))?
+        let eager = eager && self.eager.get();
+        let reset = core.settings.reset_contextvars;
+        let is_empty = reset || is_empty(core.context.bind(py));
+        let spare = if eager && is_empty { core.eager_call.empty_context(py) } else { None };
+        let is_set = spare.is_some();
+        let context = match spare {
+            Some(context) => context,
+            None if reset => core.new_context.bind(py).call0()?,
+            None => ffi::copy_context(core.context.bind(py))?,
         };
         let event_loop = core.event_loop.bind(py);
-        if eager && self.eager.get() {
-            let keywords = core.task_keywords.bind(py);
-            keywords.set_item(&names.context, context)?;
-            let task = ffi::instantiate(core.task_class.bind(py), cycle.as_any(), keywords);
-            // Not kept until the next request comes.
-            keywords.set_item(&names.context, py.None())?;
-            task
-        } else if core.real_loop && core.task_context {
+        let cycle = served.cycle.bind(py);
+        if eager {
+            let task = core.eager_call.start(served.arguments.bind(py), &context, is_set, names);
+            return match task {
+                Ok(task) => Ok((task, Some(context))),
+                Err(error) => core.eager_call.forget(py, names).and(Err(error)),
+            };
+        }
+        let task = if core.real_loop && core.task_context {
             let keywords = PyDict::new(py);
             keywords.set_item(&names.context, context)?;
             event_loop.call_method(&names.create_task, (cycle,), Some(&keywords))
         } else {
             // Before 3.11 a task always copies the current context; a double knows no keyword.
             context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))
-        }
+        };
+        Ok((task?, None))
     }
 
     /// Whether the connection is to become a WebSocket; log why not.
@@ -962,13 +985,15 @@ impl Connection {
         if self.closed.get() || self.lingering.get() {
             return Ok(());
         }
-        let hint = {
+        let over = {
             let mut state = self.state.borrow_mut();
+            let next = state.wire.deadline_hint() != Deadline::None || state.wire.is_closed();
+            state.exchange.take_if(|exchange| next && exchange.state() == ExchangeState::Complete)
+        };
+        self.retire(py, over);
+        let hint = {
+            let state = self.state.borrow();
             let hint = state.wire.deadline_hint();
-            let over = state.exchange.as_ref().is_some_and(|exchange| exchange.state() == ExchangeState::Complete);
-            if over && (hint != Deadline::None || state.wire.is_closed()) {
-                state.exchange = None;
-            }
             if state.wire.is_closed() {
                 let unread = !state.pending.is_empty() || !consumed_all || state.waits_for == Deadline::Discard;
                 drop(state);

@@ -16,8 +16,13 @@ use crate::settings::Settings;
 /// What all scopes of one server have in common.
 pub(crate) struct ScopeTemplate {
     /// A whole scope; a copy of it keeps the order of the keys. The values that cannot be changed by whoever gets them
-    /// (`str`, `bytes`, tuples) are those of the last request: what repeats is not set again.
+    /// (`str`, `bytes`, tuples) are those of the last request: what repeats is not set again. Client and headers are
+    /// missing.
     scope: Py<PyDict>,
+    /// What stands in `scope`, to be compared by identity.
+    items: RefCell<Vec<(Py<PyAny>, Py<PyAny>)>>,
+    /// A scope that came back.
+    spare: RefCell<Option<Spare>>,
     asgi: Lent,
     state: Lent,
     extensions: Lent,
@@ -25,73 +30,54 @@ pub(crate) struct ScopeTemplate {
     extensions_10: Py<PyDict>,
     root_path: String,
     raw_root_path: Vec<u8>,
-    shown: Shown,
     paths: RefCell<Vec<Option<KeptPath>>>,
     pub(crate) kept: KeptHeaders,
 }
 
-/// The values that stand in the template now.
-struct Shown {
-    http_version: Value,
-    scheme: Value,
-    method: Value,
-    server: Value,
-    path: Value,
-    raw_path: Value,
-    query_string: Value,
+/// Where a value stands in a scope, in the order of its keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Asgi = 1,
+    HttpVersion,
+    Server,
+    Client,
+    Scheme,
+    Method,
+    Path = 8,
+    RawPath,
+    QueryString,
+    Headers,
+    State,
+    Extensions,
 }
 
-/// One value of the template, to be compared by identity.
-struct Value(RefCell<Py<PyAny>>);
-
-impl Value {
-    fn none(py: Python<'_>) -> Self {
-        Self(RefCell::new(py.None()))
-    }
-
-    /// See to it that `scope` has `value` under `key`.
-    #[inline]
-    fn show<T>(&self, scope: &Bound<'_, PyDict>, key: &Py<PyString>, value: &Bound<'_, T>) -> PyResult<()> {
-        let value = value.as_any();
-        if self.0.borrow().is(value) {
-            return Ok(());
-        }
-        scope.set_item(key, value)?;
-        let old = self.0.replace(value.clone().unbind());
-        drop(old);
-        Ok(())
-    }
+/// A scope that nobody holds any more, and in which nothing but client and headers differs from the template.
+struct Spare {
+    scope: Py<PyDict>,
+    client: Py<PyAny>,
+    /// The list of which its headers are a copy that nobody else holds; if there is none, they must be set.
+    copied: Option<Py<PyList>>,
 }
 
 /// A dict that stands in the template and so in every scope, but never in two that live at the same time, and never as
 /// somebody left it.
 struct Lent {
+    place: Place,
     original: Py<PyDict>,
     items: Vec<(Py<PyAny>, Py<PyAny>)>,
-    now: RefCell<Py<PyDict>>,
 }
 
 impl Lent {
-    fn new(original: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (original, lent) = (original.copy()?, original.copy()?);
+    fn new(place: Place, original: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let original = original.copy()?;
         let items = original.iter().map(|(key, value)| (key.unbind(), value.unbind())).collect();
-        Ok(Self { original: original.unbind(), items, now: RefCell::new(lent.unbind()) })
+        Ok(Self { place, original: original.unbind(), items })
     }
 
-    /// See to it that `scope` has a dict under `key` that nobody else holds and that is as the original.
+    /// Whether `lent`, held by this many others, is held by nobody else and is as the original.
     #[inline]
-    fn lend(&self, scope: &Bound<'_, PyDict>, key: &Py<PyString>) -> PyResult<()> {
-        let py = scope.py();
-        let lent = self.now.borrow().bind(py).clone();
-        // Held by the template, by `self` and right here.
-        if ffi::is_held_by(&lent, 3) && ffi::holds(&lent, &self.items) {
-            return Ok(());
-        }
-        let fresh = self.original.bind(py).copy()?;
-        scope.set_item(key, &fresh)?;
-        let old = self.now.replace(fresh.unbind());
-        drop(old);
-        Ok(())
+    fn is_back(&self, lent: &Bound<'_, PyAny>, others: isize) -> bool {
+        lent.cast_exact::<PyDict>().is_ok_and(|lent| ffi::is_held_by(lent, others) && ffi::holds(lent, &self.items))
     }
 }
 
@@ -122,6 +108,8 @@ fn place(path: &[u8]) -> usize {
 pub(crate) struct KeptHeaders {
     pub(crate) sections: RefCell<Sections>,
     lists: RefCell<Vec<Option<Kept>>>,
+    /// The list that was copied last.
+    last: RefCell<Option<Py<PyList>>>,
 }
 
 struct Kept {
@@ -137,6 +125,8 @@ impl KeptHeaders {
             let kept = self.lists.borrow();
             if let Some(Some(kept)) = head.kept.and_then(|number| kept.get(number)) {
                 let list = kept.list.bind(py);
+                let old = self.last.replace(Some(list.clone().unbind()));
+                drop(old);
                 return Ok(list.get_slice(0, list.len()));
             }
         }
@@ -152,6 +142,14 @@ impl KeptHeaders {
             drop(old);
         }
         Ok(list)
+    }
+
+    /// Whether the headers of the request are those in `list`, one of ours.
+    #[inline]
+    fn are(&self, list: &Py<PyList>, head: &Head) -> bool {
+        let lists = self.lists.borrow();
+        let kept = head.kept.filter(|_| head.recalled).and_then(|number| lists.get(number)?.as_ref());
+        kept.is_some_and(|kept| kept.list.is(list))
     }
 
     /// Whether the request has a field that the proxy headers middleware looks at.
@@ -208,26 +206,19 @@ impl ScopeTemplate {
             let quoted: String = py.import("urllib.parse")?.call_method1("quote", (&root_path,))?.extract()?;
             quoted.into_bytes()
         };
-        let shown = Shown {
-            http_version: Value::none(py),
-            scheme: Value::none(py),
-            method: Value::none(py),
-            server: Value::none(py),
-            path: Value::none(py),
-            raw_path: Value::none(py),
-            query_string: Value::none(py),
-        };
+        let items = scope.iter().map(|(key, value)| (key.unbind(), value.unbind())).collect();
         let mut paths = Vec::new();
         paths.resize_with(KEPT_PATHS, || None);
         Ok(Self {
             scope: scope.unbind(),
-            asgi: Lent::new(&asgi)?,
-            state: Lent::new(&PyDict::new(py))?,
-            extensions: Lent::new(&extensions)?,
+            items: RefCell::new(items),
+            spare: RefCell::default(),
+            asgi: Lent::new(Place::Asgi, &asgi)?,
+            state: Lent::new(Place::State, &PyDict::new(py))?,
+            extensions: Lent::new(Place::Extensions, &extensions)?,
             extensions_10: extensions_10.unbind(),
             root_path,
             raw_root_path,
-            shown,
             paths: RefCell::new(paths),
             kept: KeptHeaders::default(),
         })
@@ -242,16 +233,16 @@ impl ScopeTemplate {
         input: &[u8],
         ends: &Endpoints<'_, 'py>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let template = self.scope.bind(py);
-        let shown = &self.shown;
+        let spare = self.spare.take().filter(|spare| ffi::is_held_by(spare.scope.bind(py), 1));
+        let back = spare.as_ref().map(|spare| spare.scope.bind(py));
         let version = if head.version == Version::Http10 { &names.http_1_0 } else { &names.http_1_1 };
-        shown.http_version.show(template, &names.http_version, version.bind(py))?;
+        self.show(back, Place::HttpVersion, version.bind(py))?;
         let scheme = if ends.secure { &names.https } else { &names.http };
-        shown.scheme.show(template, &names.scheme, scheme.bind(py))?;
-        shown.server.show(template, &names.server, ends.server)?;
+        self.show(back, Place::Scheme, scheme.bind(py))?;
+        self.show(back, Place::Server, ends.server)?;
         match names.methods.get(head.verb as usize) {
-            Some(method) => shown.method.show(template, &names.method, method.bind(py))?,
-            None => shown.method.show(template, &names.method, &text(py, head.method.of(input)))?,
+            Some(method) => self.show(back, Place::Method, method.bind(py))?,
+            None => self.show(back, Place::Method, &text(py, head.method.of(input)))?,
         }
         // An absolute target may come without a path; with OPTIONS it is about the server as a whole (RFC 9112 sections
         // 3.2.1 and 3.2.4).
@@ -260,22 +251,29 @@ impl ScopeTemplate {
             [] => b"/",
             path => path,
         };
-        self.show_path(template, names, path)?;
+        self.show_path(py, back, path)?;
         match head.target.query.of(input) {
-            [] => shown.query_string.show(template, &names.query_string, names.empty_bytes.bind(py))?,
-            query => shown.query_string.show(template, &names.query_string, &PyBytes::new(py, query))?,
+            [] => self.show(back, Place::QueryString, names.empty_bytes.bind(py))?,
+            query => self.show(back, Place::QueryString, &PyBytes::new(py, query))?,
         }
 
-        self.asgi.lend(template, &names.asgi)?;
+        self.lend(py, back, &self.asgi)?;
         let shares_state = !ends.state.is_empty();
         if !shares_state {
-            self.state.lend(template, &names.state)?;
+            self.lend(py, back, &self.state)?;
         }
-        self.extensions.lend(template, &names.extensions)?;
+        self.lend(py, back, &self.extensions)?;
 
-        let scope = template.copy()?;
-        scope.set_item(&names.client, ends.client)?;
-        scope.set_item(&names.headers, self.kept.headers(py, names, head, input)?)?;
+        let scope = match back {
+            Some(scope) => scope.clone(),
+            None => self.scope.bind(py).copy()?,
+        };
+        if spare.as_ref().is_none_or(|spare| !spare.client.is(ends.client)) {
+            scope.set_item(&names.client, ends.client)?;
+        }
+        if spare.as_ref().and_then(|spare| spare.copied.as_ref()).is_none_or(|copied| !self.kept.are(copied, head)) {
+            scope.set_item(&names.headers, self.kept.headers(py, names, head, input)?)?;
+        }
         if shares_state {
             scope.set_item(&names.state, ends.state.copy()?)?;
         }
@@ -285,9 +283,93 @@ impl ScopeTemplate {
         Ok(scope)
     }
 
+    /// Take back the scope of a request that is over. It serves the next one if nobody holds it and it is as it was
+    /// handed out; so it keeps nothing alive that an application put there.
     #[inline]
-    fn show_path(&self, template: &Bound<'_, PyDict>, names: &Names, sent: &[u8]) -> PyResult<()> {
-        let py = template.py();
+    pub(crate) fn give(&self, names: &Names, scope: Bound<'_, PyDict>, client: Option<Py<PyAny>>) {
+        if !ffi::is_held_by(&scope, 1) {
+            return;
+        }
+        let Some(client) = client else { return };
+        let mut headers = None;
+        let items = self.items.borrow();
+        let same = ffi::each(&scope, items.len(), |at, key, value| {
+            let Some((own, shown)) = items.get(at) else { return false };
+            if at == Place::Client as usize {
+                return key.is(own) && value.is(&client);
+            }
+            if at == Place::Headers as usize {
+                headers = Some(value.clone());
+                return key.is(own);
+            }
+            if let Some(lent) = self.lents().into_iter().find(|lent| at == lent.place as usize) {
+                // Held by the template, its list of items and this scope.
+                return key.is(own) && value.is(shown) && lent.is_back(value, 3);
+            }
+            key.is(own) && value.is(shown)
+        });
+        drop(items);
+        let (true, Some(headers)) = (same, headers) else { return };
+        let last = self.kept.last.borrow();
+        let copied = last.as_ref().filter(|last| {
+            let headers = headers.cast_exact::<PyList>();
+            // By the scope and right here.
+            headers.is_ok_and(|headers| ffi::is_held_by(headers, 2) && ffi::are_equal(headers, last.bind(headers.py())))
+        });
+        let py = scope.py();
+        let copied = copied.map(|copied| copied.clone_ref(py));
+        drop(last);
+        if copied.is_none() && scope.set_item(&names.headers, py.None()).is_err() {
+            return;
+        }
+        let spare = Spare { scope: scope.unbind(), client, copied };
+        let old = self.spare.replace(Some(spare));
+        drop(old);
+    }
+
+    fn lents(&self) -> [&Lent; 3] {
+        [&self.asgi, &self.state, &self.extensions]
+    }
+
+    /// See to it that the template has `value` in this place, and the scope that is `back`, if any.
+    #[inline]
+    fn show<T>(&self, back: Option<&Bound<'_, PyDict>>, place: Place, value: &Bound<'_, T>) -> PyResult<()> {
+        match self.items.borrow().get(place as usize) {
+            Some((_, shown)) if !shown.is(value) => {}
+            _ => return Ok(()),
+        }
+        self.replace(back, place, value.as_any())
+    }
+
+    fn replace(&self, back: Option<&Bound<'_, PyDict>>, place: Place, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = value.py();
+        let Some(key) = self.items.borrow().get(place as usize).map(|(key, _)| key.clone_ref(py)) else {
+            return Ok(());
+        };
+        self.scope.bind(py).set_item(&key, value)?;
+        let new = value.clone().unbind();
+        let old = self.items.borrow_mut().get_mut(place as usize).map(|(_, shown)| std::mem::replace(shown, new));
+        drop(old);
+        back.map_or(Ok(()), |scope| scope.set_item(&key, value))
+    }
+
+    /// See to it that the next scope gets a dict that nobody else holds and that is as the original.
+    #[inline]
+    fn lend(&self, py: Python<'_>, back: Option<&Bound<'_, PyDict>>, lent: &Lent) -> PyResult<()> {
+        // What came back was looked at when it did.
+        if back.is_some() {
+            return Ok(());
+        }
+        let fresh = match self.items.borrow().get(lent.place as usize) {
+            // Held by the template and its list of items.
+            Some((_, shown)) if lent.is_back(shown.bind(py), 2) => return Ok(()),
+            _ => lent.original.bind(py).copy()?,
+        };
+        self.replace(None, lent.place, fresh.as_any())
+    }
+
+    #[inline]
+    fn show_path(&self, py: Python<'_>, back: Option<&Bound<'_, PyDict>>, sent: &[u8]) -> PyResult<()> {
         let place = place(sent);
         let kept = match self.paths.borrow().get(place) {
             Some(Some(kept)) if *kept.sent == *sent => Some((kept.path.clone_ref(py), kept.raw_path.clone_ref(py))),
@@ -297,8 +379,8 @@ impl ScopeTemplate {
             Some(kept) => kept,
             None => self.read_path(py, place, sent)?,
         };
-        self.shown.path.show(template, &names.path, path.bind(py))?;
-        self.shown.raw_path.show(template, &names.raw_path, raw_path.bind(py))
+        self.show(back, Place::Path, path.bind(py))?;
+        self.show(back, Place::RawPath, raw_path.bind(py))
     }
 
     /// The path of a target as str, and as it was sent; both behind the root path.
