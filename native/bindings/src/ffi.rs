@@ -98,33 +98,39 @@ pub(crate) fn is_held_by<T>(object: &Bound<'_, T>, count: isize) -> bool {
     !cfg!(Py_GIL_DISABLED) && unsafe { ffi::Py_REFCNT(object.as_ptr()) } == count
 }
 
-/// Whether `dict` holds just these objects, in this order.
+/// A number that no dict had before and that this one loses with its next change (PEP 509).
+#[cfg(not(any(Py_3_14, Py_GIL_DISABLED)))]
 #[inline]
-pub(crate) fn holds(dict: &Bound<'_, PyDict>, items: &[(Py<PyAny>, Py<PyAny>)]) -> bool {
-    each(dict, items.len(), |at, key, value| items.get(at).is_some_and(|item| key.is(&item.0) && value.is(&item.1)))
+#[expect(clippy::unnecessary_wraps, reason = "other versions have none")]
+pub(crate) fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
+    // SAFETY: a live dict, of which one field is read.
+    #[allow(deprecated, reason = "in 3.14 it is gone, in those before it works as ever")]
+    Some(unsafe { (*dict.as_ptr().cast::<ffi::PyDictObject>()).ma_version_tag })
 }
 
-/// Whether `dict` holds `count` items and `is` says yes to each: its number, key and value.
-///
-/// `is` must not run Python code.
+/// There is no such number any more.
+#[cfg(any(Py_3_14, Py_GIL_DISABLED))]
 #[inline]
-pub(crate) fn each<'py>(
-    dict: &Bound<'py, PyDict>,
-    count: usize,
-    mut is: impl FnMut(usize, &Bound<'py, PyAny>, &Bound<'py, PyAny>) -> bool,
-) -> bool {
-    if dict.len() != count {
+pub(crate) fn version(_dict: &Bound<'_, PyDict>) -> Option<u64> {
+    None
+}
+
+/// Whether `dict` still is what it was when it had this version and held just these objects, in this order.
+#[inline]
+pub(crate) fn is_unchanged(dict: &Bound<'_, PyDict>, version: Option<u64>, items: &[(Py<PyAny>, Py<PyAny>)]) -> bool {
+    if version.is_some() {
+        return self::version(dict) == version;
+    }
+    if dict.len() != items.len() {
         return false;
     }
     let mut at = 0;
     let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-    (0..count).all(|number| {
+    items.iter().all(|item| {
         // SAFETY: a live dict that nobody changes meanwhile, since no Python code runs here, and without the GIL the
-        // caller holds the only reference. The references are borrowed from it.
-        unsafe {
-            ffi::PyDict_Next(dict.as_ptr(), &raw mut at, &raw mut key, &raw mut value) != 0
-                && is(number, Bound::ref_from_ptr(dict.py(), &key), Bound::ref_from_ptr(dict.py(), &value))
-        }
+        // caller holds the only reference. The pointers are borrowed and only compared.
+        let more = unsafe { ffi::PyDict_Next(dict.as_ptr(), &raw mut at, &raw mut key, &raw mut value) };
+        more != 0 && key == item.0.as_ptr() && value == item.1.as_ptr()
     })
 }
 

@@ -604,8 +604,7 @@ impl Connection {
     #[inline]
     fn retire(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) {
         if let Some(Ok(exchange)) = exchange.map(Rc::try_unwrap) {
-            let client = self.client.borrow().as_ref().map(|client| client.clone_ref(py));
-            self.core.scope.give(&self.core.names, exchange.into_scope().into_bound(py), client);
+            self.core.scope.give(&self.core.names, exchange.into_scope().into_bound(py));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Build one ASGI http scope, in upstream's key order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
@@ -19,8 +19,10 @@ pub(crate) struct ScopeTemplate {
     /// (`str`, `bytes`, tuples) are those of the last request: what repeats is not set again. Client and headers are
     /// missing.
     scope: Py<PyDict>,
-    /// What stands in `scope`, to be compared by identity.
+    /// What stands in `scope`, and client and headers of the last one: to be compared by identity.
     items: RefCell<Vec<(Py<PyAny>, Py<PyAny>)>>,
+    /// The last scope as it was handed out, if that is what the items say.
+    version: Cell<Option<u64>>,
     /// A scope that came back.
     spare: RefCell<Option<Spare>>,
     asgi: Lent,
@@ -51,12 +53,12 @@ enum Place {
     Extensions,
 }
 
-/// A scope that nobody holds any more, and in which nothing but client and headers differs from the template.
+/// A scope that nobody holds any more, and in which nothing but the headers differs from the items of the template.
 struct Spare {
     scope: Py<PyDict>,
-    client: Py<PyAny>,
-    /// The list of which its headers are a copy that nobody else holds; if there is none, they must be set.
-    copied: Option<Py<PyList>>,
+    /// Its headers, if they are as they were and nobody else holds them, and the list they are a copy of. If not, they
+    /// are missing.
+    headers: Option<(Py<PyAny>, Py<PyList>)>,
 }
 
 /// A dict that stands in the template and so in every scope, but never in two that live at the same time, and never as
@@ -65,19 +67,22 @@ struct Lent {
     place: Place,
     original: Py<PyDict>,
     items: Vec<(Py<PyAny>, Py<PyAny>)>,
+    /// The one that stands in the template, as it was put there.
+    version: Cell<Option<u64>>,
 }
 
 impl Lent {
     fn new(place: Place, original: &Bound<'_, PyDict>) -> PyResult<Self> {
         let original = original.copy()?;
         let items = original.iter().map(|(key, value)| (key.unbind(), value.unbind())).collect();
-        Ok(Self { place, original: original.unbind(), items })
+        Ok(Self { place, original: original.unbind(), items, version: Cell::new(None) })
     }
 
     /// Whether `lent`, held by this many others, is held by nobody else and is as the original.
     #[inline]
     fn is_back(&self, lent: &Bound<'_, PyAny>, others: isize) -> bool {
-        lent.cast_exact::<PyDict>().is_ok_and(|lent| ffi::is_held_by(lent, others) && ffi::holds(lent, &self.items))
+        ffi::is_held_by(lent, others)
+            && lent.cast_exact().is_ok_and(|lent| ffi::is_unchanged(lent, self.version.get(), &self.items))
     }
 }
 
@@ -212,6 +217,7 @@ impl ScopeTemplate {
         Ok(Self {
             scope: scope.unbind(),
             items: RefCell::new(items),
+            version: Cell::new(None),
             spare: RefCell::default(),
             asgi: Lent::new(Place::Asgi, &asgi)?,
             state: Lent::new(Place::State, &PyDict::new(py))?,
@@ -233,6 +239,7 @@ impl ScopeTemplate {
         input: &[u8],
         ends: &Endpoints<'_, 'py>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        self.version.set(None);
         let spare = self.spare.take().filter(|spare| ffi::is_held_by(spare.scope.bind(py), 1));
         let back = spare.as_ref().map(|spare| spare.scope.bind(py));
         let version = if head.version == Version::Http10 { &names.http_1_0 } else { &names.http_1_1 };
@@ -268,17 +275,27 @@ impl ScopeTemplate {
             Some(scope) => scope.clone(),
             None => self.scope.bind(py).copy()?,
         };
-        if spare.as_ref().is_none_or(|spare| !spare.client.is(ends.client)) {
+        if spare.is_none() || !self.shows(Place::Client, ends.client) {
             scope.set_item(&names.client, ends.client)?;
+            self.note(Place::Client, ends.client);
         }
-        if spare.as_ref().and_then(|spare| spare.copied.as_ref()).is_none_or(|copied| !self.kept.are(copied, head)) {
-            scope.set_item(&names.headers, self.kept.headers(py, names, head, input)?)?;
-        }
+        let headers = match spare.and_then(|spare| spare.headers) {
+            Some((headers, copied)) if self.kept.are(&copied, head) => headers.into_bound(py),
+            _ => {
+                let headers = self.kept.headers(py, names, head, input)?.into_any();
+                scope.set_item(&names.headers, &headers)?;
+                headers
+            }
+        };
+        self.note(Place::Headers, &headers);
         if shares_state {
             scope.set_item(&names.state, ends.state.copy()?)?;
         }
         if head.version == Version::Http10 {
             scope.set_item(&names.extensions, self.extensions_10.bind(py).copy()?)?;
+        }
+        if !shares_state && head.version != Version::Http10 {
+            self.version.set(ffi::version(&scope));
         }
         Ok(scope)
     }
@@ -286,43 +303,29 @@ impl ScopeTemplate {
     /// Take back the scope of a request that is over. It serves the next one if nobody holds it and it is as it was
     /// handed out; so it keeps nothing alive that an application put there.
     #[inline]
-    pub(crate) fn give(&self, names: &Names, scope: Bound<'_, PyDict>, client: Option<Py<PyAny>>) {
-        if !ffi::is_held_by(&scope, 1) {
+    pub(crate) fn give(&self, names: &Names, scope: Bound<'_, PyDict>) {
+        let py = scope.py();
+        let same = ffi::is_held_by(&scope, 1) && {
+            let items = self.items.borrow();
+            // Held by the template, its list of items and this scope.
+            let is_back =
+                |lent: &Lent| items.get(lent.place as usize).is_some_and(|(_, dict)| lent.is_back(dict.bind(py), 3));
+            ffi::is_unchanged(&scope, self.version.get(), &items) && self.lents().into_iter().all(is_back)
+        };
+        let Some(headers) = self.note(Place::Headers, py.None().bind(py)) else { return };
+        if !same {
             return;
         }
-        let Some(client) = client else { return };
-        let mut headers = None;
-        let items = self.items.borrow();
-        let same = ffi::each(&scope, items.len(), |at, key, value| {
-            let Some((own, shown)) = items.get(at) else { return false };
-            if at == Place::Client as usize {
-                return key.is(own) && value.is(&client);
-            }
-            if at == Place::Headers as usize {
-                headers = Some(value.clone());
-                return key.is(own);
-            }
-            if let Some(lent) = self.lents().into_iter().find(|lent| at == lent.place as usize) {
-                // Held by the template, its list of items and this scope.
-                return key.is(own) && value.is(shown) && lent.is_back(value, 3);
-            }
-            key.is(own) && value.is(shown)
-        });
-        drop(items);
-        let (true, Some(headers)) = (same, headers) else { return };
-        let last = self.kept.last.borrow();
-        let copied = last.as_ref().filter(|last| {
-            let headers = headers.cast_exact::<PyList>();
+        let copied = self.kept.last.borrow().as_ref().map(|copied| copied.clone_ref(py));
+        let copied = copied.filter(|copied| {
+            let headers = headers.bind(py).cast_exact::<PyList>();
             // By the scope and right here.
-            headers.is_ok_and(|headers| ffi::is_held_by(headers, 2) && ffi::are_equal(headers, last.bind(headers.py())))
+            headers.is_ok_and(|headers| ffi::is_held_by(headers, 2) && ffi::are_equal(headers, copied.bind(py)))
         });
-        let py = scope.py();
-        let copied = copied.map(|copied| copied.clone_ref(py));
-        drop(last);
         if copied.is_none() && scope.set_item(&names.headers, py.None()).is_err() {
             return;
         }
-        let spare = Spare { scope: scope.unbind(), client, copied };
+        let spare = Spare { scope: scope.unbind(), headers: copied.map(|copied| (headers, copied)) };
         let old = self.spare.replace(Some(spare));
         drop(old);
     }
@@ -331,14 +334,23 @@ impl ScopeTemplate {
         [&self.asgi, &self.state, &self.extensions]
     }
 
+    /// Whether `value` is what is known to stand there.
+    #[inline]
+    fn shows<T>(&self, place: Place, value: &Bound<'_, T>) -> bool {
+        self.items.borrow().get(place as usize).is_some_and(|(_, shown)| shown.is(value))
+    }
+
+    /// Remember what stands there now; what did before.
+    #[inline]
+    fn note<T>(&self, place: Place, value: &Bound<'_, T>) -> Option<Py<PyAny>> {
+        let value = value.as_any().clone().unbind();
+        self.items.borrow_mut().get_mut(place as usize).map(|(_, shown)| std::mem::replace(shown, value))
+    }
+
     /// See to it that the template has `value` in this place, and the scope that is `back`, if any.
     #[inline]
     fn show<T>(&self, back: Option<&Bound<'_, PyDict>>, place: Place, value: &Bound<'_, T>) -> PyResult<()> {
-        match self.items.borrow().get(place as usize) {
-            Some((_, shown)) if !shown.is(value) => {}
-            _ => return Ok(()),
-        }
-        self.replace(back, place, value.as_any())
+        if self.shows(place, value) { Ok(()) } else { self.replace(back, place, value.as_any()) }
     }
 
     fn replace(&self, back: Option<&Bound<'_, PyDict>>, place: Place, value: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -347,8 +359,7 @@ impl ScopeTemplate {
             return Ok(());
         };
         self.scope.bind(py).set_item(&key, value)?;
-        let new = value.clone().unbind();
-        let old = self.items.borrow_mut().get_mut(place as usize).map(|(_, shown)| std::mem::replace(shown, new));
+        let old = self.note(place, value);
         drop(old);
         back.map_or(Ok(()), |scope| scope.set_item(&key, value))
     }
@@ -365,7 +376,9 @@ impl ScopeTemplate {
             Some((_, shown)) if lent.is_back(shown.bind(py), 2) => return Ok(()),
             _ => lent.original.bind(py).copy()?,
         };
-        self.replace(None, lent.place, fresh.as_any())
+        self.replace(None, lent.place, fresh.as_any())?;
+        lent.version.set(ffi::version(&fresh));
+        Ok(())
     }
 
     #[inline]
