@@ -1360,16 +1360,27 @@ pub(super) fn with_pair<R>(
     header: &Bound<'_, PyAny>,
     use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>,
 ) -> PyResult<R> {
-    let (name, value) = match header.cast_exact::<PyTuple>() {
-        Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
-        _ => header.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().or_else(|_| {
-            let items: Vec<Bound<'_, PyAny>> = header.try_iter()?.collect::<PyResult<_>>()?;
-            match <[_; 2]>::try_from(items) {
-                Ok([name, value]) => Ok((name, value)),
-                Err(_) => Err(PyValueError::new_err("A header must be a pair of name and value.")),
-            }
-        })?,
-    };
+    if let Ok(pair) = header.cast_exact::<PyTuple>()
+        && let [name, value] = pair.as_slice()
+    {
+        return with_bytes(name, value, use_pair);
+    }
+    let (name, value) = header.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().or_else(|_| {
+        let items: Vec<Bound<'_, PyAny>> = header.try_iter()?.collect::<PyResult<_>>()?;
+        match <[_; 2]>::try_from(items) {
+            Ok([name, value]) => Ok((name, value)),
+            Err(_) => Err(PyValueError::new_err("A header must be a pair of name and value.")),
+        }
+    })?;
+    with_bytes(&name, &value, use_pair)
+}
+
+#[inline]
+fn with_bytes<R>(
+    name: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+    use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>,
+) -> PyResult<R> {
     if let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) {
         return use_pair(name.as_bytes(), value.as_bytes());
     }

@@ -1,0 +1,326 @@
+"""What serves one request after the other, a scope, a context, a cycle, never shows one what another did with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.protocols.harness import GET, GET_10, Client, Service, request, respond, serve
+from tests.utils import wait_until
+from uvicorn.state import ServerState
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 4
+variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default="unset")
+
+
+class Kept:
+    """Something that can be watched, for an application to leave behind."""
+
+
+def bare_state() -> ServerState:
+    """A state whose requests start from an empty context, as those of a server do that nobody gave any variable."""
+    return contextvars.Context().run(ServerState)
+
+
+async def three_ways(service: Service, data: bytes = GET) -> None:
+    """Several requests one by one, then in one write, then in one write on another connection."""
+    client = await service.connect()
+    for _ in range(ROUNDS):
+        assert (await client.ask(data)).status == 200
+    for each in (client, await service.connect()):
+        await each.send(data * ROUNDS)
+        for _ in range(ROUNDS):
+            assert (await each.response()).status == 200
+    await wait_until(lambda: not service.state.tasks)
+
+
+def pop_and_put_back(scope: Any) -> None:
+    scope["asgi"] = scope.pop("asgi")
+
+
+def clear(scope: Any) -> None:
+    scope.clear()
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda scope: None,
+    "new key": lambda scope: scope.update(session=1),
+    "another path": lambda scope: scope.update(path="/other"),
+    "the type": lambda scope: scope.update(type="other"),
+    "an equal root path": lambda scope: scope.update(root_path="".join(["/", "root"])),
+    "no client": lambda scope: scope.update(client=None),
+    "key missing": lambda scope: scope.pop("scheme"),
+    "other order": pop_and_put_back,
+    "nothing left": clear,
+    "headers replaced": lambda scope: scope.update(headers=[]),
+    "header added": lambda scope: scope["headers"].append((b"a", b"b")),
+    "header changed": lambda scope: scope["headers"].__setitem__(0, (b"host", b"other")),
+    "headers gone": lambda scope: scope["headers"].clear(),
+    "asgi changed": lambda scope: scope["asgi"].update(version="0"),
+    "state used": lambda scope: scope["state"].update(user=1),
+    "state used and emptied": lambda scope: (scope["state"].update(user=1), scope["state"].clear()),
+    "state replaced": lambda scope: scope.update(state={}),
+    "extension removed": lambda scope: scope["extensions"].popitem(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("app_state", [{}, {"database": 1}], ids=["no state", "state"])
+async def test_what_an_application_does_to_its_scope_stays_with_it(
+    native: Any, change: Callable[[Any], Any], app_state: dict[str, Any]
+) -> None:
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(copy.deepcopy([(key, value) for key, value in scope.items() if key != "client"]))
+        assert scope["client"] is not None
+        # Every other one leaves it as it was.
+        if len(seen) % 2:
+            change(scope)
+        await respond()(scope, receive, send)
+
+    async with serve(native, app, app_state=app_state, root_path="/root") as service:
+        await three_ways(service)
+    assert len(seen) == 3 * ROUNDS
+    assert all(items == seen[0] for items in seen)
+    assert seen[0][-3:-1] == [("headers", [(b"host", b"test")]), ("state", app_state)]
+
+
+@pytest.mark.parametrize("part", ["scope", "headers", "state", "asgi", "extensions"])
+async def test_what_somebody_holds_is_given_to_nobody_else(native: Any, part: str) -> None:
+    held: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        held.append(scope if part == "scope" else scope[part])
+        await respond()(scope, receive, send)
+
+    async with serve(native, app) as service:
+        await three_ways(service)
+    assert len({id(one) for one in held}) == len(held) == 3 * ROUNDS
+    assert all(one == held[0] or part == "scope" for one in held)
+    if part == "scope":
+        assert len({scope["client"] for scope in held}) == 2
+
+
+async def test_scopes_of_requests_at_the_same_time_are_apart(native: Any) -> None:
+    proceed = asyncio.Event()
+    scopes: dict[str, Any] = {}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scopes[scope["path"]] = scope
+        if scope["path"] != "/quick":
+            await proceed.wait()
+        assert scopes[scope["path"]] is scope
+        path = scope["path"].encode()
+        del scopes[scope["path"]]
+        await respond(path)(scope, receive, send)
+
+    async with serve(native, app) as service:
+        clients = [await service.connect() for _ in range(6)]
+        for number, client in enumerate(clients):
+            await client.send(request("GET", f"/{number}"))
+            await wait_until(lambda number=number: f"/{number}" in scopes)  # type: ignore[misc]
+            assert (await (await service.connect()).ask(request("GET", "/quick"))).body == b"/quick"
+        proceed.set()
+        for number, client in enumerate(clients):
+            assert (await client.response()).body == b"/%d" % number
+
+
+async def test_every_request_gets_its_own_facts(native: Any) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        keys = ("http_version", "method", "path", "raw_path", "query_string", "headers", "client")
+        seen.append(tuple(copy.deepcopy(scope[key]) for key in keys))
+        await respond()(scope, receive, send)
+
+    def facts(client: Client, method: str, path: str, query: str, fields: list[tuple[bytes, bytes]]) -> Any:
+        headers = [(b"host", b"test"), *fields]
+        return "1.1", method, path, path.encode(), query.encode(), headers, client.sock.getsockname()
+
+    async with serve(native, app) as service:
+        clients = [await service.connect() for _ in range(3)]
+        expected = []
+        for turn in range(60):
+            client = clients[turn * 7 % 3]
+            method, path = ["GET", "DELETE"][turn // 3 % 2], ["/", "/a", "/b/c"][turn // 5 % 3]
+            query = ["", "q=1", f"q={turn}"][turn // 4 % 3]
+            fields = [[], [(b"accept", b"a")], [(b"accept", b"b")], [(b"x-turn", b"%d" % turn)]][turn // 2 % 4]
+            lines = [f"{name.decode()}: {value.decode()}" for name, value in fields]
+            if turn % 11 == 10:
+                other = await service.connect()
+                await other.send(GET_10)
+                await other.rest()
+                assert seen.pop()[0] == "1.0"
+            target = f"{path}?{query}" if query else path
+            await client.ask(request(method, target, *lines))
+            expected.append(facts(client, method, path, query, fields))
+        assert seen == expected
+
+
+@pytest.mark.parametrize("place", ["scope", "headers", "state", "context", "task"])
+async def test_nothing_an_application_leaves_behind_is_kept_until_the_next_request(native: Any, place: str) -> None:
+    left: list[weakref.ref[Kept]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        value = Kept()
+        left.append(weakref.ref(value))
+        if place == "scope":
+            scope["kept"] = value
+        elif place == "headers":
+            scope["headers"].append(value)
+        elif place == "state":
+            scope["state"]["kept"] = value
+        elif place == "context":
+            variable.set(value)
+        else:
+            asyncio.current_task().kept = value  # type: ignore[union-attr]
+        await respond()(scope, receive, send)
+
+    async with serve(native, app, state=bare_state()) as service:
+        client = await service.connect()
+        for _ in range(ROUNDS):
+            await client.ask()
+            await wait_until(lambda: not service.state.tasks)
+            if sys.version_info < (3, 12):
+                gc.collect()
+            # A state that was used goes with the next request that has none.
+            assert place == "state" or [reference() for reference in left] == [None] * len(left)
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["copied", "reset"])
+async def test_variables_of_one_request_are_unknown_to_the_next(native: Any, reset: bool) -> None:
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(variable.get())
+        if len(seen) % 3:
+            token = variable.set(len(seen))
+            if len(seen) % 2:
+                variable.reset(token)
+        await respond()(scope, receive, send)
+
+    async with serve(native, app, state=bare_state(), reset_contextvars=reset) as service:
+        await three_ways(service)
+    assert seen == ["unset"] * 3 * ROUNDS
+
+
+async def test_variables_of_the_server_are_known_to_each(native: Any) -> None:
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(variable.get())
+        variable.set("of a request")
+        await respond()(scope, receive, send)
+
+    state = bare_state()
+    async with serve(native, app, state=state) as service:
+        client = await service.connect()
+        await client.ask()
+        # Even those that are set late.
+        state.context.run(variable.set, "of the server")
+        await client.ask()
+        await three_ways(service)
+    assert seen == ["unset", *["of the server"] * (1 + 3 * ROUNDS)]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a task does not tell its context")
+async def test_context_that_somebody_holds_is_given_to_nobody_else(native: Any) -> None:
+    held: list[contextvars.Context] = []
+    watched: list[weakref.ref[contextvars.Context]] = []
+    tokens: list[contextvars.Token[Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        number = len(held) + len(watched) + len(tokens)
+        context = asyncio.current_task().get_context()  # type: ignore[union-attr]
+        if number % 3 == 0:
+            held.append(context)
+        elif number % 3 == 1:
+            watched.append(weakref.ref(context))
+        else:
+            token = variable.set(1)
+            variable.reset(token)
+            tokens.append(token)
+        await respond()(scope, receive, send)
+
+    async with serve(native, app, state=bare_state()) as service:
+        await three_ways(service)
+        del service
+    assert len({id(context) for context in held}) == len(held) == ROUNDS
+    assert all(len(context) == 0 for context in held)
+    assert [reference() for reference in watched] == [None] * ROUNDS
+
+
+async def test_each_request_runs_in_a_task_of_its_own(native: Any) -> None:
+    held: list[asyncio.Task[Any]] = []
+    watched: list[weakref.ref[asyncio.Task[Any]]] = []
+    done: list[str] = []
+    names: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.done()
+        assert not hasattr(task, "mark")
+        names.append(task.get_name())
+        way = len(names) % 4
+        if way == 0:
+            held.append(task)
+        elif way == 1:
+            watched.append(weakref.ref(task))
+        elif way == 2:
+            task.add_done_callback(lambda ended, name=task.get_name(): done.append(f"{name} {ended.get_name()}"))
+        else:
+            task.mark = True  # type: ignore[attr-defined]
+        await respond()(scope, receive, send)
+
+    async with serve(native, app, state=bare_state()) as service:
+        await three_ways(service)
+        await wait_until(lambda: len(done) == ROUNDS - 1)
+    gc.collect()
+    assert len(set(names)) == 3 * ROUNDS
+    assert len({id(task) for task in held}) == len(held)
+    assert all(task.done() and task.result() is None for task in held)
+    assert [reference() for reference in watched] == [None] * len(watched)
+    assert all(line.split()[0] == line.split()[1] for line in done)
+
+
+async def test_request_that_arrives_while_an_application_runs_has_scope_and_context_of_its_own(native: Any) -> None:
+    """An application can feed another connection, so that a task starts inside another."""
+    seen: list[Any] = []
+    others: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        task = asyncio.current_task()
+        before = dict(scope)
+        seen.append((scope["path"], variable.get()))
+        if scope["path"] == "/outer":
+            variable.set("outer")
+            others[0].data_received(request("GET", "/inner"))
+        else:
+            variable.set("inner")
+        assert asyncio.current_task() is task
+        assert scope == before
+        if scope["path"] == "/outer":
+            assert variable.get() == "outer"
+        await respond(scope["path"].encode())(scope, receive, send)
+
+    async with serve(native, app, state=bare_state()) as service:
+        inner = await service.connect()
+        await wait_until(lambda: len(service.state.connections) == 1)
+        others.extend(service.state.connections)
+        outer = await service.connect()
+        for _ in range(ROUNDS):
+            assert (await outer.ask(request("GET", "/outer"))).body == b"/outer"
+            assert (await inner.response()).body == b"/inner"
+        assert seen == [("/outer", "unset"), ("/inner", "unset")] * ROUNDS
