@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import functools
 import gc
 import sys
 import weakref
@@ -267,6 +268,9 @@ async def test_each_request_runs_in_a_task_of_its_own(native: Any) -> None:
     done: list[str] = []
     names: list[str] = []
 
+    def note(name: str, ended: asyncio.Task[Any]) -> None:
+        done.append(f"{name} {ended.get_name()}")
+
     async def app(scope: Any, receive: Any, send: Any) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -279,7 +283,7 @@ async def test_each_request_runs_in_a_task_of_its_own(native: Any) -> None:
         elif way == 1:
             watched.append(weakref.ref(task))
         elif way == 2:
-            task.add_done_callback(lambda ended, name=task.get_name(): done.append(f"{name} {ended.get_name()}"))
+            task.add_done_callback(functools.partial(note, task.get_name()))
         else:
             task.mark = True  # type: ignore[attr-defined]
         await respond()(scope, receive, send)
