@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import sys
 import threading
@@ -190,6 +192,26 @@ async def test_a_signal_wakes_a_selector_that_sleeps_through_signals() -> None:
         signal.set_wakeup_fd(descriptor)
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.01)  # the byte is taken by the loop
+    assert signal.set_wakeup_fd(before) == before
+
+
+@pytest.mark.parametrize("first_to_end", [0, 1])
+async def test_the_server_that_goes_on_is_still_woken_when_another_ends(first_to_end: int) -> None:
+    """SIG-05: several servers in one event loop, whichever ends first."""
+    loop = asyncio.get_running_loop()
+    servers = [contextlib.ExitStack(), contextlib.ExitStack()]
+    before = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before)
+    with assert_signal(signal.SIGTERM), servers[0], servers[1]:
+        for stack in servers:
+            stack.enter_context(waking_on_signals(loop))
+        servers[first_to_end].close()
+        descriptor = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(descriptor)
+        assert os.fstat(descriptor)  # still open
+        assert descriptor not in (-1, before)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.01)
     assert signal.set_wakeup_fd(before) == before
 
 

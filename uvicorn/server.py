@@ -384,6 +384,10 @@ def _assign(latch: Latch, value: bool) -> None:
         latch.clear()
 
 
+# Of the servers that run in the main thread, all in one event loop: signals wake it through one of them.
+_wakeup_fds: list[int] = []
+
+
 @contextlib.contextmanager
 def waking_on_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Let every signal wake the selector of `loop`, so that Python's handlers run at once. Main thread only.
@@ -396,11 +400,14 @@ def waking_on_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         receiving.setblocking(False)
         sending.setblocking(False)
         loop.add_reader(receiving.fileno(), receiving.recv, 4096)
-        _replace_wakeup_fd(-1, sending.fileno())
+        own = sending.fileno()
+        _replace_wakeup_fd(-1, own)
+        _wakeup_fds.append(own)
         try:
             yield
         finally:
-            _replace_wakeup_fd(sending.fileno(), -1)
+            _wakeup_fds.remove(own)
+            _replace_wakeup_fd(own, _wakeup_fds[-1] if _wakeup_fds else -1)
             loop.remove_reader(receiving.fileno())
 
 
