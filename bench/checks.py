@@ -92,22 +92,30 @@ def _groups(samples: Sequence[Sample]) -> dict[tuple[str, str, int], list[Sample
 
 
 def _spread(samples: Sequence[Sample]) -> Iterable[str]:
-    for (target, workload, connections), group in _groups(samples).items():
+    wide = []
+    groups = _groups(samples)
+    for key, group in groups.items():
         values = [sample.cpu_per_request for sample in group if sample.usage]
         spread = stats.deviation(values) / stats.mean(values) if len(values) > 1 else 0.0
         if spread > SPREAD:
-            needed = stats.runs_needed(values)
-            yield (
-                f"CPU per request of {target} on {workload} ({connections} connections) varies by {spread:.0%}: "
-                f"about {needed} bursts would be needed to know it to 1%"
-            )
+            wide.append((spread, key, stats.runs_needed(values)))
+    if wide:
+        spread, (target, workload, connections), needed = max(wide)
+        yield (
+            f"CPU per request varies by more than {SPREAD:.0%} from burst to burst in {len(wide)} of {len(groups)} "
+            f"cases, most of all {target} on {workload} ({connections} connections), by {spread:.0%}: about {needed} "
+            "bursts would be needed to know that to 1%; ratios are of bursts side by side"
+        )
 
 
 def _tails(samples: Sequence[Sample]) -> Iterable[str]:
+    few = []
     for (target, workload, connections), group in _groups(samples).items():
         fewest = min(sample.burst.requests for sample in group if sample.burst)
         if fewest < FEW_REQUESTS:
-            yield f"{target} on {workload} ({connections} connections): p99.9 rests on {fewest} requests"
+            few.append(f"{target} on {workload} ({connections} connections, {fewest} requests)")
+    if few:
+        yield f"p99.9 rests on fewer than {FEW_REQUESTS} requests: {', '.join(few)}"
 
 
 def _blocks(samples: Sequence[Sample]) -> Iterable[str]:

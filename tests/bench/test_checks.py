@@ -46,7 +46,7 @@ def test_what_the_machine_does_wrong_is_said(change: dict[str, Any], words: str)
         pytest.param({"machine": Machine(0.99, 0.0, 0.0)}, "client was at its limit against ours", id="client full"),
         pytest.param({"void": "errors: 3 read"}, "1 bursts of ours on hello do not count: errors: 3 read", id="void"),
         pytest.param(
-            {"burst": Burst(500, 2.0, {}, records.latency(0.001))}, "p99.9 rests on 500 requests", id="few requests"
+            {"burst": Burst(500, 2.0, {}, records.latency(0.001))}, "(50 connections, 500 requests)", id="few requests"
         ),
     ],
 )
@@ -64,8 +64,24 @@ def test_a_spinning_open_loop_is_not_a_client_at_its_limit() -> None:
 def test_figures_that_vary_say_how_many_bursts_they_would_need() -> None:
     wild = [records.sample(cpu=cpu) for cpu in (1e-5, 2e-5, 1e-5, 3e-5)]
     [doubt] = checks.doubts(wild, records.ENVIRONMENT)
-    assert "varies by 55%" in doubt
+    assert "in 1 of 1 cases, most of all ours on hello" in doubt
+    assert "by 55%" in doubt
     assert "bursts would be needed" in doubt
+
+
+def test_figures_that_vary_are_one_doubt_about_the_widest() -> None:
+    wild = [records.sample(cpu=cpu) for cpu in (1e-5, 2e-5, 1e-5, 3e-5)]
+    wilder = [records.sample(target="upstream", cpu=cpu) for cpu in (1e-5, 8e-5)]
+    calm = [records.sample(target="granian", cpu=cpu) for cpu in (1e-5, 1e-5)]
+    [doubt] = checks.doubts([*wild, *wilder, *calm], records.ENVIRONMENT)
+    assert "in 2 of 3 cases, most of all upstream on hello" in doubt
+
+
+def test_tails_that_rest_on_few_requests_are_one_doubt() -> None:
+    burst = Burst(900, 2.0, {}, records.latency(5e-4))
+    few = [records.sample(target=target, burst=burst) for target in ("ours", "upstream")]
+    [doubt] = checks.doubts(few, records.ENVIRONMENT)
+    assert "fewer than 1000 requests: ours on hello (50 connections, 900 requests), upstream on hello" in doubt
 
 
 def test_few_blocks_make_a_doubtful_interval() -> None:
