@@ -184,7 +184,9 @@ def native_cases(counts: tuple[int, ...]) -> dict[str, Operation]:
     uvicorn, loop = importlib.import_module("uvicorn"), asyncio.new_event_loop()
     found: dict[str, Operation] = {}
     for count in counts:
-        config = uvicorn.Config(app=posted, access_log=False, lifespan="off", log_config=None)
+        # All cases are made first: a connection waits for its turn, and in each round for the other connections.
+        patience = dict.fromkeys(("timeout_keep_alive", "timeout_request_head", "timeout_request_body"), 86400)
+        config = uvicorn.Config(app=posted, access_log=False, lifespan="off", log_config=None, **patience)
         state = importlib.import_module("uvicorn.server").ServerState()
         found[f"native requests, {count:,} at once"] = Held(loop, protocol, config, state, count)
     return found

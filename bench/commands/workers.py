@@ -23,6 +23,8 @@ from bench.scenario import Mode, Workload
 from bench.targets import Target
 
 SETTLE_TIMEOUT = 180.0
+# CPU seconds of the whole tree between two looks: less than that is no start-up, but the beats of idle workers.
+QUIET, QUIET_PER_WORKER = 0.005, 0.0004
 # Bursts of a second without any answer before a server that replaces its workers is given up.
 PATIENCE = 30
 Record = dict[str, Any]
@@ -125,13 +127,14 @@ def startup(work: Work) -> Iterator[Record]:
 def wait_settled(server: Server, count: int) -> None:
     """Wait until so many processes live and the tree has stopped using CPU. Raises BenchError when that never comes."""
     deadline, calm, last = time.monotonic() + SETTLE_TIMEOUT, 0, -1.0
+    quiet = QUIET + QUIET_PER_WORKER * count
     while calm < 3:
         server.check_alive()
         if time.monotonic() > deadline:
             raise BenchError(f"{server.label}: {count} workers were not up within {SETTLE_TIMEOUT:g} s")
         figures = server.figures()
         cpu = sum(one.cpu for one in figures.values())
-        calm = calm + 1 if len(figures) >= count and cpu - last < 0.005 else 0
+        calm = calm + 1 if len(figures) >= count and cpu - last < quiet else 0
         last = cpu
         time.sleep(0.1)
 

@@ -121,6 +121,19 @@ def test_a_part_that_was_measured_of_other_code_is_measured_again(
     assert len(measured) == 1
 
 
+@pytest.mark.parametrize("label", ["ours", "ours:http=h11"])
+def test_code_is_told_apart_whatever_a_part_calls_it(label: str, measured: list[str], tmp_path: Path) -> None:
+    found = records.result("startup", [records.sample()], workload="hello", mode="single", records={})
+    described = found.environment["targets"]["ours"]
+    path = tmp_path / "found.json"
+    campaign = publish.Campaign(quick=False)
+    for tree, whole in ((described.get("tree"), True), ("another", False)):
+        targets_of = {label: {**described, "tree": tree}}
+        changed = {**found.environment, "targets": targets_of}
+        model.save(Result(found.kind, found.created, changed, found.samples, found.data), path)
+        assert campaign._whole(path) is whole
+
+
 def test_an_interruption_leaves_what_is_finished(
     measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
