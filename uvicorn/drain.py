@@ -160,6 +160,7 @@ class Drain:
         self._timeout = timeout
         self._force = force
         self._on_stage = on_stage
+        self._told: set[Connection] = set()
         self._asked: set[Connection] = set()  # once: a TLS transport of asyncio that is closed twice can't be aborted
 
     async def run(self, refuse: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -168,6 +169,7 @@ class Drain:
         `refuse` closes the listening sockets and returns when connections that were accepted are known to `state`.
         """
         self._on_stage(Stage.REFUSING)
+        self._announce_close()
         await refuse()
         await self._hear_last_requests()
         self._on_stage(Stage.CLOSING)
@@ -185,14 +187,20 @@ class Drain:
         # What the event loop accepts itself has its protocol in its next turn but one.
         for _ in range(2):
             await asyncio.sleep(0)
+        self._announce_close()
+        if self._timeout != 0:
+            await self._until(self._idle, ARRIVAL)
+
+    def _announce_close(self) -> None:
+        """Let connections that do not know yet say that their next response is the last, if there is time for one."""
         if self._timeout == 0:
             return
-        for connection in list(self._state.connections):
+        told, self._told = self._told, set(self._state.connections)
+        for connection in self._told - told:
             # Protocol classes of third parties need not have it, and a WebSocket has no response to say it in.
             announce = getattr(connection, "announce_close", None)
             if announce is not None:
                 announce()
-        await self._until(self._idle, ARRIVAL)
 
     async def _close(self) -> bool:
         """Ask connections to end and wait for them and for their tasks; false when the time is up."""
