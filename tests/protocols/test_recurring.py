@@ -48,6 +48,17 @@ def test_the_oldest_makes_room() -> None:
     assert [store.get(b"%d" % number) for number in range(5)] == [None, None, 2, 3, 4]
 
 
+def test_what_is_kept_already_pushes_nothing_out() -> None:
+    store: Recurring[int] = Recurring(2, longest=8)
+    for key in (b"a", b"b"):
+        for _ in range(6):
+            store.note(key, 1)
+    assert (store.get(b"a"), store.get(b"b")) == (1, 1)
+    for _ in range(6):
+        store.note(b"b", 1)
+    assert (store.get(b"a"), store.get(b"b")) == (1, 1)
+
+
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", b"e"]), max_size=60))
 def test_what_is_found_is_what_was_noted(keys: list[bytes]) -> None:
     store: Recurring[bytes] = Recurring(2, longest=1)

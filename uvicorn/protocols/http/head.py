@@ -131,11 +131,6 @@ def is_authority(value: bytes) -> bool:
     return True
 
 
-def has_broken_percent(target: bytes) -> bool:
-    """Tell whether the path of `target` has a "%" without two hexadecimal digits behind it."""
-    return _broken_percent(target.partition(b"?")[0]) is not None
-
-
 def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     """Return the path-and-query part of a target that is not plainly in origin-form, and the authority it names.
 
@@ -152,7 +147,7 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
         raise RequestRefused(400, "CONNECT needs host:port")
     if b"#" in target:
         raise RequestRefused(400, "fragment in the request target")
-    if b"%" in target and has_broken_percent(target):
+    if b"%" in target and _broken_percent(target.partition(b"?")[0]):
         raise RequestRefused(400, "malformed percent-encoding in the request target")
     if target[:1] == b"/":
         return target, None

@@ -43,7 +43,6 @@ from uvicorn.protocols.http.head import (
     RequestRefused,
     check_partial,
     examine,
-    has_broken_percent,
     match_head,
     match_plain_line,
     refusal,
@@ -486,13 +485,27 @@ class HTTPProtocol(asyncio.Protocol):
             if match is None:
                 return None
             method, target, minor = match.groups()
-            if len(target) > settings.limit_target or len(method) > MAX_METHOD_LENGTH or method == b"CONNECT":
-                return None
-            if b"%" in target and has_broken_percent(target):
-                return None
+            target, _ = self._check_line(method, target, len(text))  # names no host
             line = self._base.line(method, target, minor)
             settings.lines.note(text, line)
         return line
+
+    def _check_line(self, method: bytes, target: bytes, head_size: int) -> tuple[bytes, bytes | None]:
+        """Return the path and query of a request line that is well-formed, and the host if it names one.
+
+        Raises:
+            RequestRefused: 400, 414, 431 or 501.
+        """
+        settings = self.settings
+        if len(target) > settings.limit_target:
+            raise RequestRefused(414, f"request target longer than limit_request_target ({settings.limit_target})")
+        if head_size > settings.limit_head:
+            raise self._head_too_large()
+        if len(method) > MAX_METHOD_LENGTH:
+            raise RequestRefused(501, "method too long")
+        if target[0] != 47 or b"#" in target or b"%" in target or method == b"CONNECT":
+            return split_target(method, target)
+        return target, None
 
     def _read_new_head(self, data: bytes, position: int, end: int) -> int:
         """Read a head whose fields were not met before, or whose request line is not plain."""
@@ -502,15 +515,7 @@ class HTTPProtocol(asyncio.Protocol):
         if match is None:
             raise refusal(head)
         method, target, minor = match.groups()
-        if len(target) > settings.limit_target:
-            raise RequestRefused(414, f"request target longer than limit_request_target ({settings.limit_target})")
-        if len(head) > settings.limit_head:
-            raise self._head_too_large()
-        if len(method) > MAX_METHOD_LENGTH:
-            raise RequestRefused(501, "method too long")
-        host = None
-        if target[0] != 47 or b"#" in target or b"%" in target or method == b"CONNECT":
-            target, host = split_target(method, target)
+        target, host = self._check_line(method, target, len(head))
         line_end = match.end(3) + 2
         try:
             headers = self.parse_fields(head, line_end)

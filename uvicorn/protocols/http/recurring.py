@@ -38,8 +38,8 @@ class Recurring(Generic[Value]):
         return len(self._known)
 
     def note(self, key: bytes, value: Value) -> None:
-        """Take note of a conclusion that was not known; it must not be changed afterwards."""
-        if len(key) > self._longest:
+        """Take note of a conclusion, which must not be changed afterwards."""
+        if len(key) > self._longest or key in self._known:
             return
         # The hash of bytes is keyed with a secret of the process, so nobody can aim at a collision; and one would do no
         # harm, for values are found by their bytes.
