@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.targets import ROOT, Target, import_root, interpreter
+from bench.targets import ROOT, Target, find, import_root, interpreter
 
 # Before this process has put any load on the machine itself.
 LOAD_AT_START = os.getloadavg()
@@ -102,6 +102,20 @@ def same(first: Mapping[str, Any], second: Mapping[str, Any], *, pinning: bool =
                 raise BenchError(
                     f"results from different environments: {name} has {key} {one.get(key)} and {other.get(key)}"
                 )
+    trees = _trees(first)
+    for code, tree in _trees(second).items():
+        if trees.get(code, tree) != tree:
+            raise BenchError(f"results from different environments: {code[0]} has tree {trees[code]} and {tree}")
+
+
+def _trees(described: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """The digests of what was run, by server and root: other options of a label say how it was run."""
+    found = {}
+    for label, one in described.get("targets", {}).items():
+        if "tree" in one:
+            target = find(label)
+            found[target.name, target.options.get("root", "")] = one["tree"]
+    return found
 
 
 def commit(root: Path) -> str:

@@ -163,10 +163,7 @@ class Campaign:
             environment.same(self.tree, result.environment, pinning=False)
         except BenchError:
             return False
-        code = self.tree["targets"]["ours"].get("tree")
-        measured = result.environment.get("targets", {}).items()
-        # A part may know this tree by a label with options only.
-        return all(one.get("tree") == code for label, one in measured if targets.find(label).name == "ours")
+        return True
 
     def _merged(self, part: Part) -> Result:
         return merge.merge([model.load(self._file(part.name, number)) for number in range(len(part.commands))])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from bench import environment, process, scenario, targets
+from bench import environment, process, scenario, stats, targets
 from bench.commands import common
 from bench.errors import BenchError, ServerError
 from bench.model import Load, Result
@@ -72,7 +71,7 @@ def _once(runner: Runner, target: Target, one: Scenario) -> dict[str, float]:
         with process.pinned(runner.cores.server):
             # A start of an interpreter differs from the next by as much as servers differ.
             costs = (_interpreted(target, f"import {target.package}") - _interpreted(target, "pass") for _ in range(3))
-            found["import"] = statistics.median(costs)
+            found["import"] = stats.median(list(costs))
     return found
 
 

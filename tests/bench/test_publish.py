@@ -127,9 +127,9 @@ def test_code_is_told_apart_whatever_a_part_calls_it(label: str, measured: list[
     described = found.environment["targets"]["ours"]
     path = tmp_path / "found.json"
     campaign = publish.Campaign(quick=False)
-    for tree, whole in ((described.get("tree"), True), ("another", False)):
-        targets_of = {label: {**described, "tree": tree}}
-        changed = {**found.environment, "targets": targets_of}
+    campaign.tree = {**campaign.tree, "targets": {"ours": {**described, "tree": "this"}}}
+    for tree, whole in (("this", True), ("another", False)):
+        changed = {**found.environment, "targets": {label: {**described, "tree": tree}}}
         model.save(Result(found.kind, found.created, changed, found.samples, found.data), path)
         assert campaign._whole(path) is whole
 

@@ -11,7 +11,7 @@ import pytest
 from tests.vectors.applications import APPLICATIONS
 from tests.vectors.judge import verdict
 from tests.vectors.loader import Vector, load
-from tests.vectors.replay import loaded_config, replay
+from tests.vectors.replay import loaded_config, new_server, replay
 from tests.vectors.responses import BrokenResponse, parse
 from uvicorn.settings import Settings
 from uvicorn.state import ServerState
@@ -47,9 +47,7 @@ async def test_vectors_have_the_same_outcome_on_a_server_that_has_met_them(part:
         for vector in VECTORS[part::8]:
             kind = (vector.app, tuple(sorted(vector.settings.items())))
             if kind not in servers:
-                config = loaded_config(http_protocol_cls, *kind)
-                servers[kind] = ServerState()
-                servers[kind].configure(headers=config.encoded_headers, date_header=config.date_header)
+                servers[kind] = new_server(loaded_config(http_protocol_cls, *kind))
             found = verdict(vector, await replay(http_protocol_cls, vector, [vector.data], servers[kind]))
             failed += [f"{vector.id}: {fault}" for fault in found]
     for state in servers.values():

@@ -54,6 +54,13 @@ def loaded_config(protocol: Any, app: str, settings: tuple[tuple[str, int], ...]
     return config
 
 
+def new_server(config: Config) -> ServerState:
+    """What the connections of one server share."""
+    state = ServerState()
+    state.configure(headers=config.encoded_headers, date_header=config.date_header)
+    return state
+
+
 class Client:
     """The other end: sends, and reads whatever there is on every turn of the loop."""
 
@@ -115,9 +122,7 @@ async def connect(
 ) -> tuple[Client, ServerState]:
     """A new connection served by a new protocol object of the class `protocol`, on a new server unless one is given."""
     config = loaded_config(protocol, app, tuple(sorted(settings.items())))
-    if state is None:
-        state = ServerState()
-        state.configure(headers=config.encoded_headers, date_header=config.date_header)
+    state = new_server(config) if state is None else state
     requests: list[SeenRequest] = []
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
