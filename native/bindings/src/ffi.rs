@@ -153,15 +153,20 @@ pub(crate) fn is_forgotten(
     callables: [&Py<PyAny>; 2],
     arguments: &Py<PyTuple>,
 ) -> bool {
-    is_held_by(cycle.bind(py), 4)
-        && !is_watched(cycle.bind(py))
+    is_known_to(cycle.bind(py), 4)
         && is_held_by(arguments.bind(py), 1)
-        && callables.into_iter().all(|callable| is_held_by(callable.bind(py), 1) && !is_watched(callable.bind(py)))
+        && callables.into_iter().all(|callable| is_known_to(callable.bind(py), 1))
+}
+
+/// Whether just so many references to `object` exist, and no weak ones.
+#[inline]
+pub(crate) fn is_known_to<T>(object: &Bound<'_, T>, count: isize) -> bool {
+    is_held_by(object, count) && !is_watched(object)
 }
 
 /// Whether there are weak references to `object`.
 #[inline]
-pub(crate) fn is_watched<T>(object: &Bound<'_, T>) -> bool {
+fn is_watched<T>(object: &Bound<'_, T>) -> bool {
     let object = object.as_ptr();
     // SAFETY: the object is live. A positive offset says where it keeps the list, null when empty; 0 that it has none.
     unsafe {

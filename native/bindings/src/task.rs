@@ -70,7 +70,7 @@ impl EagerCall {
 /// Whether `context` is held by the keywords and the caller alone.
 #[inline]
 fn is_forgotten(context: &Bound<'_, PyAny>) -> bool {
-    ffi::is_held_by(context, 2) && !ffi::is_watched(context)
+    ffi::is_known_to(context, 2)
 }
 
 /// Whether no variable has a value in `context`.
