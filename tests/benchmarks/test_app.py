@@ -1,16 +1,23 @@
 """The applications the scripts put under load, on one address: each workload at a path of its name.
 
-Serve them with `python -m uvicorn tests.benchmarks.test_app:app`, and load them with `--no-server` or `--url`.
+    python tests/benchmarks/test_app.py                 serves them on http://127.0.0.1:8000/ with this tree's server
+    python -m tests.benchmarks.test_app --port 9000     arguments are those of the server
+
+Another server finds them as `tests.benchmarks.test_app:app`. Load them with `--no-server` or `--url`.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import pytest
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import apps
 from bench.scenario import TABLE
+from bench.targets import ROOT
 
 ROUTES = {f"/{workload.name}": getattr(apps, workload.app) for workload in TABLE if ":" not in workload.app}
 
@@ -27,29 +34,12 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-async def _ask(path: str, body: bytes = b"") -> tuple[int, bytes]:
-    sent: list[Any] = []
+def main(argv: Sequence[str]) -> None:
+    """Serve; the arguments are those of the server's command line."""
+    from uvicorn.main import main as serve
 
-    async def receive() -> Any:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await app({"type": "http", "method": "POST" if body else "GET", "path": path}, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+    serve(["tests.benchmarks.test_app:app", "--app-dir", str(ROOT), "--no-access-log", *argv])
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("workload", [pytest.param(one, id=one.name) for one in TABLE if ":" not in one.app])
-async def test_each_workload_answers_what_its_row_promises(workload: Any) -> None:
-    body = b"" if workload.app == "websocket" else workload.body
-    status, answer = await _ask(f"/{workload.name}", body)
-    assert status == 200
-    assert len(answer) == workload.response_bytes
-
-
-@pytest.mark.anyio
-async def test_an_unknown_path_is_not_found_and_the_root_says_hello() -> None:
-    assert await _ask("/nothing") == (404, b"")
-    assert await _ask("/") == (200, apps.HELLO)
+if __name__ == "__main__":
+    main(sys.argv[1:])

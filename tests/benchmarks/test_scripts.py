@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
-from bench import model
+import pytest
+
+from bench import apps, model
 from bench.targets import ROOT
+from tests.process import ServerProcess
 
 SHORT = ("--seconds", "0.3", "--warm-up", "0")
 
@@ -72,3 +76,18 @@ def test_profile_memory_needs_no_server(tmp_path: Path) -> None:
     done = _script("profile_memory", *arguments)
     assert done.returncode == 0, done.stderr
     assert model.load(path).data["records"]["h11:get"]["held"] > 500
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(str(ROOT / "tests" / "benchmarks" / "test_app.py"), id="file"),
+        pytest.param("-m tests.benchmarks.test_app", id="module"),
+    ],
+)
+def test_test_app_serves_the_workloads(place: str) -> None:
+    with ServerProcess("--port", "0", cwd=ROOT, command=[sys.executable, *place.split()]) as server:
+        server.wait_for("Application startup complete.")
+        for path, expected in (("", apps.HELLO), ("10k", 10240 * b"x")):
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/{path}", timeout=10) as answer:
+                assert len(answer.read()) == len(expected)
