@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use self::escape::push_path;
 use self::untouched::{Level, Untouched};
-use crate::http::protocol::Connection;
+use crate::http::connection::Connection;
 use crate::names::Names;
 use crate::server::{Core, Server};
 

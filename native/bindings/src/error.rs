@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use wire::error::AppError;
 
-use crate::http::protocol::Connection;
+use crate::http::connection::Connection;
 use crate::server::Core;
 
 /// The exception an application gets for what it sent.

@@ -24,9 +24,9 @@ use crate::access::format::{EntryCell, length_of};
 use crate::awaitable::{Received, Sending};
 use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
+use crate::http::connection::Connection;
 use crate::http::extension;
 use crate::http::message::Message;
-use crate::http::protocol::Connection;
 use crate::pool::{Figures, Stats};
 
 /// How far the response has come.

@@ -15,8 +15,8 @@ use wire::headers::has_member;
 
 use crate::error::{exception, guard};
 use crate::ffi::ThreadBound;
+use crate::http::connection::{Connection, HIGH_WATER, with_pair};
 use crate::http::cycle::{Exchange, State};
-use crate::http::protocol::{Connection, HIGH_WATER, with_pair};
 
 /// Take a message of type `kind` that not every response has, or refuse one that is out of order. What it gives, if it
 /// gives anything, must be awaited.

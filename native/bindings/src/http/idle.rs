@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 use crate::error::guard;
-use crate::http::protocol::Connection;
+use crate::http::connection::Connection;
 use crate::names::Names;
 use crate::server::{Core, Server};
 

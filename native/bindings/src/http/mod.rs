@@ -1,6 +1,7 @@
-//! One HTTP/1.1 connection (`protocol`), one request (`cycle`), its scope, the messages of its response, those of
-//! extensions, and the deadlines of all connections (`idle`).
+//! One HTTP/1.1 connection (`connection`, known to the loop as `protocol`), one request (`cycle`), its scope, the messages
+//! of its response, those of extensions, and the deadlines of all connections (`idle`).
 
+pub(crate) mod connection;
 pub(crate) mod cycle;
 pub(crate) mod extension;
 pub(crate) mod idle;

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::error::guard;
 use crate::ffi::Poll;
-use crate::http::protocol::Connection;
+use crate::http::connection::Connection;
 use crate::server::{Core, Server};
 
 /// Read at once from one connection; more stays for its next turn.
@@ -146,7 +146,7 @@ fn read_from(
         match crate::ffi::recv(descriptor, buffer) {
             Ok(0) => return connection.at_eof(py),
             Ok(length) => {
-                connection.data_received(py, buffer.get(..length).unwrap_or_default())?;
+                connection.receive(py, buffer.get(..length).unwrap_or_default())?;
                 if length < buffer.len() && !hung_up {
                     return Ok(());
                 }

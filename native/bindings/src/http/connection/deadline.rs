@@ -1,0 +1,102 @@
+//! How long a connection waits for what, and what happens when it has waited long enough.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use wire::h1::connection::Deadline;
+
+use super::Connection;
+use super::refusal::timeout;
+use crate::http::idle;
+
+/// Every this many bytes of a request body move its deadline on by a second.
+const BODY_BYTES_PER_SECOND: u32 = 16384;
+
+impl Connection {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.state.borrow().deadline
+    }
+
+    /// Set the deadline of what the connection waits for now, if that has changed.
+    pub(super) fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
+        self.update_deadline_in_place();
+        self.watch(py)
+    }
+
+    pub(super) fn update_deadline_in_place(&self) {
+        let settings = &self.core.settings;
+        let state = &mut *self.state.borrow_mut();
+        let hint = state.wire.deadline_hint();
+        if hint == state.waits_for {
+            return;
+        }
+        let after = match hint {
+            Deadline::Idle if self.first.get() => settings.timeout_request_head,
+            Deadline::Idle => Some(settings.timeout_keep_alive),
+            Deadline::Head if self.first.get() && state.deadline.is_some() => {
+                // The first request's deadline has run since the connection was made.
+                state.waits_for = hint;
+                return;
+            }
+            Deadline::Head => settings.timeout_request_head,
+            // Nobody is late with a body that is not read, that he was not told to send, or that cannot come.
+            Deadline::Body if self.read_paused.get() || self.eof.get() || state.wire.awaits_continue() => None,
+            Deadline::Body | Deadline::Discard => settings.timeout_request_body,
+            Deadline::None => None,
+        };
+        state.waits_for = hint;
+        state.deadline = after.map(|after| Instant::now() + after);
+    }
+
+    pub(super) fn extend_deadline(&self, bytes: usize) {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(deadline) = &mut state.deadline
+            && state.waits_for == Deadline::Body
+        {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            *deadline += Duration::from_secs(1) * bytes / BODY_BYTES_PER_SECOND;
+        }
+    }
+
+    /// The client may send again, and has its whole time for it.
+    pub(super) fn restart_body_deadline(&self, py: Python<'_>) -> PyResult<()> {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.waits_for == Deadline::Body {
+                state.waits_for = Deadline::None;
+            }
+        }
+        self.update_deadline(py)
+    }
+
+    /// See to it that the timer fires in time for the deadline.
+    #[inline]
+    pub(super) fn watch(&self, py: Python<'_>) -> PyResult<()> {
+        match self.deadline() {
+            Some(deadline) if !self.core.deadlines.covers(deadline) => {
+                idle::arm(&self.core, self.server.bind(py), deadline)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The deadline has passed.
+    pub(crate) fn expire(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let (hint, begun) = {
+            let mut state = self.state.borrow_mut();
+            state.deadline = None;
+            (state.wire.deadline_hint(), state.wire.deadline_hint() == Deadline::Head)
+        };
+        if self.lingering.get() {
+            return self.abort(py);
+        }
+        let settings = &self.core.settings;
+        match hint {
+            Deadline::Head if begun => self.refuse(py, &timeout("head", settings.timeout_request_head)),
+            Deadline::Body => self.refuse(py, &timeout("body", settings.timeout_request_body)),
+            Deadline::Discard => self.end(py, true),
+            _ => self.end(py, false),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What comes in: from the transport or past it, kept while it cannot be looked at, taken apart into requests and bodies.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use wire::h1::connection::{Deadline, Event, Progress};
+use wire::h1::framing::BodyLength;
+use wire::h1::request::Head;
+
+use super::refusal::Refusal;
+use super::{Connection, HIGH_WATER, State};
+use crate::error::guard;
+use crate::ffi::ThreadBound;
+use crate::http::cycle::Exchange;
+
+/// Pipelined requests served before other connections get their turn.
+const MAX_EAGER_REQUESTS: usize = 32;
+
+impl Connection {
+    /// Bytes from the transport. A connection that sends a second time is read past it from then on.
+    pub(in crate::http) fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        let is_second = !self.first.get();
+        self.receive(py, data)?;
+        if is_second { self.adopt(py) } else { Ok(()) }
+    }
+
+    /// Bytes from the client, however they came.
+    pub(crate) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let joined = {
+            let mut state = self.state.borrow_mut();
+            if state.pending.is_empty() {
+                None
+            } else {
+                state.pending.extend_from_slice(data);
+                if self.resume_scheduled.get() || state.exchange.is_some() && Self::is_busy(&state) {
+                    let full = state.pending.len() > HIGH_WATER;
+                    drop(state);
+                    return if full { self.pause_reading(py) } else { Ok(()) };
+                }
+                Some(std::mem::take(&mut state.pending))
+            }
+        };
+        match joined {
+            None => {
+                let used = self.consume(py, data, true)?;
+                if let Some(rest) = data.get(used..).filter(|rest| !rest.is_empty()) {
+                    self.keep(py, rest)?;
+                }
+                Ok(())
+            }
+            Some(buffer) => self.consume_buffer(py, buffer, true),
+        }
+    }
+
+    fn is_busy(state: &State) -> bool {
+        state.wire.deadline_hint() == Deadline::None
+    }
+
+    fn keep(&self, py: Python<'_>, rest: &[u8]) -> PyResult<()> {
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let full = {
+            let mut state = self.state.borrow_mut();
+            state.pending.extend_from_slice(rest);
+            state.pending.len() > HIGH_WATER && Self::is_busy(&state)
+        };
+        if full { self.pause_reading(py) } else { Ok(()) }
+    }
+
+    /// Consume a buffer of our own and keep what is left of it.
+    pub(super) fn consume_buffer(self: &Rc<Self>, py: Python<'_>, mut buffer: Vec<u8>, eager: bool) -> PyResult<()> {
+        let used = self.consume(py, &buffer, eager)?;
+        if self.closed.get() || self.lingering.get() || used >= buffer.len() {
+            return Ok(());
+        }
+        buffer.drain(..used);
+        let mut state = self.state.borrow_mut();
+        if state.pending.is_empty() {
+            state.pending = buffer;
+        } else {
+            buffer.extend_from_slice(&state.pending);
+            state.pending = buffer;
+        }
+        Ok(())
+    }
+
+    /// Work through `input`; how much of it is dealt with. What is left must be kept.
+    fn consume(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> PyResult<usize> {
+        let outer = self.consuming.replace(true);
+        let result = self.consume_events(py, input, eager);
+        let flushed = self.flush(py);
+        self.consuming.set(outer);
+        flushed?;
+        let used = match result {
+            Ok(used) => used,
+            Err(refusal) => {
+                self.refuse(py, &refusal?)?;
+                return Ok(input.len());
+            }
+        };
+        self.after_exchange(py, used == input.len())?;
+        Ok(used)
+    }
+
+    fn consume_events(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> Result<usize, PyResult<Refusal>> {
+        let mut head = self.core.head.take().unwrap_or_default();
+        let result = self.events(py, input, eager, &mut head);
+        self.core.head.set(Some(head));
+        result
+    }
+
+    fn events(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        input: &[u8],
+        eager: bool,
+        head: &mut Head,
+    ) -> Result<usize, PyResult<Refusal>> {
+        let limits = &self.core.settings.limits;
+        let mut at = 0;
+        let mut budget = MAX_EAGER_REQUESTS;
+        // A request with a body, whose application starts when what has arrived of it was fed.
+        let mut waiting: Option<(Rc<Exchange>, Py<PyAny>)> = None;
+        loop {
+            let rest = input.get(at..).unwrap_or_default();
+            let progress = {
+                let sections = &mut *self.core.scope.kept.sections.borrow_mut();
+                self.state.borrow_mut().wire.poll_recalling(rest, head, limits, Some(sections))
+            };
+            let Progress { consumed, event } = progress.map_err(|error| Ok(Refusal::new(error, limits)))?;
+            let begin = at;
+            at += consumed;
+            match event {
+                Event::Request => {
+                    let input = input.get(begin..).unwrap_or_default();
+                    if head.upgrades
+                        && self.wants_websocket(py, head.upgrades_to(input, b"websocket"), head.body).map_err(Err)?
+                    {
+                        self.hand_over(py, input).map_err(Err)?;
+                        return Ok(begin + input.len());
+                    }
+                    let (exchange, app) = self.begin(py, head, input).map_err(Err)?;
+                    self.update_deadline_in_place();
+                    if head.body == BodyLength::None {
+                        self.start(py, exchange, app, eager).map_err(Err)?;
+                    } else {
+                        waiting = Some((exchange, app));
+                    }
+                    if at == begin + input.len() {
+                        break;
+                    }
+                    budget -= 1;
+                    if budget == 0 && self.core.real_loop {
+                        self.resume_soon(py).map_err(Err)?;
+                        break;
+                    }
+                }
+                Event::Body { data, end } => {
+                    let exchange = self.state.borrow().exchange.clone();
+                    if let Some(exchange) = exchange {
+                        let piece = rest.get(data).unwrap_or_default();
+                        if !piece.is_empty() && exchange.feed(py, piece) > HIGH_WATER {
+                            self.pause_reading(py).map_err(Err)?;
+                        }
+                        if end {
+                            exchange.feed_end();
+                        }
+                        self.extend_deadline(consumed);
+                        if waiting.is_none() {
+                            exchange.wake(py).map_err(Err)?;
+                        }
+                    }
+                    if end && let Some((exchange, app)) = waiting.take() {
+                        self.start(py, exchange, app, eager).map_err(Err)?;
+                    }
+                }
+                Event::Skipped => {}
+                Event::NeedMore | Event::Busy | Event::Switched | Event::Closed => break,
+            }
+        }
+        if let Some((exchange, app)) = waiting {
+            self.start(py, exchange, app, eager).map_err(Err)?;
+        }
+        Ok(at)
+    }
+
+    /// Other connections first; then on with what is kept.
+    fn resume_soon(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.resume_scheduled.set(true);
+        let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
+        self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)
+    }
+
+    fn resume(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.resume_scheduled.set(false);
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
+        self.consume_buffer(py, buffer, true)
+    }
+
+    /// Have the socket read past the transport from now on, if it can be.
+    #[cold]
+    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
+        let names = &self.core.names;
+        let (Some(descriptor), Some(slot)) = (self.descriptor.get(), self.slot.get()) else { return Ok(()) };
+        if self.closed.get() || self.lingering.get() || self.eof.get() || self.read_paused.get() {
+            return Ok(());
+        }
+        let Some(transport) = self.transport(py) else { return Ok(()) };
+        let transport = transport.bind(py);
+        if transport.call_method0(&names.is_closing)?.is_truthy()? {
+            return Ok(());
+        }
+        transport.call_method0(&names.pause_reading)?;
+        if self.core.reader.watch(&self.core, self.server.bind(py), descriptor, slot)? {
+            self.adopted.set(true);
+            return Ok(());
+        }
+        self.have_transport_read(py)
+    }
+
+    /// Leave reading to the transport again.
+    pub(crate) fn release(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.adopted.replace(false) || self.is_transport_closing(py)? {
+            return Ok(());
+        }
+        if let Some(descriptor) = self.descriptor.get() {
+            self.core.reader.unwatch(descriptor);
+        }
+        if self.read_paused.get() { Ok(()) } else { self.have_transport_read(py) }
+    }
+
+    /// The socket, if it is to be read now.
+    #[inline]
+    pub(crate) fn readable(&self) -> Option<i32> {
+        let wanted = self.adopted.get() && !self.closed.get() && !self.read_paused.get() && !self.eof.get();
+        self.descriptor.get().filter(|_| wanted)
+    }
+
+    /// Whether the transport has begun to close.
+    pub(crate) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
+        match self.transport(py) {
+            Some(transport) => transport.bind(py).call_method0(&self.core.names.is_closing)?.is_truthy(),
+            None => Ok(true),
+        }
+    }
+
+    /// The client has nothing more to send, which the transport does not know.
+    pub(crate) fn at_eof(&self, py: Python<'_>) -> PyResult<()> {
+        if self.eof_received(py)? { Ok(()) } else { self.on_transport(py, &self.core.names.close) }
+    }
+
+    /// An exception got out of what was done with the input: the loop hears of it, and the connection ends.
+    #[cold]
+    pub(crate) fn fail_reading(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        let context = PyDict::new(py);
+        context.set_item("message", "Fatal error: protocol.data_received() call failed.")?;
+        context.set_item("exception", error.value(py))?;
+        context.set_item("transport", self.transport(py))?;
+        context.set_item("protocol", self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py)))?;
+        self.core.event_loop.bind(py).call_method1("call_exception_handler", (context,))?;
+        self.abort(py)
+    }
+
+    pub(super) fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
+        if self.read_paused.replace(true) {
+            return Ok(());
+        }
+        self.state.borrow_mut().deadline = None;
+        if self.adopted.get() { Ok(()) } else { self.on_transport(py, &self.core.names.pause_reading) }
+    }
+
+    /// Read from the socket again.
+    pub(super) fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.read_paused.replace(false) || self.closed.get() || self.eof.get() {
+            return Ok(());
+        }
+        if !self.adopted.get() {
+            return self.have_transport_read(py);
+        }
+        if let (Some(descriptor), Some(slot)) = (self.descriptor.get(), self.slot.get())
+            && !self.is_transport_closing(py)?
+        {
+            self.core.reader.rewatch(descriptor, slot);
+        }
+        Ok(())
+    }
+
+    /// In the server's context, because the loop reads on in that of whoever resumes, and a request's would live as long
+    /// as the connection.
+    fn have_transport_read(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(transport) = self.transport(py) else { return Ok(()) };
+        let resume = transport.bind(py).getattr(&self.core.names.resume_reading)?;
+        self.core.context.bind(py).call_method1(&self.core.names.run, (resume,)).map(drop)
+    }
+}
+
+/// Goes on with pipelined requests in a later turn of the loop.
+#[pyclass(module = "uvicorn._native", frozen)]
+struct Resume {
+    connection: ThreadBound<Rc<Connection>>,
+}
+
+#[pymethods]
+impl Resume {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        guard(py, &self.connection, "resume", |connection| connection.resume(py))
+    }
+}

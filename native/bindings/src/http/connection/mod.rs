@@ -1,0 +1,389 @@
+//! One HTTP/1.1 connection, between a transport and the exchanges on it.
+//!
+//! What the bytes mean and which move is legal is decided by [`wire::h1::connection::Connection`]; here are the Python
+//! objects, the back-pressure, the deadlines and the order of writes. Everything that completes while input is being
+//! consumed leaves in one write at the end, past the transport straight to the socket while nothing waits in front of it.
+//!
+//! Any call into Python can come back here (`write` may pause, an eager application may send, close or raise), so no
+//! borrow of [`State`] is held across one: what is needed is taken out first.
+//!
+//! Here: what a connection is, its beginning and its end. What comes in is in [`input`], the requests made of it in
+//! [`request`], their responses in [`response`], the server's own in [`refusal`], the way out in [`output`].
+
+mod deadline;
+mod input;
+mod output;
+mod refusal;
+mod request;
+mod response;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use wire::h1::connection::{Connection as Wire, Deadline, Eof};
+
+use crate::access;
+use crate::http::cycle::{Exchange, State as ExchangeState, wake_all};
+use crate::server::{Core, Server};
+
+pub(super) use response::{bytes_of, with_pair};
+
+/// The level of the lines about single connections.
+const TRACE: u8 = 5;
+/// Bytes kept for an application or a peer that does not take them, before the other side is made to wait.
+pub(super) const HIGH_WATER: usize = 65536;
+
+/// What changes while a connection lives.
+pub(super) struct State {
+    pub(super) wire: Wire,
+    exchange: Option<Rc<Exchange>>,
+    /// Input that cannot be looked at yet.
+    pending: Vec<u8>,
+    /// Output that is not written yet.
+    pub(super) out: Vec<u8>,
+    /// Where in `out` a head begins that waits for its body.
+    pub(super) held: Option<usize>,
+    waits_for: Deadline,
+    deadline: Option<Instant>,
+    /// Futures of `send()` calls that wait.
+    pub(super) writers: Vec<Py<PyAny>>,
+}
+
+/// One connection. Shared by the protocol object, its exchanges and the list of deadlines.
+pub(crate) struct Connection {
+    pub(crate) core: Rc<Core>,
+    server: Py<Server>,
+    app_state: Py<PyDict>,
+    /// The protocol object, between `connection_made` and `connection_lost`.
+    protocol: RefCell<Option<Py<PyAny>>>,
+    transport: RefCell<Option<Py<PyAny>>>,
+    client: RefCell<Option<Py<PyAny>>>,
+    /// `host:port` of it, made when the first line is logged.
+    client_text: OnceCell<String>,
+    server_address: RefCell<Option<Py<PyAny>>>,
+    pub(super) state: RefCell<State>,
+    slot: Cell<Option<usize>>,
+    /// The socket, while writing past the transport is allowed at all.
+    descriptor: Cell<Option<i32>>,
+    /// The socket is read by [`Reader`](crate::http::reader::Reader), and not by the transport.
+    adopted: Cell<bool>,
+    /// Something was given to the transport and may still wait in its buffer.
+    buffered: Cell<bool>,
+    secure: Cell<bool>,
+    /// Tasks may be started here: the loop had no task factory when the connection was made.
+    eager: Cell<bool>,
+    consuming: Cell<bool>,
+    closed: Cell<bool>,
+    lingering: Cell<bool>,
+    eof: Cell<bool>,
+    first: Cell<bool>,
+    read_paused: Cell<bool>,
+    write_paused: Cell<bool>,
+    resume_scheduled: Cell<bool>,
+}
+
+impl Connection {
+    pub(in crate::http) fn new(core: Rc<Core>, server: Py<Server>, app_state: Py<PyDict>) -> Self {
+        Self {
+            core,
+            server,
+            app_state,
+            protocol: RefCell::new(None),
+            transport: RefCell::new(None),
+            client: RefCell::new(None),
+            client_text: OnceCell::new(),
+            server_address: RefCell::new(None),
+            state: RefCell::new(State {
+                wire: Wire::new(),
+                exchange: None,
+                pending: Vec::new(),
+                out: Vec::new(),
+                held: None,
+                waits_for: Deadline::None,
+                deadline: None,
+                writers: Vec::new(),
+            }),
+            slot: Cell::new(None),
+            descriptor: Cell::new(None),
+            adopted: Cell::new(false),
+            buffered: Cell::new(false),
+            secure: Cell::new(false),
+            eager: Cell::new(false),
+            consuming: Cell::new(false),
+            closed: Cell::new(false),
+            lingering: Cell::new(false),
+            eof: Cell::new(false),
+            first: Cell::new(true),
+            read_paused: Cell::new(false),
+            write_paused: Cell::new(false),
+            resume_scheduled: Cell::new(false),
+        }
+    }
+
+    pub(super) fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.transport.borrow().as_ref().map(|transport| transport.clone_ref(py))
+    }
+
+    /// Call a method of the transport, if there still is one.
+    fn on_transport(&self, py: Python<'_>, method: &Py<pyo3::types::PyString>) -> PyResult<()> {
+        match self.transport(py) {
+            Some(transport) => transport.bind(py).call_method0(method).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_write_paused(&self) -> bool {
+        self.write_paused.get()
+    }
+
+    /// Output waits for the end of the input that is being consumed.
+    pub(super) fn is_consuming(&self) -> bool {
+        self.consuming.get()
+    }
+
+    /// One line at TRACE, with the client in front.
+    fn trace(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+        let logger = self.core.logger.bind(py);
+        if !logger.call_method1(&self.core.names.is_enabled_for, (TRACE,))?.is_truthy()? {
+            return Ok(());
+        }
+        let client = match &*self.client.borrow() {
+            Some(client) => client.clone_ref(py),
+            None => py.None(),
+        };
+        let mut prefix = String::new();
+        if self.push_client(&mut prefix, client.bind(py)) && !prefix.is_empty() {
+            prefix.push_str(" - ");
+        }
+        logger.call_method1("log", (TRACE, text, prefix)).map(drop)
+    }
+
+    /// Append the client's address if `client` is it; the middleware may have put another in its place.
+    pub(crate) fn push_client(&self, line: &mut String, client: &Bound<'_, PyAny>) -> bool {
+        let own = self.client.borrow().as_ref().is_some_and(|own| own.is(client));
+        if own {
+            line.push_str(self.client_text.get_or_init(|| match client.extract::<(String, u16)>() {
+                Ok((host, port)) => format!("{host}:{port}"),
+                Err(_) => String::new(),
+            }));
+        }
+        own
+    }
+
+    /// Have the access lines written when the loop gets to it.
+    pub(crate) fn flush_log_soon(&self, py: Python<'_>) -> PyResult<()> {
+        access::flush_soon(&self.core, self.server.bind(py))
+    }
+
+    /// Take hold of both sides, which is all that `abandon` needs.
+    pub(in crate::http) fn attach(&self, protocol: &Bound<'_, PyAny>, transport: &Bound<'_, PyAny>) {
+        self.protocol.replace(Some(protocol.clone().unbind()));
+        self.transport.replace(Some(transport.clone().unbind()));
+    }
+
+    pub(in crate::http) fn connection_made(
+        self: &Rc<Self>,
+        protocol: &Bound<'_, PyAny>,
+        transport: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = transport.py();
+        let names = &self.core.names;
+        self.core.connections.bind(py).call_method1(&names.add, (protocol,))?;
+        let utils = py.import("uvicorn.protocols.utils")?;
+        let client = utils.call_method1("get_remote_addr", (transport,))?;
+        let local = utils.call_method1("get_local_addr", (transport,))?;
+        let secure = utils.call_method1("is_ssl", (transport,))?.is_truthy()?;
+        self.secure.set(secure);
+        let event_loop = self.core.event_loop.bind(py);
+        self.eager.set(self.core.eager && event_loop.call_method0(&names.get_task_factory)?.is_none());
+        self.server_address.replace(Some(self.core.server_address(&local)?));
+        self.client.replace(Some(client.unbind()));
+        if !secure && has_plain_socket(transport)? {
+            let socket = transport.call_method1(&names.get_extra_info, ("socket",))?;
+            if !socket.is_none() {
+                self.descriptor
+                    .set(socket.call_method0("fileno")?.extract().ok().filter(|&descriptor: &i32| descriptor >= 0));
+            }
+        }
+        self.slot.set(Some(self.core.deadlines.insert(self.clone())));
+        self.trace(py, "%sHTTP connection made")?;
+        self.update_deadline(py)
+    }
+
+    pub(in crate::http) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
+        self.forget(py)?;
+        self.closed.set(true);
+        self.trace(py, "%sHTTP connection lost")?;
+        self.descriptor.set(None);
+        self.write_paused.set(false);
+        if let Some(slot) = self.slot.take() {
+            self.core.deadlines.remove(slot);
+        }
+        let (exchange, writers) = {
+            let mut state = self.state.borrow_mut();
+            state.deadline = None;
+            state.pending = Vec::new();
+            state.held = None;
+            self.core.buffers.give(std::mem::take(&mut state.out));
+            (state.exchange.take(), std::mem::take(&mut state.writers))
+        };
+        let transport = self.transport.borrow_mut().take();
+        drop(transport);
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+        }
+        wake_all(py, self, writers)
+    }
+
+    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
+    pub(in crate::http) fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
+        self.eof.set(true);
+        if self.secure.get() {
+            return Ok(false);
+        }
+        let (exchange, pending) = {
+            let state = &mut *self.state.borrow_mut();
+            // What is missing of a body will not come, so it cannot be late.
+            state.deadline = None;
+            (state.exchange.clone(), !state.pending.is_empty())
+        };
+        let Some(exchange) = exchange else {
+            // Requests that have not had their turn are answered first.
+            let waiting = self.resume_scheduled.get();
+            if waiting {
+                let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
+            }
+            return Ok(waiting);
+        };
+        let over = exchange.state() == ExchangeState::Complete;
+        let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
+        if over {
+            return Ok(false);
+        }
+        exchange.disconnect(py, true)?;
+        Ok(true)
+    }
+
+    /// The transport's buffer is above its high-water mark.
+    pub(in crate::http) fn pause_writing(&self) {
+        self.write_paused.set(true);
+    }
+
+    pub(in crate::http) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.write_paused.set(false);
+        let writers = std::mem::take(&mut self.state.borrow_mut().writers);
+        wake_all(py, self, writers)
+    }
+
+    /// A future that is done when the transport takes more; `None` if it does now.
+    pub(crate) fn wait_until_writable<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if !self.write_paused.get() {
+            return Ok(None);
+        }
+        let future = self.core.event_loop.bind(py).call_method0(&self.core.names.create_future)?;
+        self.state.borrow_mut().writers.push(future.clone().unbind());
+        Ok(Some(future))
+    }
+
+    /// The next response is the last, and says so; nothing else changes.
+    pub(in crate::http) fn announce_close(&self) {
+        self.state.borrow_mut().wire.announce_close();
+    }
+
+    /// The server stops: close now if idle, otherwise when the response is complete.
+    pub(in crate::http) fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        let busy = {
+            let mut state = self.state.borrow_mut();
+            state.wire.shutdown();
+            state.exchange.as_ref().is_some_and(|exchange| exchange.state() != ExchangeState::Complete)
+        };
+        if busy { Ok(()) } else { self.end(py, false) }
+    }
+
+    /// Tell the application that its client is gone, while its response can still be sent.
+    pub(in crate::http) fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
+        let exchange = self.state.borrow().exchange.clone();
+        exchange.map_or(Ok(()), |exchange| exchange.disconnect(py, true))
+    }
+
+    /// Take the protocol object out of the live connections.
+    fn forget(&self, py: Python<'_>) -> PyResult<()> {
+        let protocol = self.protocol.borrow_mut().take();
+        match protocol {
+            Some(protocol) => {
+                self.core.connections.bind(py).call_method1(&self.core.names.discard, (protocol,)).map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Cut the connection off after a panic, without a look at what it was doing.
+    #[cold]
+    pub(crate) fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(slot) = self.slot.take() {
+            self.core.deadlines.remove(slot);
+        }
+        self.write_paused.set(false);
+        let aborted = self.abort(py);
+        let (exchange, writers) = {
+            let mut state = self.state.borrow_mut();
+            (state.exchange.take(), std::mem::take(&mut state.writers))
+        };
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+        }
+        wake_all(py, self, writers)?;
+        self.forget(py).and(aborted)
+    }
+
+    // What the protocol object shows.
+
+    /// The peer's address.
+    pub(in crate::http) fn client(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.client.borrow().as_ref().map(|client| client.clone_ref(py))
+    }
+
+    /// The scope of the request being answered.
+    pub(in crate::http) fn scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.state.borrow().exchange.as_ref().map(|exchange| exchange.scope.clone_ref(py))
+    }
+
+    // The garbage collector's side.
+
+    /// Show the collector the objects that a cycle of references may go through.
+    pub(in crate::http) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.server)?;
+        visit.call(&self.app_state)?;
+        for object in [&self.transport, &self.protocol] {
+            if let Ok(object) = object.try_borrow() {
+                visit.call(&*object)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Let go of them.
+    pub(in crate::http) fn clear(&self) {
+        for object in [&self.transport, &self.protocol] {
+            let object = object.borrow_mut().take();
+            drop(object);
+        }
+    }
+}
+
+/// Whether the transport is one whose socket can be written to beside it: uvloop's and asyncio's own, without TLS.
+fn has_plain_socket(transport: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let class = transport.get_type();
+    let module: String = class.module()?.to_string();
+    let name: String = class.name()?.to_string();
+    Ok(matches!(
+        (module.as_str(), name.as_str()),
+        ("uvloop.loop", "TCPTransport" | "UnixTransport") | ("asyncio.selector_events", "_SelectorSocketTransport")
+    ))
+}

@@ -1,0 +1,122 @@
+//! Responses of the server's own: to what is no request, to who is too slow, for an application that failed.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use wire::error::{Error, ErrorKind};
+use wire::h1::connection::Deadline;
+use wire::limits::Limits;
+
+use super::{Connection, State};
+use crate::error::exception;
+use crate::http::cycle::{Exchange, State as ExchangeState};
+
+/// Why a request is answered by the server itself.
+pub(super) struct Refusal {
+    status: u16,
+    reason: String,
+}
+
+impl Refusal {
+    /// What the operator is told: which setting to look at, where there is one.
+    pub(super) fn new(error: Error, limits: &Limits) -> Self {
+        let reason = match error.kind {
+            ErrorKind::UriTooLong => {
+                format!("request target longer than limit_request_target ({})", limits.target)
+            }
+            ErrorKind::ContentTooLarge => {
+                let limit = limits.body.unwrap_or_default();
+                format!("request body larger than limit_request_body ({limit} bytes)")
+            }
+            ErrorKind::FieldsTooLarge if error.detail == "head over the limit" => {
+                format!("request head larger than limit_request_head ({} bytes)", limits.head)
+            }
+            ErrorKind::FieldsTooLarge if error.detail == "too many fields" => {
+                format!("more header fields than limit_request_fields ({})", limits.fields)
+            }
+            _ => error.detail.to_owned(),
+        };
+        Self { status: error.status(), reason }
+    }
+}
+
+impl Connection {
+    /// Answer in the application's place, and end the connection.
+    #[cold]
+    pub(super) fn refuse(&self, py: Python<'_>, refusal: &Refusal) -> PyResult<()> {
+        let Refusal { status, reason } = refusal;
+        let phrase = wire::h1::response::reason(*status);
+        let text = if *status == 400 {
+            self.core.warn(py, "Invalid HTTP request received.")?;
+            "Invalid HTTP request received."
+        } else {
+            self.core.warn(py, &format!("Request refused with {status} {phrase}: {reason}."))?;
+            phrase
+        };
+        let exchange = self.state.borrow().exchange.clone();
+        match exchange {
+            Some(exchange) if !matches!(exchange.state(), ExchangeState::Idle | ExchangeState::Complete) => {
+                self.abort_response(py, &exchange)
+            }
+            _ => {
+                self.say(py, *status, text)?;
+                self.end(py, true)
+            }
+        }
+    }
+
+    /// Write a response of the server's own, after which the connection ends.
+    fn say(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<()> {
+        self.prepare(py, status, text)?;
+        self.flush(py)
+    }
+
+    /// Encode a response of the server's own; where it begins in the output.
+    fn prepare(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<usize> {
+        let core = &self.core;
+        core.default_head.refresh(core.state.bind(py), &core.names)?;
+        let mut state = self.state.borrow_mut();
+        let State { wire, out, .. } = &mut *state;
+        if out.capacity() == 0 {
+            *out = core.buffers.take();
+        }
+        let begin = out.len();
+        let limits = &core.settings.limits;
+        core.default_head.with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes())).map_err(exception)?;
+        Ok(begin)
+    }
+
+    /// The application of `exchange` failed before it started its response.
+    pub(crate) fn fail(&self, py: Python<'_>, exchange: &Exchange, status: u16, text: &str) -> PyResult<()> {
+        if !self.is_current(exchange) {
+            return Ok(());
+        }
+        if let Some(access) = &self.core.access {
+            access.record(py, self, exchange.scope.bind(py), status)?;
+        }
+        let begin = self.prepare(py, status, text)?;
+        self.log_answer(py, exchange, status, begin);
+        self.flush(py)?;
+        self.core.request_complete(py)?;
+        let unread = self.state.borrow().wire.deadline_hint() == Deadline::Discard;
+        self.end(py, unread)
+    }
+
+    /// Let the access log, if it has a format of the user's, know of the whole response that begins at `begin`.
+    fn log_answer(&self, py: Python<'_>, exchange: &Exchange, status: u16, begin: usize) {
+        let Some(log) = &self.core.formatted else { return };
+        let (head, body) = {
+            let state = self.state.borrow();
+            let answer = state.out.get(begin..).unwrap_or_default();
+            let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+            let (head, body) = answer.split_at(end);
+            (log.keep(head), body.len())
+        };
+        log.answer(py, exchange, status, head, body);
+    }
+}
+
+pub(super) fn timeout(part: &str, seconds: Option<Duration>) -> Refusal {
+    let seconds = seconds.unwrap_or_default().as_secs_f64();
+    Refusal { status: 408, reason: format!("{part} not complete within timeout_request_{part} ({seconds} s)") }
+}

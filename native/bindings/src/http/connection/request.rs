@@ -1,0 +1,192 @@
+//! From a request to its application: scope and exchange, the task, or the hand-over to a WebSocket.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use wire::h1::connection::Deadline;
+use wire::h1::framing::BodyLength;
+use wire::h1::request::Head;
+
+use super::Connection;
+use crate::access::format::FormattedLog;
+use crate::ffi;
+use crate::http::cycle::{Exchange, Served};
+use crate::http::scope::Endpoints;
+use crate::task::is_empty;
+
+impl Connection {
+    /// Build scope and exchange of the request in `head`; and choose who answers it.
+    pub(super) fn begin(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        head: &Head,
+        input: &[u8],
+    ) -> PyResult<(Rc<Exchange>, Py<PyAny>)> {
+        let core = &self.core;
+        // The last one is over; its scope may serve again.
+        let last = self.state.borrow_mut().exchange.take();
+        self.retire(py, last);
+        let none = py.None();
+        let client = self.client.borrow().as_ref().unwrap_or(&none).clone_ref(py);
+        let server = self.server_address.borrow().as_ref().unwrap_or(&none).clone_ref(py);
+        let ends = Endpoints {
+            client: client.bind(py),
+            server: server.bind(py),
+            secure: self.secure.get(),
+            state: self.app_state.bind(py),
+        };
+        let scope = core.scope.build(py, &core.names, head, input, &ends)?;
+        let exchange =
+            Rc::new(Exchange::new(self.clone(), scope.unbind(), head.body != BodyLength::None, head.expects_continue));
+        if self.eof.get() && self.state.borrow().pending.is_empty() {
+            exchange.disconnect(py, true)?;
+        }
+        self.first.set(false);
+        if core.formatted.is_some() {
+            FormattedLog::begin(&exchange);
+        }
+        {
+            let mut state = self.state.borrow_mut();
+            state.exchange = Some(exchange.clone());
+            state.deadline = None;
+            state.waits_for = Deadline::None;
+        }
+        let app = match &core.direct_app {
+            Some(app) if !core.scope.kept.is_forwarded(head) => app,
+            _ => &core.app,
+        };
+        let app = if self.is_over_limit(py)? { &core.unavailable_app } else { app };
+        Ok((exchange, app.clone_ref(py)))
+    }
+
+    /// Let go of an exchange that is over.
+    #[inline]
+    pub(super) fn retire(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) {
+        if let Some(Ok(exchange)) = exchange.map(Rc::try_unwrap) {
+            self.core.scope.give(&self.core.names, exchange.into_scope().into_bound(py));
+        }
+    }
+
+    pub(super) fn is_over_limit(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(limit) = self.core.settings.limit_concurrency else { return Ok(false) };
+        let core = &self.core;
+        let over = core.connections.bind(py).len()? >= limit || core.tasks.bind(py).len()? >= limit;
+        if over {
+            core.warn(py, "Exceeded concurrency limit.")?;
+        }
+        Ok(over)
+    }
+
+    /// Run the application in a task, whose first step happens here if it may be eager.
+    pub(super) fn start(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        exchange: Rc<Exchange>,
+        app: Py<PyAny>,
+        eager: bool,
+    ) -> PyResult<()> {
+        let core = &self.core;
+        let served = core.spare_cycles.take(py, exchange, app)?;
+        let started = self.task(py, &served, eager);
+        if served.cycle.get().is_over() {
+            // The task goes first, because it holds cycle and context.
+            let context = started.map(|(_task, context)| context);
+            core.spare_cycles.give(py, served);
+            return context?.map_or(Ok(()), |context| core.eager_call.give(context, &core.names));
+        }
+        let cycle = served.cycle.clone_ref(py);
+        core.spare_cycles.part_with(served);
+        let (task, context) = started?;
+        if context.is_some() {
+            core.eager_call.forget(py, &core.names)?;
+        }
+        cycle.get().set_task(task.clone().unbind());
+        core.tasks.bind(py).call_method1(&core.names.add, (task,)).map(drop)
+    }
+
+    /// The task of a cycle; one that starts eagerly may be over by now, and comes with its context.
+    fn task<'py>(
+        &self,
+        py: Python<'py>,
+        served: &Served,
+        eager: bool,
+    ) -> PyResult<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)> {
+        let core = &self.core;
+        let names = &core.names;
+        let eager = eager && self.eager.get();
+        let reset = core.settings.reset_contextvars;
+        let is_empty = reset || is_empty(core.context.bind(py));
+        let spare = if eager && is_empty { core.eager_call.empty_context(py) } else { None };
+        let is_set = spare.is_some();
+        let context = match spare {
+            Some(context) => context,
+            None if reset => core.new_context.bind(py).call0()?,
+            None => ffi::copy_context(core.context.bind(py))?,
+        };
+        let event_loop = core.event_loop.bind(py);
+        let cycle = served.cycle.bind(py);
+        if eager {
+            let task = core.eager_call.start(served.arguments.bind(py), &context, is_set, names);
+            return match task {
+                Ok(task) => Ok((task, Some(context))),
+                Err(error) => core.eager_call.forget(py, names).and(Err(error)),
+            };
+        }
+        let task = if core.real_loop && core.task_context {
+            let keywords = PyDict::new(py);
+            keywords.set_item(&names.context, context)?;
+            event_loop.call_method(&names.create_task, (cycle,), Some(&keywords))
+        } else {
+            // Before 3.11 a task always copies the current context; a double knows no keyword.
+            context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))
+        };
+        Ok((task?, None))
+    }
+
+    /// Whether the connection is to become a WebSocket; log why not.
+    pub(super) fn wants_websocket(&self, py: Python<'_>, websocket: bool, body: BodyLength) -> PyResult<bool> {
+        let websocket = websocket && body == BodyLength::None;
+        if websocket && !self.core.ws_protocol_class.is_none(py) {
+            return Ok(true);
+        }
+        self.core.warn(py, "Unsupported upgrade request.")?;
+        if websocket {
+            self.core.warn(
+                py,
+                "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install \
+                 'websockets' or 'wsproto' manually.",
+            )?;
+        }
+        Ok(false)
+    }
+
+    /// Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it.
+    pub(super) fn hand_over(&self, py: Python<'_>, input: &[u8]) -> PyResult<()> {
+        let core = &self.core;
+        let names = &core.names;
+        self.trace(py, "%sUpgrading to WebSocket")?;
+        self.flush(py)?;
+        self.resume_reading(py)?;
+        self.release(py)?;
+        let Some(transport) = self.transport(py) else { return Ok(()) };
+        let transport = transport.bind(py);
+        self.closed.set(true);
+        self.state.borrow_mut().deadline = None;
+        if let Some(slot) = self.slot.take() {
+            core.deadlines.remove(slot);
+        }
+        let keywords = PyDict::new(py);
+        keywords.set_item("config", &core.config)?;
+        keywords.set_item("server_state", &core.state)?;
+        keywords.set_item("app_state", &self.app_state)?;
+        let protocol = core.ws_protocol_class.bind(py).call((), Some(&keywords))?;
+        protocol.call_method1(&names.connection_made, (transport,))?;
+        self.forget(py)?;
+        transport.call_method1(&names.set_protocol, (&protocol,))?;
+        protocol.call_method1(&names.data_received, (PyBytes::new(py, input),))?;
+        let transport = self.transport.borrow_mut().take();
+        drop(transport);
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! What an exchange asks for: a head that waits for its body, pieces of the body, the end, and what follows from it.
+
+use std::rc::Rc;
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use wire::h1::connection::Deadline;
+use wire::h1::response::Framing;
+
+use super::{Connection, HIGH_WATER, State};
+use crate::error::exception;
+use crate::http::cycle::{Exchange, State as ExchangeState};
+use crate::http::message::Message;
+
+impl Connection {
+    pub(super) fn is_current(&self, exchange: &Exchange) -> bool {
+        self.state.borrow().exchange.as_ref().is_some_and(|current| std::ptr::eq(&raw const **current, exchange))
+    }
+
+    /// Encode the head, which waits for the first piece of the body; and log the response.
+    pub(crate) fn start_response(&self, py: Python<'_>, exchange: &Exchange, message: &Message<'_>) -> PyResult<()> {
+        let core = &self.core;
+        let names = &core.names;
+        let status = final_status(message.status(names)?)?;
+        core.default_head.refresh(core.state.bind(py), names)?;
+        let mut out = {
+            let mut state = self.state.borrow_mut();
+            if state.out.capacity() == 0 { core.buffers.take() } else { std::mem::take(&mut state.out) }
+        };
+        let held = out.len();
+        let encoded = self.encode_head(&mut out, status, message.headers.as_ref());
+        if encoded.is_err() {
+            out.truncate(held);
+        }
+        let mut state = self.state.borrow_mut();
+        // Iterating over headers may run code that writes; that stays in front.
+        let early = std::mem::replace(&mut state.out, out);
+        if !early.is_empty() {
+            state.out.splice(0..0, early);
+        }
+        encoded?;
+        state.held = Some(held);
+        drop(state);
+        if let Some(access) = &core.access {
+            return access.record(py, self, exchange.scope.bind(py), status);
+        }
+        self.log_start(py, exchange, status);
+        Ok(())
+    }
+
+    /// Let the access log, if it has a format of the user's, know of the response whose head is held.
+    fn log_start(&self, py: Python<'_>, exchange: &Exchange, status: u16) {
+        let Some(log) = &self.core.formatted else { return };
+        let (head, bodiless) = {
+            let state = &mut *self.state.borrow_mut();
+            let head = state.held.and_then(|held| state.out.get(held..)).unwrap_or_default();
+            (log.keep(head), state.wire.body().is_ok_and(|body| body.framing() == Framing::None))
+        };
+        log.start(py, exchange, status, head, bodiless);
+    }
+
+    fn encode_head(&self, out: &mut Vec<u8>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let writer = {
+            let state = self.state.borrow();
+            self.core.default_head.with(|lines| state.wire.start_response(out, status, lines))
+        };
+        let mut writer = writer.map_err(exception)?;
+        if let Some(headers) = headers {
+            let mut add = |header: &Bound<'_, PyAny>| {
+                with_pair(header, |name, value| writer.field(out, name, value).map_err(exception))
+            };
+            if let Ok(headers) = headers.cast_exact::<PyList>() {
+                for header in headers.iter() {
+                    add(&header)?;
+                }
+            } else {
+                for header in headers.try_iter()? {
+                    add(&header?)?;
+                }
+            }
+        }
+        self.state.borrow_mut().wire.finish_head(writer, out, None).map_err(exception)
+    }
+
+    /// Write a piece of the body, behind the head if that still waits.
+    pub(crate) fn send_body(&self, py: Python<'_>, body: Option<&Bound<'_, PyAny>>, more_body: bool) -> PyResult<()> {
+        let large = match body {
+            None => false,
+            Some(body) => match body.cast::<PyBytes>() {
+                Ok(body) => self.append_body(body.as_bytes(), more_body)?,
+                Err(_) => self.append_body(PyBytes::new(py, &bytes_of(body)?).as_bytes(), more_body)?,
+            },
+        };
+        if large && let Some(body) = body {
+            self.flush(py)?;
+            self.write_object(py, body)?;
+            let state = &mut *self.state.borrow_mut();
+            if state.out.capacity() == 0 {
+                state.out = self.core.buffers.take();
+            }
+            let State { wire, out, .. } = state;
+            wire.body().map_err(exception)?.end_part(out);
+        }
+        if !more_body {
+            let state = &mut *self.state.borrow_mut();
+            if state.out.capacity() == 0 {
+                state.out = self.core.buffers.take();
+            }
+            let State { wire, out, .. } = state;
+            let limits = &self.core.settings.limits;
+            wire.finish(out, limits).map_err(exception)?;
+        }
+        if self.consuming.get() && self.state.borrow().out.len() <= HIGH_WATER { Ok(()) } else { self.flush(py) }
+    }
+
+    /// Append `data` to the output; `true` if it is large and only what stands in front of it was appended. A wrong length
+    /// leaves everything as it was, so that a head that still waits is never sent.
+    #[inline]
+    fn append_body(&self, data: &[u8], more_body: bool) -> PyResult<bool> {
+        let state = &mut *self.state.borrow_mut();
+        if state.out.capacity() == 0 {
+            state.out = self.core.buffers.take();
+        }
+        let State { wire, out, held, .. } = state;
+        let body = wire.body().map_err(exception)?;
+        if !more_body {
+            body.check_end(data.len() as u64).map_err(exception)?;
+        }
+        let large = data.len() > HIGH_WATER;
+        let begun = if large { body.begin_part(out, data.len()) } else { body.write(out, data).map(|()| false) };
+        let begun = begun.map_err(exception)?;
+        *held = None;
+        Ok(begun)
+    }
+
+    /// Write `100 Continue`: the application asks for the body. Once per request that expects it, and also when the body
+    /// is there already.
+    pub(crate) fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
+        {
+            let state = &mut *self.state.borrow_mut();
+            if state.out.capacity() == 0 {
+                state.out = self.core.buffers.take();
+            }
+            let State { wire, out, .. } = state;
+            if !wire.send_continue(out) {
+                out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            }
+        }
+        self.restart_body_deadline(py)?;
+        if self.consuming.get() { Ok(()) } else { self.flush(py) }
+    }
+
+    /// The application waits for more of the request body.
+    pub(crate) fn want_body(&self, py: Python<'_>) -> PyResult<()> {
+        if self.read_paused.get() && self.state.borrow().wire.deadline_hint() == Deadline::Body {
+            self.resume_reading(py)?;
+            return self.restart_body_deadline(py);
+        }
+        Ok(())
+    }
+
+    /// The response is complete: go on with the next request, or close.
+    pub(crate) fn finish(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.core.request_complete(py)?;
+        self.state.borrow_mut().held = None;
+        if self.consuming.get() {
+            return Ok(());
+        }
+        self.flush(py)?;
+        self.after_exchange(py, true)
+    }
+
+    /// Do what the state of the connection asks for once something was completed or consumed.
+    pub(super) fn after_exchange(self: &Rc<Self>, py: Python<'_>, consumed_all: bool) -> PyResult<()> {
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let over = {
+            let mut state = self.state.borrow_mut();
+            let next = state.wire.deadline_hint() != Deadline::None || state.wire.is_closed();
+            state.exchange.take_if(|exchange| next && exchange.state() == ExchangeState::Complete)
+        };
+        self.retire(py, over);
+        let hint = {
+            let state = self.state.borrow();
+            let hint = state.wire.deadline_hint();
+            if state.wire.is_closed() {
+                let unread = !state.pending.is_empty() || !consumed_all || state.waits_for == Deadline::Discard;
+                drop(state);
+                return self.end(py, unread);
+            }
+            if hint == Deadline::Discard && state.wire.is_closing() {
+                drop(state);
+                return self.end(py, true);
+            }
+            hint
+        };
+        if matches!(hint, Deadline::Idle | Deadline::Head | Deadline::Discard) && self.state.borrow().exchange.is_none()
+        {
+            if !self.consuming.get() {
+                self.resume_reading(py)?;
+                let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
+                if !buffer.is_empty() && consumed_all && !self.resume_scheduled.get() {
+                    return self.consume_buffer(py, buffer, false);
+                }
+                if !buffer.is_empty() {
+                    self.state.borrow_mut().pending = buffer;
+                }
+            }
+            if self.eof.get() && consumed_all && !self.resume_scheduled.get() {
+                return self.end(py, false);
+            }
+        }
+        self.update_deadline(py)
+    }
+
+    /// End a response that cannot be completed, so that the client notices.
+    pub(crate) fn abort_response(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<()> {
+        if !self.is_current(exchange) {
+            return Ok(());
+        }
+        let looks_complete = {
+            let mut state = self.state.borrow_mut();
+            let begun = state.held.is_none();
+            if let Some(held) = state.held.take() {
+                state.out.truncate(held);
+            }
+            begun
+                && matches!(exchange.state(), ExchangeState::Started | ExchangeState::Sending)
+                && state.wire.body().is_ok_and(|body| body.framing() == Framing::CloseDelimited)
+        };
+        if looks_complete && let Some(transport) = self.transport(py) {
+            // Closing would look like the regular end of the body (RFC 9112 section 8): reset instead.
+            py.import("uvicorn.protocols.http.protocol")?.call_method1("reset_on_close", (transport,))?;
+        }
+        self.end(py, false)
+    }
+}
+
+fn final_status(status: &Bound<'_, PyAny>) -> PyResult<u16> {
+    if !status.is_instance_of::<pyo3::types::PyInt>() {
+        let text = format!("The status of a response must be an int, got {}.", status.repr()?);
+        return Err(PyTypeError::new_err(text));
+    }
+    match status.extract::<u16>() {
+        Ok(code @ 200..=599) => Ok(code),
+        _ => Err(PyRuntimeError::new_err(format!("Invalid HTTP status code '{}' in response.", status.str()?))),
+    }
+}
+
+/// Use the two byte strings of a header, a tuple or any other sequence of two.
+#[inline]
+pub(in crate::http) fn with_pair<R>(
+    header: &Bound<'_, PyAny>,
+    use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>,
+) -> PyResult<R> {
+    if let Ok(pair) = header.cast_exact::<PyTuple>()
+        && let [name, value] = pair.as_slice()
+    {
+        return with_bytes(name, value, use_pair);
+    }
+    let (name, value) = header.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().or_else(|_| {
+        let items: Vec<Bound<'_, PyAny>> = header.try_iter()?.collect::<PyResult<_>>()?;
+        match <[_; 2]>::try_from(items) {
+            Ok([name, value]) => Ok((name, value)),
+            Err(_) => Err(PyValueError::new_err("A header must be a pair of name and value.")),
+        }
+    })?;
+    with_bytes(&name, &value, use_pair)
+}
+
+#[inline]
+fn with_bytes<R>(
+    name: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+    use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>,
+) -> PyResult<R> {
+    if let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) {
+        return use_pair(name.as_bytes(), value.as_bytes());
+    }
+    let text = format!("Header names and values must be bytes, got {}: {}.", name.repr()?, value.repr()?);
+    Err(PyTypeError::new_err(text))
+}
+
+/// The bytes of a bytes-like object.
+pub(in crate::http) fn bytes_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let bytes = pyo3::types::PyMemoryView::from(object)?.call_method0("tobytes")?;
+    Ok(bytes.cast_into::<PyBytes>()?.as_bytes().to_vec())
+}
