@@ -31,7 +31,7 @@ LAYERS = [
     "protocols protocols.http protocols.websockets protocols.http.response protocols.websockets.frame_log",
     "protocols.http.head protocols.websockets.*",
     "state access",
-    "protocols.http.event_pool protocols.http.files protocols.http.flow_control protocols.http.recurring",
+    "protocols.http.event_pool protocols.http.f* protocols.http.limits protocols.http.recurring",
     "_subprocess",
     "config",
     "access_format middleware middleware.* settings sockets tls",

@@ -412,7 +412,7 @@ async def test_body_deadline_stands_still_while_the_application_does_not_read(
 ) -> None:
     """D1, D4: a client that is not read from cannot be late."""
     # Otherwise the test would have to outlast the seconds that the bytes before the pause are worth.
-    monkeypatch.setattr("uvicorn.protocols.http.protocol.BODY_BYTES_PER_SECOND", 1e9)
+    monkeypatch.setattr("uvicorn.protocols.http.limits.BODY_BYTES_PER_SECOND", 10**9)
     size = 2_000_000
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -537,9 +537,7 @@ async def test_refused_client_that_does_not_go_is_dropped(
     http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13: reading on has an end as well."""
-    if http_protocol_cls.__name__ not in ("HttpToolsProtocol", "H11Protocol"):
-        pytest.skip("the core keeps its own constants")
-    monkeypatch.setattr("uvicorn.protocols.http.protocol.LINGER_SECONDS", 0.2)
+    monkeypatch.setattr("uvicorn.protocols.http.limits.LINGER_SECONDS", 0.2)
     async with serve(http_protocol_cls, echo) as service:
         client = await service.connect()
         await client.send(b"nonsense\r\n\r\n")

@@ -1,12 +1,10 @@
-//! What the native core reads of the configuration, once per server. The names are rows of the settings table, verbatim.
+//! What the native core reads of the configuration and of `uvicorn.protocols.http.limits`, once per server. The names are
+//! theirs, verbatim.
 
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use wire::limits::Limits;
-
-/// Body bytes an application left unread that are read and dropped to keep the connection; beyond, it closes.
-const MAX_DISCARDED: u64 = 1024 * 1024;
 
 /// In seconds. Nothing waits longer: a point in time must be able to lie that far ahead.
 const CENTURY: f64 = 100.0 * 365.0 * 24.0 * 3600.0;
@@ -20,17 +18,21 @@ pub(crate) struct Settings {
     pub(crate) timeout_request_body: Option<Duration>,
     pub(crate) reset_contextvars: bool,
     pub(crate) root_path: String,
+    pub(crate) body_bytes_per_second: u32,
+    pub(crate) linger: Duration,
+    pub(crate) max_eager_requests: usize,
 }
 
 impl Settings {
     /// Read the attributes of `config`.
     pub(crate) fn from_config(config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let constants = config.py().import("uvicorn.protocols.http.limits")?;
         let limits = Limits {
             head: config.getattr("limit_request_head")?.extract()?,
             fields: config.getattr("limit_request_fields")?.extract()?,
             target: config.getattr("limit_request_target")?.extract()?,
             body: config.getattr("limit_request_body")?.extract()?,
-            discard: MAX_DISCARDED,
+            discard: constants.getattr("MAX_DISCARDED")?.extract()?,
             ..Limits::default()
         };
         Ok(Self {
@@ -41,6 +43,9 @@ impl Settings {
             timeout_request_body: seconds(config, "timeout_request_body")?,
             reset_contextvars: config.getattr("reset_contextvars")?.is_truthy()?,
             root_path: config.getattr("root_path")?.extract()?,
+            body_bytes_per_second: constants.getattr("BODY_BYTES_PER_SECOND")?.extract()?,
+            linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
+            max_eager_requests: constants.getattr("MAX_EAGER_REQUESTS")?.extract()?,
         })
     }
 }

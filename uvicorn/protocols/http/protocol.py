@@ -32,6 +32,7 @@ from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
 from uvicorn.access import AccessLog, FormattedLog
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http import limits
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, SENDING, STARTED, RequestResponseCycle
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
@@ -66,19 +67,6 @@ from uvicorn.protocols.utils import (
     start_task,
 )
 from uvicorn.state import ServerState
-
-BODY_BYTES_PER_SECOND = 16384
-"""Every this many bytes of a request body move its deadline on by a second."""
-
-MAX_DISCARDED = 1024 * 1024
-"""Body bytes an application left unread that are read and dropped to keep the connection; beyond it, it closes."""
-
-LINGER_SECONDS = 10.0
-"""How long a connection that was refused goes on reading, so that its peer reads the answer before a reset. Peers that
-do read it close at once; the others are those that send the whole of a large body first."""
-
-MAX_EAGER_REQUESTS = 32
-"""Pipelined requests served before other connections get their turn."""
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -389,7 +377,7 @@ class HTTPProtocol(asyncio.Protocol):
         """Work through `data`; what cannot be looked at yet is kept."""
         position = 0
         size = len(data)
-        budget = MAX_EAGER_REQUESTS
+        budget = limits.MAX_EAGER_REQUESTS
         self._consuming = True
         try:
             while position < size:
@@ -598,7 +586,7 @@ class HTTPProtocol(asyncio.Protocol):
         if body:
             self._body_bytes += len(body)
             if cycle.state is COMPLETE:
-                if self._body_bytes > MAX_DISCARDED:
+                if self._body_bytes > limits.MAX_DISCARDED:
                     self._close(linger=True)
                     return len(data)
             else:
@@ -617,7 +605,7 @@ class HTTPProtocol(asyncio.Protocol):
                 self._reading = WAIT
                 cycle.feed_end()
         elif self._deadline:
-            self._deadline += len(data) / BODY_BYTES_PER_SECOND
+            self._deadline += len(data) / limits.BODY_BYTES_PER_SECOND
             self._deadlines += 1
         return position
 
@@ -787,7 +775,7 @@ class HTTPProtocol(asyncio.Protocol):
     def _discard_body(self) -> None:
         """The application has answered without reading the whole body: keep the connection if the rest is short."""
         decoder = self._decoder
-        if self._eof or (isinstance(decoder, LengthDecoder) and decoder.remaining > MAX_DISCARDED):
+        if self._eof or (isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED):
             self._close(linger=True)
             return
         self._body_bytes = 0
@@ -864,7 +852,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._reading = LINGER
             transport.write_eof()
             self.flow.resume_reading()
-            self._expire_in(LINGER_SECONDS)
+            self._expire_in(limits.LINGER_SECONDS)
         else:
             self._reading = CLOSED
             self._cancel_timer()

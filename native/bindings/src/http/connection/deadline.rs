@@ -10,9 +10,6 @@ use super::Connection;
 use super::refusal::timeout;
 use crate::http::idle;
 
-/// Every this many bytes of a request body move its deadline on by a second.
-const BODY_BYTES_PER_SECOND: u32 = 16384;
-
 impl Connection {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.state.borrow().deadline
@@ -55,7 +52,7 @@ impl Connection {
             && state.waits_for == Deadline::Body
         {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            *deadline += Duration::from_secs(1) * bytes / BODY_BYTES_PER_SECOND;
+            *deadline += Duration::from_secs(1) * bytes / self.core.settings.body_bytes_per_second;
         }
     }
 

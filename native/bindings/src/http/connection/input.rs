@@ -14,9 +14,6 @@ use crate::error::guard;
 use crate::ffi::ThreadBound;
 use crate::http::cycle::Exchange;
 
-/// Pipelined requests served before other connections get their turn.
-const MAX_EAGER_REQUESTS: usize = 32;
-
 impl Connection {
     /// Bytes from the transport. A connection that sends a second time is read past it from then on.
     pub(in crate::http) fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
@@ -123,7 +120,7 @@ impl Connection {
     ) -> Result<usize, PyResult<Refusal>> {
         let limits = &self.core.settings.limits;
         let mut at = 0;
-        let mut budget = MAX_EAGER_REQUESTS;
+        let mut budget = self.core.settings.max_eager_requests;
         // A request with a body, whose application starts when what has arrived of it was fed.
         let mut waiting: Option<(Rc<Exchange>, Py<PyAny>)> = None;
         loop {

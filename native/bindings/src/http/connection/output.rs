@@ -1,15 +1,12 @@
 //! The way out: one write for all that is ready, past the transport where that is possible, and the end of the connection.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::Connection;
 use crate::ffi;
-
-/// How long a refused connection goes on reading, so that its peer reads the answer before a reset.
-const LINGER: Duration = Duration::from_secs(2);
 
 impl Connection {
     /// Write what may be written: everything in front of a head that still waits for its body.
@@ -131,7 +128,7 @@ impl Connection {
             self.lingering.set(true);
             transport.call_method0(&names.write_eof)?;
             self.resume_reading(py)?;
-            self.state.borrow_mut().deadline = Some(Instant::now() + LINGER);
+            self.state.borrow_mut().deadline = Some(Instant::now() + self.core.settings.linger);
             return self.watch(py);
         }
         self.closed.set(true);
