@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import os
@@ -38,6 +39,8 @@ from uvicorn import server as module
 from uvicorn.config import Config
 from uvicorn.drain import Stage
 from uvicorn.server import Server
+
+GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 pytestmark = pytest.mark.anyio
 
@@ -868,7 +871,9 @@ def test_run_ends_although_a_task_ignores_its_cancellation(
     assert not thread.is_alive()
     (task,) = server.server_state.tasks
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    task.get_coro().close()  # type: ignore[union-attr]
+    # Without the GIL the native core's is closed in the thread of its loop or, as that is gone, never.
+    with contextlib.nullcontext() if GIL or "Native" not in http_protocol_cls.__name__ else pytest.raises(RuntimeError):
+        task.get_coro().close()  # type: ignore[union-attr]
     assert "Exception in ASGI application\n" not in lines(log)
     assert any(line.startswith("Abandon a task that ignores its cancellation") for line in lines(log))
 

@@ -96,3 +96,76 @@ async def test_callables_called_in_another_thread_raise(native: Any) -> None:
         client = await service.connect()
         assert (await client.ask(GET)).status == 200
         assert len(calls) == 2
+
+
+def test_another_thread_may_ask_for_the_number_of_requests(native: Any) -> None:
+    async def serve_and_ask() -> None:
+        async with serve(native, echo) as service:
+            for _ in range(3):
+                assert (await (await service.connect()).ask(GET)).status == 200
+            assert await asyncio.to_thread(lambda: service.state.total_requests) == 3
+
+    asyncio.run(serve_and_ask())
+
+
+@pytest.mark.skipif(GIL, reason="the GIL keeps threads apart")
+def test_state_used_in_another_thread_raises_an_exception(native: Any) -> None:
+    """One that `except Exception` catches, and nothing on standard error."""
+    running: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        cycle = asyncio.current_task().get_coro()  # type: ignore[union-attr]
+        (service,) = running
+        settings = service.state.protocol_settings
+        connection = next(iter(service.state.connections))
+        for call in (
+            receive().close,
+            lambda: receive().send(None),
+            cycle.close,  # type: ignore[union-attr]
+            lambda: cycle.scope,  # type: ignore[union-attr]
+            settings.stats,
+            settings.flush,
+            connection.shutdown,
+            connection.pause_writing,
+            lambda: connection.client,
+        ):
+            with pytest.raises(RuntimeError, match="used outside the thread of its event loop"):
+                in_thread(call)
+        await echo(scope, receive, send)
+
+    async def serve_and_ask() -> None:
+        async with serve(native, app) as service:
+            running.append(service)
+            assert (await (await service.connect()).ask(GET)).status == 200
+
+    asyncio.run(serve_and_ask())
+
+
+@pytest.mark.skipif(GIL, reason="the GIL keeps threads apart")
+def test_what_the_collector_of_another_thread_finds_is_freed(native: Any) -> None:
+    """By the thread that it belongs to, with its next request."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["kept"] = [scope, receive, send]
+        await asyncio.sleep(0)
+        await echo(scope, receive, send)
+
+    async def serve_and_ask() -> int:
+        async with serve(native, app) as service:
+            client = await service.connect()
+            before = 0
+            for number in range(10):
+                if number == 2:
+                    before = sys.getallocatedblocks()
+                for _ in range(200):
+                    assert (await client.ask(GET)).status == 200
+                await asyncio.to_thread(gc.collect)
+            await client.ask(GET)
+            return sys.getallocatedblocks() - before
+
+    gc.disable()
+    try:
+        # Each request would leave one behind, at least.
+        assert asyncio.run(serve_and_ask()) < 400
+    finally:
+        gc.enable()

@@ -156,7 +156,7 @@ impl Received {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let connection = self.exchange.connection();
+        let connection = self.exchange.here()?.connection();
         match guard(py, connection, "receive", |_| self.turn(py))? {
             Receive::Waits(future) => Ok(Some(future)),
             Receive::Message(message) => Err(PyStopIteration::new_err((message,))),
@@ -181,12 +181,13 @@ impl Received {
         value: Option<&Bound<'_, PyAny>>,
         _traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        Err(self.waiting.throw(py, thrown(kind, value)))
+        Err(self.waiting.here()?.throw(py, thrown(kind, value)))
     }
 
     /// Stop waiting.
-    fn close(&self) {
-        self.waiting.close();
+    fn close(&self) -> PyResult<()> {
+        self.waiting.here()?.close();
+        Ok(())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -253,7 +254,7 @@ impl Sending {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        guard(py, self.exchange.connection(), "send", |_| self.turn(py))
+        guard(py, self.exchange.here()?.connection(), "send", |_| self.turn(py))
     }
 
     /// Take a turn.
@@ -271,12 +272,13 @@ impl Sending {
         value: Option<&Bound<'_, PyAny>>,
         _traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        Err(self.waiting.throw(py, thrown(kind, value)))
+        Err(self.waiting.here()?.throw(py, thrown(kind, value)))
     }
 
     /// Stop waiting.
-    fn close(&self) {
-        self.waiting.close();
+    fn close(&self) -> PyResult<()> {
+        self.waiting.here()?.close();
+        Ok(())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString, PyType};
@@ -62,7 +64,8 @@ pub(crate) struct Core {
     pub(crate) formatted: Option<FormattedLog>,
     /// The head being read; taken out while it is used, so that nothing is borrowed.
     pub(crate) head: Cell<Option<Box<Head>>>,
-    pub(crate) total_requests: Cell<u64>,
+    /// Written here only; read in any thread.
+    total_requests: Arc<AtomicU64>,
     pub(crate) request_limit: Cell<Option<u64>>,
     pub(crate) last_server_address: RefCell<Option<(Py<PyAny>, Py<PyAny>)>>,
 }
@@ -111,7 +114,7 @@ impl Core {
             access,
             formatted,
             head: Cell::new(None),
-            total_requests: Cell::new(0),
+            total_requests: Arc::default(),
             request_limit: Cell::new(state.getattr("request_limit")?.extract()?),
             last_server_address: RefCell::new(None),
             state: state.clone().unbind(),
@@ -136,8 +139,8 @@ impl Core {
     /// Count one completed response, and tell the server when the last one allowed was served.
     #[inline]
     pub(crate) fn request_complete(&self, py: Python<'_>) -> PyResult<()> {
-        let total = self.total_requests.get() + 1;
-        self.total_requests.set(total);
+        let total = self.total_requests.load(Ordering::Relaxed) + 1;
+        self.total_requests.store(total, Ordering::Relaxed);
         if self.request_limit.get().is_some_and(|limit| total == limit) {
             self.state.bind(py).call_method0("request_limit_reached")?;
         }
@@ -163,6 +166,8 @@ impl Core {
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Server {
     pub(crate) core: ThreadBound<Rc<Core>>,
+    config: Py<PyAny>,
+    total_requests: Arc<AtomicU64>,
 }
 
 #[pymethods]
@@ -174,25 +179,28 @@ impl Server {
         server_state: &Bound<'_, PyAny>,
         event_loop: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        Ok(Self { core: ThreadBound::new(Rc::new(Core::new(config, server_state, event_loop)?)) })
+        let core = Core::new(config, server_state, event_loop)?;
+        let total_requests = core.total_requests.clone();
+        Ok(Self { core: ThreadBound::new(Rc::new(core)), config: config.clone().unbind(), total_requests })
     }
 
     /// The configuration it was made from.
     #[getter]
     fn config(&self, py: Python<'_>) -> Py<PyAny> {
-        self.core.config.clone_ref(py)
+        self.config.clone_ref(py)
     }
 
     /// Completed responses.
     #[getter]
     fn total_requests(&self) -> u64 {
-        self.core.total_requests.get()
+        self.total_requests.load(Ordering::Relaxed)
     }
 
     /// Figures of each pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let core = self.core.here()?;
         let stats = PyDict::new(py);
-        for (pool, figures) in [("buffers", self.core.buffers.stats()), ("cycles", self.core.spare_cycles.stats())] {
+        for (pool, figures) in [("buffers", core.buffers.stats()), ("cycles", core.spare_cycles.stats())] {
             stats.set_item(pool, figures.into_py_dict(py)?)?;
         }
         Ok(stats)
@@ -200,40 +208,46 @@ impl Server {
 
     /// Write the access lines collected so far.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        guard_server(py, &self.core, "flush", || self.core.flush_log(py))
+        let core = self.core.here()?;
+        guard_server(py, core, "flush", || core.flush_log(py))
     }
 
     /// The access log of Python, if it has a format of the user's.
     #[getter]
-    fn formatted(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.core.formatted.as_ref().map(|log| log.python().clone_ref(py))
+    fn formatted(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(self.core.here()?.formatted.as_ref().map(|log| log.python().clone_ref(py)))
     }
 
     /// The server has ended: write what waits to be written, and sweep no more.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        guard_server(py, &self.core, "close", || {
-            self.core.deadlines.disarm(py, &self.core.names)?;
-            self.core.reader.close(&self.core, py)?;
-            self.core.flush_log(py)
+        let core = self.core.here()?;
+        guard_server(py, core, "close", || {
+            core.deadlines.disarm(py, &core.names)?;
+            core.reader.close(core, py)?;
+            core.flush_log(py)?;
+            crate::ffi::bury();
+            Ok(())
         })
     }
 
     /// Read from the connections that have something to say: called by the loop.
     fn read(&self, py: Python<'_>) -> PyResult<()> {
-        let core = (*self.core).clone();
+        let core = self.core.here()?.clone();
         guard_server(py, &core, "read", || reader::read(&core, py))
     }
 
     /// Close the connections whose deadline has passed, and come back for the next.
     fn sweep(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let core = (*slf.get().core).clone();
+        let core = slf.get().core.here()?.clone();
+        crate::ffi::bury();
         guard_server(slf.py(), &core, "sweep", || crate::http::idle::sweep(&core, slf))
     }
 
     /// Make the next call of an entry point panic, to see what that costs: `data_received`, `send`, `sweep` and so on; or
     /// the next `write`, in the middle of one.
-    fn rehearse_panic(&self, entry: String) {
-        self.core.rehearsal.arm(entry);
+    fn rehearse_panic(&self, entry: String) -> PyResult<()> {
+        self.core.here()?.rehearsal.arm(entry);
+        Ok(())
     }
 }
 

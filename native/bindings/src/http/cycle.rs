@@ -367,6 +367,7 @@ impl SpareCycles {
     /// A cycle that runs `app` for `exchange`.
     #[inline]
     pub(crate) fn take(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>) -> PyResult<Served> {
+        crate::ffi::bury();
         let spare = self.idle.borrow_mut().pop();
         let reused = spare.is_some();
         let served = spare.map_or_else(|| Served::new(py), Ok)?;
@@ -424,7 +425,7 @@ struct Run {
 impl RequestResponseCycle {
     #[inline]
     fn exchange(&self) -> PyResult<Rc<Exchange>> {
-        self.exchange.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
+        self.exchange.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
     }
 
     /// The application's `receive()`.
@@ -597,8 +598,9 @@ impl RequestResponseCycle {
 
     /// End the application's call without an answer, as the interpreter does when a task is thrown away.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        drop(self.run.start.take());
-        let coroutine = self.run.coroutine.borrow_mut().take();
+        let run = self.run.here()?;
+        drop(run.start.take());
+        let coroutine = run.coroutine.borrow_mut().take();
         match coroutine {
             Some(coroutine) => coroutine.bind(py).call_method0("close").map(drop),
             None => Ok(()),

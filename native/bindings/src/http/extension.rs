@@ -201,7 +201,7 @@ impl FileSink {
         entry: &str,
         body: impl FnOnce(&Rc<Exchange>, &Rc<Connection>) -> PyResult<R>,
     ) -> PyResult<R> {
-        let exchange = &*self.exchange;
+        let exchange = self.exchange.here()?;
         guard(py, exchange.connection(), entry, |connection| body(exchange, connection))
     }
 }
@@ -210,25 +210,25 @@ impl FileSink {
 impl FileSink {
     /// The transport of the connection, `None` once that is lost.
     #[getter]
-    fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.exchange.connection().transport(py)
+    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(self.exchange.here()?.connection().transport(py))
     }
 
     /// Nothing can be sent any more.
     #[getter]
-    fn disconnected(&self) -> bool {
-        self.exchange.is_disconnected()
+    fn disconnected(&self) -> PyResult<bool> {
+        Ok(self.exchange.here()?.is_disconnected())
     }
 
     /// The transport has enough to write.
     #[getter]
-    fn write_paused(&self) -> bool {
-        self.exchange.connection().is_write_paused()
+    fn write_paused(&self) -> PyResult<bool> {
+        Ok(self.exchange.here()?.connection().is_write_paused())
     }
 
     /// Return a future that is done when the transport takes more, or the connection ends.
     fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.exchange.connection().waiter(py)
+        self.exchange.here()?.connection().waiter(py)
     }
 
     /// Prepare for `length` bytes of the body, and refuse other messages until `complete`; whether they are wanted.
@@ -254,7 +254,7 @@ impl FileSink {
     #[pyo3(signature = (data, /))]
     fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = data.py();
-        self.sent(data.as_bytes().len());
+        self.sent(data.as_bytes().len())?;
         self.guard(py, "write_file", |_, connection| {
             if data.as_bytes().len() > HIGH_WATER {
                 connection.flush(py)?;
@@ -269,10 +269,11 @@ impl FileSink {
     }
 
     /// So many of these bytes were sent past the transport.
-    fn sent(&self, size: usize) {
-        if let Some(entry) = self.exchange.entry.get() {
+    fn sent(&self, size: usize) -> PyResult<()> {
+        if let Some(entry) = self.exchange.here()?.entry.get() {
             entry.count(size);
         }
+        Ok(())
     }
 
     /// All were written, if they were wanted: go on with the response, or complete it.

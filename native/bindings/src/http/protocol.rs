@@ -23,16 +23,16 @@ pub struct HTTPProtocol {
 #[pymethods]
 impl HTTPProtocol {
     #[new]
-    fn new(server: &Bound<'_, Server>, app_state: Py<PyDict>) -> Self {
-        let core = (*server.get().core).clone();
+    fn new(server: &Bound<'_, Server>, app_state: Py<PyDict>) -> PyResult<Self> {
+        let core = server.get().core.here()?.clone();
         let connection = Rc::new(Connection::new(core, server.clone().unbind(), app_state));
-        Self { connection: ThreadBound::new(connection) }
+        Ok(Self { connection: ThreadBound::new(connection) })
     }
 
     /// A client has connected.
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
-        let connection = (*slf.get().connection).clone();
+        let connection = slf.get().connection.here()?.clone();
         connection.attach(slf, transport);
         guard(py, &connection, "connection_made", |connection| connection.connection_made(slf, transport))
     }
@@ -40,14 +40,14 @@ impl HTTPProtocol {
     /// The connection is gone, for whatever reason.
     fn connection_lost(slf: &Bound<'_, Self>, _error: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
-        let connection = (*slf.get().connection).clone();
+        let connection = slf.get().connection.here()?.clone();
         guard(py, &connection, "connection_lost", |connection| connection.connection_lost(py))
     }
 
     /// Bytes from the client.
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = data.py();
-        guard(py, &self.connection, "data_received", |connection| match data.cast::<PyBytes>() {
+        guard(py, self.connection.here()?, "data_received", |connection| match data.cast::<PyBytes>() {
             Ok(data) => connection.data_received(py, data.as_bytes()),
             Err(_) => connection.data_received(py, &bytes_of(data)?),
         })
@@ -55,69 +55,72 @@ impl HTTPProtocol {
 
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        guard(py, &self.connection, "eof_received", |connection| connection.eof_received(py))
+        guard(py, self.connection.here()?, "eof_received", |connection| connection.eof_received(py))
     }
 
     /// The transport's buffer is above its high-water mark.
-    fn pause_writing(&self) {
-        self.connection.pause_writing();
+    fn pause_writing(&self) -> PyResult<()> {
+        self.connection.here()?.pause_writing();
+        Ok(())
     }
 
     /// The transport's buffer is low again.
     fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
-        guard(py, &self.connection, "resume_writing", |connection| connection.resume_writing(py))
+        guard(py, self.connection.here()?, "resume_writing", |connection| connection.resume_writing(py))
     }
 
     /// The next response is the last, and says so; nothing else changes.
-    fn announce_close(&self) {
-        self.connection.announce_close();
+    fn announce_close(&self) -> PyResult<()> {
+        self.connection.here()?.announce_close();
+        Ok(())
     }
 
     /// The server stops: close now if idle, otherwise when the response is complete.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        guard(py, &self.connection, "shutdown", |connection| connection.shutdown(py))
+        guard(py, self.connection.here()?, "shutdown", |connection| connection.shutdown(py))
     }
 
     /// Tell the application that its client is gone, while its response can still be sent.
     fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
-        guard(py, &self.connection, "disconnect", |connection| connection.disconnect(py))
+        guard(py, self.connection.here()?, "disconnect", |connection| connection.disconnect(py))
     }
 
     /// The connection's transport, `None` before and after its life.
     #[getter]
-    fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.connection.core.reader.transports_lent.set(true);
-        self.connection.transport(py)
+    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let connection = self.connection.here()?;
+        connection.core.reader.transports_lent.set(true);
+        Ok(connection.transport(py))
     }
 
     /// The peer's address.
     #[getter]
-    fn client(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.connection.client(py)
+    fn client(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(self.connection.here()?.client(py))
     }
 
     /// The event loop.
     #[getter]
-    fn r#loop(&self, py: Python<'_>) -> Py<PyAny> {
-        self.connection.core.event_loop.clone_ref(py)
+    fn r#loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.connection.here()?.core.event_loop.clone_ref(py))
     }
 
     /// The configuration.
     #[getter]
-    fn config(&self, py: Python<'_>) -> Py<PyAny> {
-        self.connection.core.config.clone_ref(py)
+    fn config(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.connection.here()?.core.config.clone_ref(py))
     }
 
     /// The scope of the request being answered, `None` between requests.
     #[getter]
-    fn scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {
-        self.connection.scope(py)
+    fn scope(&self, py: Python<'_>) -> PyResult<Option<Py<PyDict>>> {
+        Ok(self.connection.here()?.scope(py))
     }
 
     /// The class that takes over on an upgrade to WebSocket.
     #[getter]
-    fn ws_protocol_class(&self, py: Python<'_>) -> Py<PyAny> {
-        self.connection.core.ws_protocol_class.clone_ref(py)
+    fn ws_protocol_class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.connection.here()?.core.ws_protocol_class.clone_ref(py))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
