@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uvicorn.protocols.http.body import MAX_CHUNK_LINE, MAX_EXTENSION_BYTES, ChunkedDecoder, LengthDecoder
+from uvicorn.protocols.http.body import (
+    MAX_CHUNK_LINE,
+    MAX_EXTENSION_BYTES,
+    MAX_TRAILER_BYTES,
+    ChunkedDecoder,
+    LengthDecoder,
+)
 from uvicorn.protocols.http.head import RequestRefused
 
 
@@ -122,11 +128,23 @@ def test_line_is_bounded() -> None:
         [b"1;" + b"a" * MAX_CHUNK_LINE + b"\r\n"],
         [b"1;" + b"a" * MAX_CHUNK_LINE],
         [b"1;", *[b"a"] * MAX_CHUNK_LINE],
-        [b"0\r\nA: " + b"a" * MAX_CHUNK_LINE],
     ):
         with pytest.raises(RequestRefused) as caught:
             decode(ChunkedDecoder(10), *pieces)
         assert caught.value.status == 400
+
+
+def test_trailer_line_is_bounded() -> None:
+    """F14"""
+    for size, refused in ((MAX_TRAILER_BYTES, False), (MAX_TRAILER_BYTES + 1, True)):
+        line = b"A: ".ljust(size, b"a")
+        for pieces in ([b"0\r\n" + line + b"\r\n\r\n"], [b"0\r\n", *(bytes((byte,)) for byte in line), b"\r\n\r\n"]):
+            if not refused:
+                assert decode(ChunkedDecoder(10), *pieces) == (b"", b"")
+                continue
+            with pytest.raises(RequestRefused) as caught:
+                decode(ChunkedDecoder(10), *pieces)
+            assert caught.value.status == 431
 
 
 def test_extensions_of_all_chunks_are_bounded() -> None:

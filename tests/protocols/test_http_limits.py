@@ -26,9 +26,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-async def refused(client: Client, status: int) -> None:
+async def refused(client: Client, status: int, method: str = "GET") -> None:
     """The answer is this status, says close, and the end follows."""
-    response = await client.response()
+    response = await client.response(method)
     assert response.status == status
     assert response.values(b"connection") == [b"close"]
     assert await client.rest() == b""
@@ -324,6 +324,21 @@ async def test_head_behind_a_response_has_its_own_deadline(http_protocol_cls: An
         await client.send(GET + GET[:20])
         assert (await client.response()).status == 200
         await refused(client, 408)
+
+
+@pytest.mark.parametrize("before", [b"", GET, request("HEAD")], ids=["first", "behind-get", "behind-head"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_answer_to_a_late_head_has_content_unless_it_is_of_a_head_request(
+    http_protocol_cls: Any, method: str, before: bytes
+) -> None:
+    """D1, R5"""
+    async with serve(http_protocol_cls, respond(), timeout_request_head=0.1) as service:
+        client = await service.connect()
+        if before:
+            await client.send(before)
+            await client.response(before.split()[0].decode())
+        await client.send(request(method)[:-4])
+        await refused(client, 408, method)
 
 
 async def test_head_deadline_is_disarmed_once_the_head_is_in(http_protocol_cls: Any) -> None:

@@ -82,11 +82,11 @@ async def test_ipv6_addresses_have_two_items(http_protocol_cls: Any) -> None:
 
 
 async def test_unix_socket_has_a_path_and_no_client(http_protocol_cls: Any, tmp_path: Path) -> None:
-    """SCO-04, SCO-05, K11"""
+    """SCO-04, SCO-05, K11; and is a neighbour who may ask for https (RFC 9110 section 7.4)."""
     app = Calls()
     path = str(tmp_path / "s")
-    async with serve(http_protocol_cls, app, uds=path) as service:
-        await (await service.connect()).ask()
+    async with serve(http_protocol_cls, app, uds=path, proxy_headers=False) as service:
+        assert (await (await service.connect()).ask(request("GET", "https://a/"))).status == 200
     assert app.scope["server"] == (path, None)
     assert app.scope["client"] is None
 
@@ -178,11 +178,35 @@ async def test_framing_fields_are_shown_as_sent(
 
 
 @pytest.mark.parametrize(
+    ("settings", "trusted"),
+    [
+        pytest.param({"proxy_headers": False}, False, id="nobody-is-trusted"),
+        pytest.param({"forwarded_allow_ips": "10.1.2.3"}, False, id="somebody-else-is-trusted"),
+        pytest.param({"forwarded_allow_ips": "127.0.0.1"}, True, id="trusted"),
+        pytest.param({"forwarded_allow_ips": "*"}, True, id="everybody-is-trusted"),
+    ],
+)
+async def test_https_is_asked_for_in_clear_text_by_trusted_gateways_only(
+    http_protocol_cls: Any, settings: dict[str, Any], trusted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RFC 9110 section 7.4: anybody else MUST be refused, for the connection is not secured."""
+    app = Calls()
+    async with serve(http_protocol_cls, app, **{"proxy_headers": True, **settings}) as service:
+        client = await service.connect()
+        assert (await client.ask(request("GET", "http://other/"))).status == 200
+        response = await client.ask(request("GET", "HttpS://other/"))
+    assert (response.status, response.values(b"connection")) == ((200, []) if trusted else (421, [b"close"]))
+    warning = "Request refused with 421 Misdirected Request: https asked for in clear text by somebody not in "
+    assert trusted is not any(warning in record.getMessage() for record in caplog.records)
+    assert len(app.scopes) == 1 + trusted
+
+
+@pytest.mark.parametrize(
     ("target", "raw_path", "query"),
     [
         pytest.param("http://other:81/bar?q", b"/bar", b"q", id="path"),
         pytest.param("http://other:81", b"/", b"", id="no-path"),
-        pytest.param("HTTPS://other:81?q", b"/", b"q", id="query-only"),
+        pytest.param("HTTP://other:81?q", b"/", b"q", id="query-only"),
     ],
 )
 async def test_absolute_form_gives_its_path_and_its_host(
@@ -246,11 +270,12 @@ async def test_scheme_is_https_over_tls(
         reader, writer = await asyncio.open_connection(
             *service.address, ssl=tls_ca_ssl_context, server_hostname="localhost"
         )
-        writer.write(GET)
-        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
+        for asked in (GET, request("GET", "https://a/")):
+            writer.write(asked)
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
         writer.close()
         await writer.wait_closed()
-    assert app.scope["scheme"] == "https"
+    assert [scope["scheme"] for scope in app.scopes] == ["https", "https"]
 
 
 @pytest.mark.parametrize("scheme", ["https", "wss"])

@@ -67,6 +67,17 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
+async def test_handshake_that_expects_100_gets_it_in_front_of_everything_else(http_protocol_cls: Any) -> None:
+    """RFC 9110 section 7.8: a server that receives both sends 100 before 101."""
+    handshake = HANDSHAKE.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+    async with serve(http_protocol_cls, Calls(), ws=Takeover) as service:
+        client = await service.connect()
+        await client.send(handshake)
+        assert await client.exactly(30) == b"HTTP/1.1 100 Continue\r\n\r\ntaken"
+        (taken,) = Takeover.made
+        assert taken.received == handshake
+
+
 async def test_handshake_is_handed_over_as_it_was_sent_with_what_is_behind_it(http_protocol_cls: Any) -> None:
     """UPG-01, UPG-02, UPG-07, UPG-08, W12: upstream loses the bytes behind it, and changes the case of the names."""
     app = Calls()

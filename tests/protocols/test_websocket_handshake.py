@@ -393,6 +393,14 @@ async def test_broken_handshake_is_refused_and_the_application_not_called(
         assert [record.getMessage().partition(" (")[0] for record in caplog.records] == ["connection rejected"]
 
 
+async def test_refusal_of_a_head_request_has_no_content(ws_protocol_cls: Any) -> None:
+    """W13 R5: RFC 9110 section 9.3.2"""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        peer.send(handshake(method="HEAD"))
+        assert (peer.status, peer.body) == (405, b"")
+        assert int(dict(peer.headers)["content-length"]) > 0
+
+
 async def test_refusals_say_what_would_be_right(ws_protocol_cls: Any) -> None:
     """W13 WS-17 WS-18: RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section 4.4"""
     async with connected(ws_protocol_cls, Application()) as peer:

@@ -39,9 +39,10 @@ def verdict(vector: Vector, seen: Observation, *, date_expected: bool = True) ->
     """What is wrong with the observation; an empty list if nothing is."""
     requests = seen.requests
     if requests is None:
-        methods = [request.method or "GET" for request in vector.requests if not request.truncated]
+        methods = vector.methods()
     else:
         methods = [request.scope["method"] for request in requests]
+        methods += [vector.refused] if vector.refused else []
     try:
         responses = parse(seen.output, methods, ended=seen.closed, date_expected=date_expected)
     except BrokenResponse as error:

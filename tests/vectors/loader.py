@@ -74,8 +74,15 @@ class Vector:
     settings: Mapping[str, int]
     expect: tuple[ExpectedResponse, ...]
     requests: tuple[ExpectedRequest, ...]
+    #: The method of the request that is refused before it reaches the application; None: any but HEAD.
+    refused: str | None
     connection: frozenset[str]
     doubtful: str | None
+
+    def methods(self) -> list[str]:
+        """The methods of the requests that are answered, as far as the vector knows them."""
+        answered = [request.method or "GET" for request in self.requests if not request.truncated]
+        return answered if self.refused is None else [*answered, self.refused]
 
     def __repr__(self) -> str:
         return f"<Vector {self.id}>"  # the bytes can be a megabyte
@@ -143,7 +150,7 @@ def expected_request(table: Mapping[str, Any], where: str) -> ExpectedRequest:
 def vector(table: Mapping[str, Any]) -> Vector:
     """One `[[vector]]`."""
     where = table["id"]
-    check_keys(table, "id rows source input eof app settings expect requests connection doubtful", where)
+    check_keys(table, "id rows source input eof app settings expect requests refused connection doubtful", where)
     connection = one_or_more(table["connection"])
     if not connection <= CONNECTION_STATES:
         raise ValueError(f"{where}: unknown connection state in {sorted(connection)}")
@@ -157,6 +164,7 @@ def vector(table: Mapping[str, Any]) -> Vector:
         settings=table.get("settings", {}),
         expect=tuple(expected_response(item, where) for item in table["expect"]),
         requests=tuple(expected_request(item, where) for item in table.get("requests", ())),
+        refused=table.get("refused"),
         connection=connection,
         doubtful=table.get("doubtful"),
     )

@@ -61,7 +61,7 @@ def parse(data: bytes, methods: Sequence[str], *, ended: bool, date_expected: bo
 
     Args:
         data: all the server sent.
-        methods: of the requests that can be answered; for a final response beyond them the method is not known.
+        methods: of the requests that can be answered; a final response beyond them answers no HEAD.
         ended: the server has closed its side.
         date_expected: hold the responses to the rule that an origin server with a clock sends Date.
 
@@ -109,9 +109,6 @@ def content(response: Response, data: bytes, position: int, method: str | None, 
         if not lengths[0].isdigit():
             raise BrokenResponse(f"content-length: {lengths[0]!r}")
         end = position + int(lengths[0])
-        # The refusal of a request that may have been a HEAD: no content, and closed.
-        if method is None and ended and position == len(data):
-            return position
         if end > len(data):
             raise BrokenResponse(f"{len(data) - position} bytes of content, content-length says {lengths[0]!r}")
         response.body = data[position:end]

@@ -180,3 +180,12 @@ def _forwarded_fields(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, byte
         elif name == b"x-forwarded-proto":
             proto = value
     return b",".join(hops).decode("latin-1"), proto.strip(b" \t")
+
+
+def is_trusted_gateway(app: ASGI3Application, client: tuple[str, int] | None) -> bool:
+    """Tell whether `client` may ask for an https resource in clear text, because a gateway has secured the connection.
+
+    RFC 9110 section 7.4: nobody else may. The gateways are those that `app`, the outermost middleware, trusts to tell
+    the scheme; and who comes through a Unix socket, without an address, is a neighbour.
+    """
+    return client is None or (isinstance(app, ProxyHeadersMiddleware) and client[0] in app.trusted_hosts)

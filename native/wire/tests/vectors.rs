@@ -28,6 +28,8 @@ struct Vector {
     limits: Limits,
     expect: Vec<Table>,
     requests: Vec<Table>,
+    /// The method of a request that never reaches the application.
+    refused: Option<String>,
     connection: HashSet<String>,
 }
 
@@ -76,6 +78,7 @@ fn load() -> Vec<Vector> {
         limits: limits(table.get("settings")),
         expect: tables(table.get("expect")),
         requests: tables(table.get("requests")),
+        refused: table.get("refused").map(|method| method.as_str().unwrap().to_owned()),
         connection: one_or_more(&table["connection"]).iter().map(|state| state.as_str().unwrap().to_owned()).collect(),
     };
     tables(table.get("vector")).into_iter().map(vector).collect()
@@ -215,7 +218,7 @@ fn replay<'a>(vector: &Vector, pieces: impl Iterator<Item = &'a [u8]>) {
         server.receive(PROBE);
     }
     let probed = server.requests.len() > before;
-    let methods = server.requests.iter().map(|seen| seen.method.clone());
+    let methods = server.requests.iter().map(|seen| seen.method.clone()).chain(vector.refused.clone());
     let found = responses(&server.out, methods, server.is_closed());
     let answers = if probed { &found[..found.len() - 1] } else { &found[..] };
     check_responses(&vector.expect, answers);

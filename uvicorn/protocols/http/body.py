@@ -10,14 +10,14 @@ import re
 
 from uvicorn.protocols.http.head import FIELD_LINE, TOKEN, RequestRefused
 
-MAX_CHUNK_LINE = 4096
-"""Longest chunk-size line, extensions included, or trailer line."""
-
 MAX_EXTENSION_BYTES = 16384
 """Chunk extensions of one message together: nobody uses them, so they need no more (CVE-2023-39326 class)."""
 
 MAX_TRAILER_BYTES = 16384
 """The trailer section of one message; it is dropped, so it need not be large."""
+
+MAX_CHUNK_LINE = 16 + MAX_EXTENSION_BYTES + 2
+"""Longest chunk-size line: sixteen digits, the extensions, CR LF."""
 
 _QUOTED = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t \x21-\x7e\x80-\xff])*"'
 _chunk_line = re.compile(
@@ -78,12 +78,17 @@ class ChunkedDecoder:
             position = self._read(self, data, position, pieces)
         return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), position
 
-    def _take_line(self, data: bytes, position: int) -> tuple[bytes | None, int]:
-        """Return the next line without its CR LF, or `None` if it is not complete, and where to go on."""
+    def _take_line(self, data: bytes, position: int, longest: int) -> tuple[bytes | None, int]:
+        """Return the next line without its CR LF, or `None` if it is not complete, and where to go on.
+
+        A line of more than `longest` bytes, CR LF included, is refused.
+        """
         feed = data.find(b"\n", position)
         end = len(data) if feed < 0 else feed + 1
-        if len(self._line) + end - position > MAX_CHUNK_LINE:
-            raise RequestRefused(400, "chunk line too long")
+        if len(self._line) + end - position > longest:
+            if self._read is ChunkedDecoder._read_trailer:
+                raise RequestRefused(431, "trailer section too large")
+            raise RequestRefused(400, "too many chunk extensions")
         if feed >= 0 and not self._line:
             line = data[position:end]
         else:
@@ -97,7 +102,7 @@ class ChunkedDecoder:
         return line[:-2], end
 
     def _read_size(self, data: bytes, position: int, pieces: list[bytes]) -> int:
-        line, position = self._take_line(data, position)
+        line, position = self._take_line(data, position, MAX_CHUNK_LINE)
         if line is not None:
             match = _chunk_line(line)
             if match is None:
@@ -129,7 +134,7 @@ class ChunkedDecoder:
         return min(position + missing, len(data))
 
     def _read_trailer(self, data: bytes, position: int, pieces: list[bytes]) -> int:
-        line, position = self._take_line(data, position)
+        line, position = self._take_line(data, position, MAX_TRAILER_BYTES + 2)
         if line is None:
             return position
         if not line:

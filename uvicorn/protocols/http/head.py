@@ -17,6 +17,9 @@ FIELD_LINE = TOKEN + rb":[\t\x20-\x7e\x80-\xff]*"
 CHUNKED = -1
 """The body length of a request with chunked coding: known only when it ends."""
 
+MAX_LENGTH = 2**63 - 1
+"""Longest body that can be declared: what a signed number of 64 bits holds, as everywhere."""
+
 MAX_METHOD_LENGTH = 64
 """Longest registered method has 16 characters; nobody needs more than this."""
 
@@ -117,7 +120,8 @@ def is_authority(value: bytes) -> bool:
     match = _authority(value)
     if match is None:
         return False
-    if match["port"] and int(match["port"][:6]) > 65535:
+    port = (match["port"] or b"").lstrip(b"0")
+    if len(port) > 5 or int(port or b"0") > 65535:
         return False
     if match["six"] is not None:
         try:
@@ -165,9 +169,11 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
 
 def _content_length(value: bytes) -> int:
     # RFC 9112 section 6.3 lets a list of equal values pass; a strict recipient refuses what nobody should send.
-    if not value.isdigit() or len(value.lstrip(b"0")) > 19:
+    # Without the zeros in front, of which there may be more digits than int() takes.
+    digits = value.lstrip(b"0")
+    if not value.isdigit() or len(digits) > 19 or (length := int(digits or b"0")) > MAX_LENGTH:
         raise RequestRefused(400, "malformed Content-Length")
-    return int(value)
+    return length
 
 
 def _transfer_encoding(values: list[bytes]) -> None:

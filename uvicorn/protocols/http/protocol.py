@@ -31,7 +31,7 @@ from typing import Any, cast
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
 from uvicorn.access import AccessLog, FormattedLog
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, is_trusted_gateway
 from uvicorn.protocols.http import limits
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, SENDING, STARTED, RequestResponseCycle
@@ -67,6 +67,8 @@ from uvicorn.protocols.utils import (
     start_task,
 )
 from uvicorn.state import ServerState
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -365,7 +367,7 @@ class HTTPProtocol(asyncio.Protocol):
         try:
             self._await_head()
         except RequestRefused as refused:
-            self._refuse(refused)
+            self._refuse(refused, self._pending)
 
     def _take_pending(self) -> bytes:
         data = bytes(self._pending)
@@ -397,7 +399,7 @@ class HTTPProtocol(asyncio.Protocol):
                             self.flow.pause_reading()
                     break
         except RequestRefused as refused:
-            self._refuse(refused)
+            self._refuse(refused, data[position : position + MAX_METHOD_LENGTH])
         finally:
             self._consuming = False
             if self._out:
@@ -502,8 +504,8 @@ class HTTPProtocol(asyncio.Protocol):
         match = match_head(head)
         if match is None:
             raise refusal(head)
-        method, target, minor = match.groups()
-        target, host = self._check_line(method, target, len(head))
+        method, asked, minor = match.groups()
+        target, host = self._check_line(method, asked, len(head))
         line_end = match.end(3) + 2
         try:
             headers = self.parse_fields(head, line_end)
@@ -518,12 +520,21 @@ class HTTPProtocol(asyncio.Protocol):
         if method == b"CONNECT":
             raise RequestRefused(501, "CONNECT is not implemented")
         if host is not None:
+            if asked[:6].lower() == b"https:" and not self._may_ask_for_https():
+                raise RequestRefused(421, "https asked for in clear text by somebody not in forwarded_allow_ips")
             # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
             headers = [(b"host", host), *(field for field in headers if field[0] != b"host")]
         if framing.upgrade and self._upgrades(framing):
+            if framing.expect_continue:
+                # RFC 9110 section 7.8: the one in front of the other.
+                self._write(CONTINUE)
             self._hand_over(head + data[end:])
             return len(data)
         return self._begin(self._base.line(method, target, minor), headers, framing, data, end)
+
+    def _may_ask_for_https(self) -> bool:
+        base = self._base
+        return base.scheme == "https" or is_trusted_gateway(self.settings.app, base.client)
 
     def _begin(
         self, line: RequestLine, headers: list[tuple[bytes, bytes]], framing: Framing, data: bytes, position: int
@@ -618,8 +629,11 @@ class HTTPProtocol(asyncio.Protocol):
 
     # Refusing, upgrading.
 
-    def _refuse(self, refused: RequestRefused) -> None:
-        """Answer in the application's place, and end the connection."""
+    def _refuse(self, refused: RequestRefused, request: bytes | bytearray = b"") -> None:
+        """Answer in the application's place, and end the connection.
+
+        `request` is what the beginning is of, and whatever stands in front, of a request that has no cycle.
+        """
         status = refused.status
         if status == 400:
             text = "Invalid HTTP request received."
@@ -632,7 +646,8 @@ class HTTPProtocol(asyncio.Protocol):
             self.abort_response(cycle)
             return
         if cycle is None or cycle.state is IDLE:
-            self._write(error_response(status, text.encode("ascii"), self.server_state.default_head))
+            is_head = request.lstrip(b"\r\n").startswith(b"HEAD ") if cycle is None else self._request[0]
+            self._write(error_response(status, text.encode("ascii"), self.server_state.default_head, is_head))
         self._close(linger=True)
 
     def _upgrades(self, framing: Framing) -> bool:
@@ -704,6 +719,8 @@ class HTTPProtocol(asyncio.Protocol):
         if cycle.entry is not None:
             cycle.entry.sent += size
         data, self._head = self._head, b""
+        if self._reading is BODY and data and not more_body:
+            data = self._announce_certain_close(data)
         if len(body) > HIGH_WATER_LIMIT:
             # Not worth a copy.
             if data:
@@ -711,6 +728,15 @@ class HTTPProtocol(asyncio.Protocol):
             self._write(body)
         elif data or body:
             self._write(data + body if data else body)
+
+    def _announce_certain_close(self, head: bytes) -> bytes:
+        """Return the head of a whole response, which says `close` if too much of the request is left to be read."""
+        decoder = self._decoder
+        too_long = isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED
+        if not too_long or self._close_after:
+            return head
+        self._close_after = True
+        return head[:-2] + b"connection: close\r\n\r\n"
 
     def send_early_hint(self, data: bytes) -> None:
         """Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0."""
@@ -756,7 +782,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def send_continue(self) -> None:
         """Write `100 Continue` (RFC 9110 section 10.1.1); the client has been waiting for us until now."""
-        self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._write(CONTINUE)
         if self._reading is BODY:
             self._expire_in(self.settings.timeout_body)
 
@@ -926,7 +952,8 @@ class HTTPProtocol(asyncio.Protocol):
             self._close()
         elif self._reading is HEAD:
             self._refuse(
-                RequestRefused(408, f"head not complete within timeout_request_head ({settings.timeout_head} s)")
+                RequestRefused(408, f"head not complete within timeout_request_head ({settings.timeout_head} s)"),
+                self._pending,
             )
         elif self.cycle is not None and self.cycle.state is COMPLETE:
             self._close(linger=True)  # answered already: nothing is refused

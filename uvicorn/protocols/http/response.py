@@ -210,7 +210,8 @@ def _settle(
         if name in _KINDS:
             special.append((index, _KINDS[name], value))
     lengths = [value for _, kind, value in special if kind is _LENGTH]
-    codings = [value for _, kind, value in special if kind is _Kind.CODING]
+    # HTTP/1.0 knows no codings: what the application says of them goes, and a length it gave stands.
+    codings = [value for _, kind, value in special if kind is _Kind.CODING and not http_10]
     options = [value for _, kind, value in special if kind is _Kind.CONNECTION]
     if len(set(lengths)) > 1:
         raise RuntimeError("Conflicting Content-Length headers.")
@@ -321,7 +322,17 @@ def encode_early_hint(links: Iterable[bytes]) -> bytes:
     return b"HTTP/1.1 103 Early Hints\r\n%b\r\n" % b"".join(lines) if lines else b""
 
 
-def error_response(status: int, body: bytes, default_head: bytes) -> bytes:
-    """Return a whole response of the server's own, after which the connection ends."""
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
-    return encode_head(status, headers, default_head, close=True).data + body
+def error_response(
+    status: int,
+    body: bytes,
+    default_head: bytes,
+    head_request: bool = False,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> bytes:
+    """Return a whole response of the server's own, after which the connection ends.
+
+    A HEAD request gets the head alone (RFC 9110 section 9.3.2). `headers` stand behind those about the content.
+    """
+    about = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
+    data = encode_head(status, [*about, *headers], default_head, close=True).data
+    return data if head_request else data + body

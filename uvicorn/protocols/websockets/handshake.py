@@ -21,7 +21,7 @@ from uvicorn.protocols.http.head import (
     split_fields,
     split_target,
 )
-from uvicorn.protocols.http.response import encode_head, encode_line
+from uvicorn.protocols.http.response import encode_line, error_response
 
 Header = tuple[bytes, bytes]
 
@@ -174,11 +174,6 @@ def accept_response(
     return b"".join(lines)
 
 
-def refuse_response(status: int, body: bytes, default_head: bytes) -> bytes:
+def refuse_response(status: int, body: bytes, default_head: bytes, head_request: bool = False) -> bytes:
     """Return a whole response of the server's own that opens nothing, after which the connection ends."""
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(body)),
-        *_HINTS.get(status, ()),
-    ]
-    return encode_head(status, headers, default_head, close=True).data + body
+    return error_response(status, body, default_head, head_request, _HINTS.get(status, ()))

@@ -362,7 +362,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer with a response of the server's own."""
-        self._write_head(refuse_response(status, text.encode(), self.server_state.default_head))
+        head_request = self._head.startswith(b"HEAD ")
+        self._write_head(refuse_response(status, text.encode(), self.server_state.default_head, head_request))
         self._rejected(status)
 
     def _rejected(self, status: int) -> None:

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use wire::h1::Sections;
-use wire::h1::request::{Head, Method, Version};
+use wire::h1::request::{Head, Version};
 use wire::headers::{Field, Name};
 
 use crate::ffi;
@@ -251,14 +251,7 @@ impl ScopeTemplate {
             Some(method) => self.show(back, Place::Method, method.bind(py))?,
             None => self.show(back, Place::Method, &text(py, head.method.of(input)))?,
         }
-        // An absolute target may come without a path; with OPTIONS it is about the server as a whole (RFC 9112 sections
-        // 3.2.1 and 3.2.4).
-        let path = match head.target.path.of(input) {
-            [] if head.verb == Method::Options && head.target.query.is_empty() => b"*",
-            [] => b"/",
-            path => path,
-        };
-        self.show_path(py, back, path)?;
+        self.show_path(py, back, head.target.effective_path(input, head.verb))?;
         match head.target.query.of(input) {
             [] => self.show(back, Place::QueryString, names.empty_bytes.bind(py))?,
             query => self.show(back, Place::QueryString, &PyBytes::new(py, query))?,

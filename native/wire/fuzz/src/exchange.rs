@@ -20,6 +20,8 @@ struct Run<'a> {
     /// Method and version of the requests.
     requests: Vec<(bool, Version)>,
     answered: usize,
+    /// What is being read, and is no request yet or will never be one, is a HEAD.
+    reads_head: bool,
     begun: bool,
     broken: bool,
     /// What the connection waited for after each step.
@@ -40,6 +42,7 @@ pub fn h1_exchange(data: &[u8]) -> u64 {
         out: Vec::new(),
         requests: Vec::new(),
         answered: 0,
+        reads_head: false,
         begun: false,
         broken: false,
         history: Vec::new(),
@@ -88,6 +91,7 @@ impl Run<'_> {
             let window = &self.input[self.used..self.arrived];
             let Ok(progress) = self.connection.poll(window, &mut self.head, &self.limits) else {
                 assert!(self.connection.is_closed() && self.connection.is_closing());
+                self.reads_head = is_head(window, &self.limits);
                 self.used = self.arrived;
                 return;
             };
@@ -101,7 +105,11 @@ impl Run<'_> {
                     self.requests.push((head, self.head.version));
                 }
                 Event::Body { .. } | Event::Skipped => assert!(!closed),
-                Event::NeedMore | Event::Busy | Event::Switched | Event::Closed => return,
+                Event::NeedMore => {
+                    self.reads_head = is_head(window, &self.limits);
+                    return;
+                }
+                Event::Busy | Event::Switched | Event::Closed => return,
             }
         }
     }
@@ -158,7 +166,7 @@ impl Run<'_> {
             Ok(true) => {
                 if self.requests.len() == self.answered {
                     // To something that was no request.
-                    self.requests.push((false, Version::Http11));
+                    self.requests.push((self.reads_head, Version::Http11));
                 }
                 self.completed();
                 assert!(self.connection.is_closing());
@@ -168,6 +176,7 @@ impl Run<'_> {
     }
 
     fn completed(&mut self) {
+        self.reads_head = false;
         self.answered += 1;
         self.begun = false;
     }
@@ -227,4 +236,12 @@ fn after_chunks(rest: &[u8], complete: bool) -> &[u8] {
             &[]
         }
     }
+}
+
+/// Whether a request that begins like this has the method HEAD.
+fn is_head(mut input: &[u8], limits: &Limits) -> bool {
+    for _ in 0..limits.empty_lines {
+        input = input.strip_prefix(b"\r\n").unwrap_or(input);
+    }
+    input.starts_with(b"HEAD ")
 }

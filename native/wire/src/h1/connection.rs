@@ -157,6 +157,10 @@ impl Connection {
             Reading::Closed => Ok(Progress { consumed: input.len(), event: Event::Closed }),
         };
         if progress.is_err() {
+            if matches!(self.reading, Reading::Head) {
+                // The answer is to this request, as far as it was understood.
+                self.exchange.head = head.verb == Method::Head;
+            }
             self.reading = Reading::Closed;
             self.exchange.close = true;
         }
@@ -293,6 +297,17 @@ impl Connection {
         Ok(())
     }
 
+    /// Say `close` in the head that ends `out`, which is not sent yet, if that is certain by now: the response is complete
+    /// with what follows, and more of the request is announced than will be thrown away (RFC 9112 section 9.6).
+    pub fn announce_certain_close(&mut self, out: &mut Vec<u8>, limits: &Limits) {
+        let Reading::Body(decoder) = &self.reading else { return };
+        if decoder.announced() > limits.discard && !self.exchange.close && out.ends_with(b"\r\n\r\n") {
+            self.exchange.close = true;
+            out.truncate(out.len() - 2);
+            out.extend_from_slice(b"connection: close\r\n\r\n");
+        }
+    }
+
     /// The writer of the response body, once the head is finished: parts go through it.
     #[inline]
     pub fn body(&mut self) -> Result<&mut BodyWriter, AppError> {
@@ -337,6 +352,9 @@ impl Connection {
             return Ok(false);
         }
         self.exchange.close = true;
+        if let Some(partial) = &self.partial {
+            self.exchange.head = partial.verb == Method::Head;
+        }
         put_text(out, self.exchange, status, defaults, text)?;
         if matches!(self.reading, Reading::Closed | Reading::Head) {
             // The peer may still be sending: closing on it could destroy the answer before it is read. Nothing it sends
@@ -426,6 +444,7 @@ impl Connection {
         } else {
             (self.reading, self.writing) = (Reading::Head, Writing::Idle);
             self.expects_continue = false;
+            self.exchange.head = false;
         }
     }
 }
@@ -658,8 +677,56 @@ mod tests {
         let mut peer = Peer::new(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
         peer.expect(&Event::Request);
         assert_eq!(peer.connection.refuse(&mut peer.out, &peer.limits, 500, b"", b"text"), Ok(true));
-        assert!(peer.output().ends_with("\r\n\r\n"));
+        assert!(peer.output().ends_with("content-length: 4\r\nconnection: close\r\n\r\n"));
         peer.expect(&Event::Closed);
+    }
+
+    #[test]
+    fn a_refusal_has_a_body_unless_it_is_of_a_head() {
+        for (before, refused, has_body) in [
+            ("", "HEAD / HTTP/1.1\r\n\r\n", false),
+            ("", "HEAD / HTTP/2.0\r\n", false),
+            ("", "HEAD  /", false),
+            ("", "HEADER / HTTP/1.1\r\n\r\n", true),
+            ("HEAD", "GET / HTTP/1.1\r\n\r\n", true),
+            ("HEAD", "nonsense", true),
+            ("GET", "HEAD / HTTP/1.1\r\n\r\n", false),
+        ] {
+            let mut peer = Peer::new(b"");
+            if !before.is_empty() {
+                peer.send(format!("{before} / HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+                peer.expect(&Event::Request).respond().output();
+            }
+            peer.send(refused.as_bytes());
+            let error = peer.poll().unwrap_err();
+            peer.connection.refuse(&mut peer.out, &peer.limits, error.status(), b"", b"text").unwrap();
+            assert_eq!(peer.output().ends_with("\r\n\r\ntext"), has_body, "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_is_late_is_refused_for_what_it_is() {
+        for (method, has_body) in [("HEAD", false), ("GET", true)] {
+            let mut peer = Peer::new(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+            peer.expect(&Event::Request).respond().output();
+            peer.send(format!("{method} / HTTP/1.1\r\nHo").as_bytes()).expect(&Event::NeedMore);
+            peer.connection.refuse(&mut peer.out, &peer.limits, 408, b"", b"text").unwrap();
+            assert_eq!(peer.output().ends_with("\r\n\r\ntext"), has_body, "{method}");
+        }
+    }
+
+    /// F15
+    #[test]
+    fn a_close_is_announced_when_too_much_is_left_to_read() {
+        for (length, announced) in [(20, false), (21, true)] {
+            let request = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+            let mut peer = Peer::new(request.as_bytes());
+            peer.expect(&Event::Request).start();
+            peer.connection.announce_certain_close(&mut peer.out, &peer.limits);
+            peer.connection.announce_certain_close(&mut peer.out, &peer.limits);
+            assert_eq!(peer.output(), if announced { CLOSE } else { PLAIN });
+            assert_eq!(peer.connection.is_closing(), announced);
+        }
     }
 
     /// K5

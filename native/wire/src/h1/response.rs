@@ -448,7 +448,9 @@ pub fn put_text(
 ) -> Result<bool, AppError> {
     let mut head = HeadWriter::begin(out, exchange, status, defaults)?;
     head.field(out, b"content-type", b"text/plain; charset=utf-8")?;
-    let (mut body, persistent) = head.end(out, Some(text.len() as u64))?;
+    // Said here, because it is also said of a body that HEAD is not sent.
+    head.field(out, b"content-length", text.len().to_string().as_bytes())?;
+    let (mut body, persistent) = head.end(out, None)?;
     body.write(out, text)?;
     body.finish(out)?;
     Ok(persistent)

@@ -42,10 +42,18 @@ impl Target {
     /// for OPTIONS, if there is no query either, the server as a whole.
     pub fn effective_path<'a>(&self, buf: &'a [u8], method: Method) -> &'a [u8] {
         match self.path.of(buf) {
-            [] if method == Method::Options && self.query.is_empty() => b"*",
+            // An empty query is one; where there is none, the span is nowhere.
+            [] if method == Method::Options && self.query == Span::default() => b"*",
             [] => b"/",
             path => path,
         }
+    }
+
+    /// Whether an https resource is asked for in so many words: something that a connection in clear text must not be asked,
+    /// unless by a gateway that is trusted (RFC 9110 section 7.4).
+    pub fn names_https(&self, buf: &[u8]) -> bool {
+        self.form == Form::Absolute
+            && self.whole.of(buf).first_chunk::<5>().is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"))
     }
 
     /// Take the target at `whole` apart; `question` is where its first `?` stands. Its bytes are known to be visible

@@ -186,6 +186,9 @@ impl Server {
             head.field(&mut self.out, name, value)?;
         }
         self.connection.finish_head(head, &mut self.out, None)?;
+        if parts.len() == 1 {
+            self.connection.announce_certain_close(&mut self.out, &self.limits);
+        }
         for part in parts {
             self.connection.body()?.write(&mut self.out, part)?;
         }

@@ -135,10 +135,13 @@ impl Connection {
             match event {
                 Event::Request => {
                     let input = input.get(begin..).unwrap_or_default();
+                    if head.target.names_https(input) && !self.may_ask_for_https(py).map_err(Err)? {
+                        return Err(Ok(Refusal::misdirected()));
+                    }
                     if head.upgrades
                         && self.wants_websocket(py, head.upgrades_to(input, b"websocket"), head.body).map_err(Err)?
                     {
-                        self.hand_over(py, input).map_err(Err)?;
+                        self.hand_over(py, input, head.expects_continue).map_err(Err)?;
                         return Ok(begin + input.len());
                     }
                     let (exchange, app) = self.begin(py, head, input).map_err(Err)?;

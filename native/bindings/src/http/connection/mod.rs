@@ -38,6 +38,9 @@ const TRACE: u8 = 5;
 /// Bytes kept for an application or a peer that does not take them, before the other side is made to wait.
 pub(super) const HIGH_WATER: usize = 65536;
 
+/// Tells a client that its body is wanted (RFC 9110 section 10.1.1).
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
 /// What changes while a connection lives.
 pub(super) struct State {
     pub(super) wire: Wire,

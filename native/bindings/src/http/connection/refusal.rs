@@ -18,6 +18,11 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// RFC 9110 section 7.4.
+    pub(super) fn misdirected() -> Self {
+        Self { status: 421, reason: "https asked for in clear text by somebody not in forwarded_allow_ips".into() }
+    }
+
     /// What the operator is told: which setting to look at, where there is one.
     pub(super) fn new(error: Error, limits: &Limits) -> Self {
         let reason = match error.kind {
@@ -41,6 +46,16 @@ impl Refusal {
 }
 
 impl Connection {
+    /// Whether the peer may ask for an https resource.
+    pub(super) fn may_ask_for_https(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.secure.get() {
+            return Ok(true);
+        }
+        let client = self.client(py);
+        let middleware = py.import("uvicorn.middleware.proxy_headers")?;
+        middleware.call_method1("is_trusted_gateway", (&self.core.app, client))?.extract()
+    }
+
     /// Answer in the application's place, and end the connection.
     #[cold]
     pub(super) fn refuse(&self, py: Python<'_>, refusal: &Refusal) -> PyResult<()> {

@@ -8,7 +8,7 @@ use wire::h1::connection::Deadline;
 use wire::h1::framing::BodyLength;
 use wire::h1::request::Head;
 
-use super::Connection;
+use super::{CONTINUE, Connection};
 use crate::access::format::FormattedLog;
 use crate::ffi;
 use crate::http::cycle::{Exchange, Served};
@@ -162,10 +162,14 @@ impl Connection {
     }
 
     /// Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it.
-    pub(super) fn hand_over(&self, py: Python<'_>, input: &[u8]) -> PyResult<()> {
+    pub(super) fn hand_over(&self, py: Python<'_>, input: &[u8], expects_continue: bool) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;
         self.trace(py, "%sUpgrading to WebSocket")?;
+        if expects_continue {
+            // RFC 9110 section 7.8: the one in front of the other.
+            self.state.borrow_mut().out.extend_from_slice(CONTINUE);
+        }
         self.flush(py)?;
         self.resume_reading(py)?;
         self.release(py)?;

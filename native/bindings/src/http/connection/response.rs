@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use wire::h1::connection::Deadline;
 use wire::h1::response::Framing;
 
-use super::{Connection, HIGH_WATER, State};
+use super::{CONTINUE, Connection, HIGH_WATER, State};
 use crate::error::exception;
 use crate::http::cycle::{Exchange, State as ExchangeState};
 use crate::http::message::Message;
@@ -85,6 +85,12 @@ impl Connection {
 
     /// Write a piece of the body, behind the head if that still waits.
     pub(crate) fn send_body(&self, py: Python<'_>, body: Option<&Bound<'_, PyAny>>, more_body: bool) -> PyResult<()> {
+        if !more_body {
+            let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
+            if held.is_some() {
+                wire.announce_certain_close(out, &self.core.settings.limits);
+            }
+        }
         let large = match body {
             None => false,
             Some(body) => match body.cast::<PyBytes>() {
@@ -144,7 +150,7 @@ impl Connection {
             }
             let State { wire, out, .. } = state;
             if !wire.send_continue(out) {
-                out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                out.extend_from_slice(CONTINUE);
             }
         }
         self.restart_body_deadline(py)?;
