@@ -105,13 +105,24 @@ def test_beginning_of_a_good_head_is_waited_for(size: int, empty_lines: int) -> 
         pytest.param(b" ", 0, id="space"),
         pytest.param(b"\n", 0, id="lf"),
         pytest.param(b"GET / HTTP/1.1\r\nA: \x01", 17, id="control"),
+        pytest.param(b"GET /\r\n", 0, id="http-0.9"),
+        pytest.param(b"\r\n\r\nGET /\r\n", 0, id="http-0.9-behind-empty-lines"),
+        pytest.param(b"GET / HTTP/1.1 \r\nHost: a", 16, id="line-complete-since"),
+        pytest.param(b"GET  / HTTP/1.1\r\n", 16, id="two-spaces-seen-late"),
     ],
 )
 def test_what_cannot_become_a_head_is_refused(data: bytes, start: int) -> None:
-    """F6: without waiting for its end."""
+    """F6, U5: without waiting for its end."""
     with pytest.raises(RequestRefused) as caught:
         check_partial(data, start)
     assert caught.value.status == 400
+
+
+def test_other_version_is_refused_when_the_line_is_complete() -> None:
+    """U5"""
+    with pytest.raises(RequestRefused) as caught:
+        check_partial(b"GET / HTTP/2.0\r\n", 3)
+    assert caught.value.status == 505
 
 
 # Host and target

@@ -41,6 +41,7 @@ fragment that nobody may send, and a version later than 1.0. "CONNECT", and "%" 
 
 _other_version = re.compile(rb"(?:" + _METHOD + rb") [\x21-\x7e]+ HTTP/([0-9])\.[0-9]\r\n").match
 _not_yet_wrong = re.compile(rb"(?:\r\n){0,%d}\r?|(?:\r\n)*%b(?: .*)?" % (MAX_EMPTY_LINES, _METHOD), re.DOTALL).fullmatch
+_request_line = re.compile(_METHOD + rb" [\x21-\x7e]+ HTTP/1\.[0-9]\r\n").fullmatch
 _control = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]|\r[^\n]|(?<!\r)\n").search
 
 _broken_percent = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
@@ -88,13 +89,23 @@ _KNOWN_HOSTS = 1024
 def check_partial(data: bytes | bytearray, start: int) -> None:
     """Refuse what can no longer become a valid head; `start` is where the bytes not yet looked at begin.
 
-    Without this a request with bare LF line ends (RFC 9112 section 2.2), or a TLS hello, would wait for its deadline.
+    Without this a request with bare LF line ends (RFC 9112 section 2.2), one of HTTP/0.9, which is over with its line,
+    or a TLS hello would wait for its deadline.
 
     Raises:
-        RequestRefused: 400.
+        RequestRefused: 400 or 505.
     """
     if _control(data, max(0, start - 1)) or (start < MAX_METHOD_LENGTH and not _not_yet_wrong(data)):
         raise RequestRefused(400, "malformed request head")
+    begin = 0
+    while data.startswith(b"\r\n", begin):
+        begin += 2
+    end = data.find(b"\r\n", begin) + 2
+    if end > max(1, start):
+        # The request line is complete since the last look.
+        line = bytes(data[begin:end])
+        if not _request_line(line):
+            raise refusal(line)
 
 
 def refusal(head: bytes) -> RequestRefused:
