@@ -377,6 +377,7 @@ def test_hangup_replaces_the_workers_one_by_one_with_new_code(cwd: Path) -> None
         old = server.pids()
         server.send_signal(signal.SIGHUP)
         server.wait_for("Finished server process", count=2)
+        server.wait_for("Terminated child process", count=2)  # said behind the signal, and a child can be faster
         server.wait_for(READY, count=4)
         text = server.error_output
         assert "Received SIGHUP, restarting processes.\n" in text
