@@ -68,6 +68,14 @@ impl BufferPool {
         idle.unwrap_or_else(|| Vec::with_capacity(FIRST_BYTES))
     }
 
+    /// Put a buffer in the place of one that has no room at all.
+    #[inline]
+    pub(crate) fn supply(&self, buffer: &mut Vec<u8>) {
+        if buffer.capacity() == 0 {
+            *buffer = self.take();
+        }
+    }
+
     /// Take `buffer` back; its contents are forgotten.
     #[inline]
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {

@@ -9,7 +9,6 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use wire::error::AppError;
-use wire::h1::connection::Connection as Wire;
 use wire::h1::response::Trailers;
 use wire::headers::has_member;
 
@@ -105,20 +104,6 @@ fn accepts_trailers(exchange: &Exchange, py: Python<'_>) -> PyResult<bool> {
 }
 
 impl Connection {
-    /// Append to the output.
-    fn put<R>(&self, append: impl FnOnce(&mut Wire, &mut Vec<u8>) -> Result<R, AppError>) -> PyResult<R> {
-        let state = &mut *self.state.borrow_mut();
-        if state.out.capacity() == 0 {
-            state.out = self.core.buffers.take();
-        }
-        append(&mut state.wire, &mut state.out).map_err(exception)
-    }
-
-    /// Write what may leave, unless it leaves with more anyway.
-    fn flush_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_consuming() { Ok(()) } else { self.flush(py) }
-    }
-
     /// Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0.
     fn send_early_hint(&self, links: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut values = Vec::new();
@@ -144,9 +129,7 @@ impl Connection {
         if empty || !known || too_late {
             return Ok(());
         }
-        if state.out.capacity() == 0 {
-            state.out = self.core.buffers.take();
-        }
+        self.core.buffers.supply(&mut state.out);
         let at = state.held.unwrap_or(state.out.len());
         state.held = state.held.map(|held| held + interim.len());
         state.out.splice(at..at, interim);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::error::{AppError, Error};
 use crate::h1::body::{Decoded, Decoder};
 use crate::h1::request::{Head, Method, Status, Version};
-use crate::h1::response::{BodyWriter, Exchange, HeadWriter, Trailers, put_interim, put_text};
+use crate::h1::response::{BodyWriter, CONTINUE, Exchange, HeadWriter, Trailers, put_interim, put_text};
 use crate::h1::sections::Sections;
 use crate::limits::Limits;
 
@@ -157,10 +157,6 @@ impl Connection {
             Reading::Closed => Ok(Progress { consumed: input.len(), event: Event::Closed }),
         };
         if progress.is_err() {
-            if matches!(self.reading, Reading::Head) {
-                // The answer is to this request, as far as it was understood.
-                self.exchange.head = head.verb == Method::Head;
-            }
             self.reading = Reading::Closed;
             self.exchange.close = true;
         }
@@ -178,7 +174,10 @@ impl Connection {
         if let Some(partial) = self.partial.take() {
             *head = *partial;
         }
-        let Status::Complete(consumed) = head.parse_recalling(input, limits, sections)? else {
+        let parsed = head.parse_recalling(input, limits, sections);
+        // Also of a request that never becomes one: its refusal is an answer to it.
+        self.exchange.head = head.verb == Method::Head;
+        let Status::Complete(consumed) = parsed? else {
             if self.eof {
                 self.reading = Reading::Closed;
                 return Ok(Progress { consumed: input.len(), event: Event::Closed });
@@ -186,7 +185,6 @@ impl Connection {
             self.partial = Some(Box::new(std::mem::take(head)));
             return Ok(Progress { consumed: 0, event: Event::NeedMore });
         };
-        self.exchange.head = head.verb == Method::Head;
         self.exchange.version = head.version;
         self.exchange.close |= !head.persistent || (self.eof && consumed == input.len());
         self.expects_continue = head.expects_continue;
@@ -249,7 +247,7 @@ impl Connection {
     pub fn send_continue(&mut self, out: &mut Vec<u8>) -> bool {
         let wanted = self.awaits_continue() && matches!(self.writing, Writing::Awaiting);
         if wanted {
-            out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            out.extend_from_slice(CONTINUE);
             self.expects_continue = false;
         }
         wanted
@@ -352,9 +350,6 @@ impl Connection {
             return Ok(false);
         }
         self.exchange.close = true;
-        if let Some(partial) = &self.partial {
-            self.exchange.head = partial.verb == Method::Head;
-        }
         put_text(out, self.exchange, status, defaults, text)?;
         if matches!(self.reading, Reading::Closed | Reading::Head) {
             // The peer may still be sending: closing on it could destroy the answer before it is read. Nothing it sends

@@ -95,6 +95,9 @@ statuses! {
     511 "Network Authentication Required"
 }
 
+/// Tells a client that its body is wanted (RFC 9110 section 10.1.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
 /// How the end of a response body is marked (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {

@@ -78,19 +78,26 @@ impl Connection {
         }
     }
 
+    /// No deadline applies any more.
+    pub(super) fn leave_deadlines(&self) {
+        if let Some(slot) = self.slot.take() {
+            self.core.deadlines.remove(slot);
+        }
+    }
+
     /// The deadline has passed.
     pub(crate) fn expire(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        let (hint, begun) = {
+        let hint = {
             let mut state = self.state.borrow_mut();
             state.deadline = None;
-            (state.wire.deadline_hint(), state.wire.deadline_hint() == Deadline::Head)
+            state.wire.deadline_hint()
         };
         if self.lingering.get() {
             return self.abort(py);
         }
         let settings = &self.core.settings;
         match hint {
-            Deadline::Head if begun => self.refuse(py, &timeout("head", settings.timeout_request_head)),
+            Deadline::Head => self.refuse(py, &timeout("head", settings.timeout_request_head)),
             Deadline::Body => self.refuse(py, &timeout("body", settings.timeout_request_body)),
             Deadline::Discard => self.end(py, true),
             _ => self.end(py, false),

@@ -38,9 +38,6 @@ const TRACE: u8 = 5;
 /// Bytes kept for an application or a peer that does not take them, before the other side is made to wait.
 pub(super) const HIGH_WATER: usize = 65536;
 
-/// Tells a client that its body is wanted (RFC 9110 section 10.1.1).
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
 /// What changes while a connection lives.
 pub(super) struct State {
     pub(super) wire: Wire,
@@ -225,9 +222,7 @@ impl Connection {
         self.trace(py, "%sHTTP connection lost")?;
         self.descriptor.set(None);
         self.write_paused.set(false);
-        if let Some(slot) = self.slot.take() {
-            self.core.deadlines.remove(slot);
-        }
+        self.leave_deadlines();
         let (exchange, writers) = {
             let mut state = self.state.borrow_mut();
             state.deadline = None;
@@ -329,9 +324,7 @@ impl Connection {
     /// Cut the connection off after a panic, without a look at what it was doing.
     #[cold]
     pub(crate) fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(slot) = self.slot.take() {
-            self.core.deadlines.remove(slot);
-        }
+        self.leave_deadlines();
         self.write_paused.set(false);
         let aborted = self.abort(py);
         let (exchange, writers) = {

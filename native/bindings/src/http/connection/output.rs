@@ -4,11 +4,31 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use wire::error::AppError;
+use wire::h1::connection::Connection as Wire;
 
 use super::Connection;
+use crate::error::exception;
 use crate::ffi;
 
 impl Connection {
+    /// Append to the output.
+    #[inline]
+    pub(in crate::http) fn put<R>(
+        &self,
+        append: impl FnOnce(&mut Wire, &mut Vec<u8>) -> Result<R, AppError>,
+    ) -> PyResult<R> {
+        let state = &mut *self.state.borrow_mut();
+        self.core.buffers.supply(&mut state.out);
+        append(&mut state.wire, &mut state.out).map_err(exception)
+    }
+
+    /// Write what may leave, unless it leaves with more anyway.
+    #[inline]
+    pub(in crate::http) fn flush_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_consuming() { Ok(()) } else { self.flush(py) }
+    }
+
     /// Write what may be written: everything in front of a head that still waits for its body.
     pub(in crate::http) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let (out, rest) = {

@@ -7,8 +7,7 @@ use wire::error::{Error, ErrorKind};
 use wire::h1::connection::Deadline;
 use wire::limits::Limits;
 
-use super::{Connection, State};
-use crate::error::exception;
+use super::Connection;
 use crate::http::cycle::{Exchange, State as ExchangeState};
 
 /// Why a request is answered by the server itself.
@@ -90,15 +89,12 @@ impl Connection {
     fn prepare(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<usize> {
         let core = &self.core;
         core.default_head.refresh(core.state.bind(py), &core.names)?;
-        let mut state = self.state.borrow_mut();
-        let State { wire, out, .. } = &mut *state;
-        if out.capacity() == 0 {
-            *out = core.buffers.take();
-        }
-        let begin = out.len();
-        let limits = &core.settings.limits;
-        core.default_head.with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes())).map_err(exception)?;
-        Ok(begin)
+        self.put(|wire, out| {
+            let begin = out.len();
+            let limits = &core.settings.limits;
+            core.default_head.with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes()))?;
+            Ok(begin)
+        })
     }
 
     /// The application of `exchange` failed before it started its response.

@@ -7,8 +7,9 @@ use pyo3::types::{PyBytes, PyDict};
 use wire::h1::connection::Deadline;
 use wire::h1::framing::BodyLength;
 use wire::h1::request::Head;
+use wire::h1::response::CONTINUE;
 
-use super::{CONTINUE, Connection};
+use super::Connection;
 use crate::access::format::FormattedLog;
 use crate::ffi;
 use crate::http::cycle::{Exchange, Served};
@@ -168,7 +169,10 @@ impl Connection {
         self.trace(py, "%sUpgrading to WebSocket")?;
         if expects_continue {
             // RFC 9110 section 7.8: the one in front of the other.
-            self.state.borrow_mut().out.extend_from_slice(CONTINUE);
+            self.put(|_, out| {
+                out.extend_from_slice(CONTINUE);
+                Ok(())
+            })?;
         }
         self.flush(py)?;
         self.resume_reading(py)?;
@@ -177,9 +181,7 @@ impl Connection {
         let transport = transport.bind(py);
         self.closed.set(true);
         self.state.borrow_mut().deadline = None;
-        if let Some(slot) = self.slot.take() {
-            core.deadlines.remove(slot);
-        }
+        self.leave_deadlines();
         let keywords = PyDict::new(py);
         keywords.set_item("config", &core.config)?;
         keywords.set_item("server_state", &core.state)?;

@@ -6,9 +6,9 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use wire::h1::connection::Deadline;
-use wire::h1::response::Framing;
+use wire::h1::response::{CONTINUE, Framing};
 
-use super::{CONTINUE, Connection, HIGH_WATER, State};
+use super::{Connection, HIGH_WATER, State};
 use crate::error::exception;
 use crate::http::cycle::{Exchange, State as ExchangeState};
 use crate::http::message::Message;
@@ -101,21 +101,10 @@ impl Connection {
         if large && let Some(body) = body {
             self.flush(py)?;
             self.write_object(py, body)?;
-            let state = &mut *self.state.borrow_mut();
-            if state.out.capacity() == 0 {
-                state.out = self.core.buffers.take();
-            }
-            let State { wire, out, .. } = state;
-            wire.body().map_err(exception)?.end_part(out);
+            self.put(|wire, out| wire.body().map(|body| body.end_part(out)))?;
         }
         if !more_body {
-            let state = &mut *self.state.borrow_mut();
-            if state.out.capacity() == 0 {
-                state.out = self.core.buffers.take();
-            }
-            let State { wire, out, .. } = state;
-            let limits = &self.core.settings.limits;
-            wire.finish(out, limits).map_err(exception)?;
+            self.put(|wire, out| wire.finish(out, &self.core.settings.limits))?;
         }
         if self.consuming.get() && self.state.borrow().out.len() <= HIGH_WATER { Ok(()) } else { self.flush(py) }
     }
@@ -125,9 +114,7 @@ impl Connection {
     #[inline]
     fn append_body(&self, data: &[u8], more_body: bool) -> PyResult<bool> {
         let state = &mut *self.state.borrow_mut();
-        if state.out.capacity() == 0 {
-            state.out = self.core.buffers.take();
-        }
+        self.core.buffers.supply(&mut state.out);
         let State { wire, out, held, .. } = state;
         let body = wire.body().map_err(exception)?;
         if !more_body {
@@ -143,18 +130,14 @@ impl Connection {
     /// Write `100 Continue`: the application asks for the body. Once per request that expects it, and also when the body
     /// is there already.
     pub(crate) fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
-        {
-            let state = &mut *self.state.borrow_mut();
-            if state.out.capacity() == 0 {
-                state.out = self.core.buffers.take();
-            }
-            let State { wire, out, .. } = state;
+        self.put(|wire, out| {
             if !wire.send_continue(out) {
                 out.extend_from_slice(CONTINUE);
             }
-        }
+            Ok(())
+        })?;
         self.restart_body_deadline(py)?;
-        if self.consuming.get() { Ok(()) } else { self.flush(py) }
+        self.flush_unless_consuming(py)
     }
 
     /// The application waits for more of the request body.
