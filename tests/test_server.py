@@ -25,6 +25,7 @@ import pytest
 
 from tests.process import ServerProcess
 from tests.utils import (
+    GIL,
     open_connection,
     read_to_end,
     read_until,
@@ -39,8 +40,6 @@ from uvicorn import server as module
 from uvicorn.config import Config
 from uvicorn.drain import Stage
 from uvicorn.server import Server
-
-GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 pytestmark = pytest.mark.anyio
 

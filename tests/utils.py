@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from uvicorn.config import Config
     from uvicorn.server import Server
 
+#: Whether threads are kept apart, as they are everywhere but in the free-threaded builds.
+GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+
 #: Seconds a test waits for something that takes milliseconds on a quiet machine.
 PATIENCE = 30.0
 

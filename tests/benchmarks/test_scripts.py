@@ -88,6 +88,6 @@ def test_profile_memory_needs_no_server(tmp_path: Path) -> None:
 def test_test_app_serves_the_workloads(place: str) -> None:
     with ServerProcess("--port", "0", cwd=ROOT, command=[sys.executable, *place.split()]) as server:
         server.wait_for("Application startup complete.")
-        for path, expected in (("", apps.HELLO), ("10k", 10240 * b"x")):
+        for path, expected in (("", apps.HELLO), ("10k", apps.TEN_KIB)):
             with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/{path}", timeout=10) as answer:
                 assert len(answer.read()) == len(expected)

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from tests.protocols.harness import GET, Service, respond, serve
-from tests.utils import wait_until
+from tests.utils import GIL, wait_until
 
 pytestmark = pytest.mark.anyio
 
-GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 MOST_IDLE = 256
 LARGEST_KEPT = 256 * 1024
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.protocols.harness import GET, echo, request, serve
+from tests.utils import GIL
 from uvicorn import _native
 
-GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 THREADS = 4
 
 

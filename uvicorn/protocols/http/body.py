@@ -78,17 +78,17 @@ class ChunkedDecoder:
             position = self._read(self, data, position, pieces)
         return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), position
 
-    def _take_line(self, data: bytes, position: int, longest: int) -> tuple[bytes | None, int]:
+    def _take_line(
+        self, data: bytes, position: int, longest: int, status: int, reason: str
+    ) -> tuple[bytes | None, int]:
         """Return the next line without its CR LF, or `None` if it is not complete, and where to go on.
 
-        A line of more than `longest` bytes, CR LF included, is refused.
+        A line of more than `longest` bytes, CR LF included, is refused with `status`.
         """
         feed = data.find(b"\n", position)
         end = len(data) if feed < 0 else feed + 1
         if len(self._line) + end - position > longest:
-            if self._read is ChunkedDecoder._read_trailer:
-                raise RequestRefused(431, "trailer section too large")
-            raise RequestRefused(400, "too many chunk extensions")
+            raise RequestRefused(status, reason)
         if feed >= 0 and not self._line:
             line = data[position:end]
         else:
@@ -102,7 +102,7 @@ class ChunkedDecoder:
         return line[:-2], end
 
     def _read_size(self, data: bytes, position: int, pieces: list[bytes]) -> int:
-        line, position = self._take_line(data, position, MAX_CHUNK_LINE)
+        line, position = self._take_line(data, position, MAX_CHUNK_LINE, 400, "too many chunk extensions")
         if line is not None:
             match = _chunk_line(line)
             if match is None:
@@ -134,7 +134,7 @@ class ChunkedDecoder:
         return min(position + missing, len(data))
 
     def _read_trailer(self, data: bytes, position: int, pieces: list[bytes]) -> int:
-        line, position = self._take_line(data, position, MAX_TRAILER_BYTES + 2)
+        line, position = self._take_line(data, position, MAX_TRAILER_BYTES + 2, 431, "trailer section too large")
         if line is None:
             return position
         if not line:

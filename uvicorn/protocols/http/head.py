@@ -30,9 +30,9 @@ MAX_EMPTY_LINES = 8
 # probe, and frameworks disagree about it, so it ends here; and so does "#", which starts a fragment elsewhere.
 _METHOD = rb"[!$%&'*+\-.^_`|~0-9A-Z]+"
 
-match_head = re.compile(
-    rb"(" + _METHOD + rb") ([\x21-\x7e]+) HTTP/1\.([0-9])\r\n(?:" + FIELD_LINE + rb"\r\n)*\r\n"
-).fullmatch
+_REQUEST_LINE = rb"(" + _METHOD + rb") ([\x21-\x7e]+) HTTP/1\.([0-9])\r\n"
+
+match_head = re.compile(_REQUEST_LINE + rb"(?:" + FIELD_LINE + rb"\r\n)*\r\n").fullmatch
 """Match a whole head; groups: method, target, minor version."""
 
 match_plain_line = re.compile(rb"(" + _METHOD + rb") (/[!-\"$-~]*) HTTP/1\.([1-9])\r\n").fullmatch
@@ -41,7 +41,7 @@ fragment that nobody may send, and a version later than 1.0. "CONNECT", and "%" 
 
 _other_version = re.compile(rb"(?:" + _METHOD + rb") [\x21-\x7e]+ HTTP/([0-9])\.[0-9]\r\n").match
 _not_yet_wrong = re.compile(rb"(?:\r\n){0,%d}\r?|(?:\r\n)*%b(?: .*)?" % (MAX_EMPTY_LINES, _METHOD), re.DOTALL).fullmatch
-_request_line = re.compile(_METHOD + rb" [\x21-\x7e]+ HTTP/1\.[0-9]\r\n").fullmatch
+_request_line = re.compile(_REQUEST_LINE).fullmatch
 _control = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]|\r[^\n]|(?<!\r)\n").search
 
 _broken_percent = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
@@ -115,6 +115,14 @@ def refusal(head: bytes) -> RequestRefused:
         # RFC 9110 section 15.6.6: the major version is not ours.
         return RequestRefused(505, "unsupported HTTP version")
     return RequestRefused(400, "malformed request head")
+
+
+def asks_for_head(request: bytes | bytearray) -> bool:
+    """Tell whether a request, of which there need not be more than the beginning, has the method HEAD.
+
+    The answer to it has no content (RFC 9110 section 9.3.2), a refusal included. Empty lines may stand in front.
+    """
+    return request.lstrip(b"\r\n").startswith(b"HEAD ")
 
 
 def split_fields(head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:

@@ -42,6 +42,7 @@ from uvicorn.protocols.http.head import (
     MAX_METHOD_LENGTH,
     Framing,
     RequestRefused,
+    asks_for_head,
     check_partial,
     examine,
     match_head,
@@ -399,7 +400,7 @@ class HTTPProtocol(asyncio.Protocol):
                             self.flow.pause_reading()
                     break
         except RequestRefused as refused:
-            self._refuse(refused, data[position : position + MAX_METHOD_LENGTH])
+            self._refuse(refused, data[position:])
         finally:
             self._consuming = False
             if self._out:
@@ -632,7 +633,7 @@ class HTTPProtocol(asyncio.Protocol):
     def _refuse(self, refused: RequestRefused, request: bytes | bytearray = b"") -> None:
         """Answer in the application's place, and end the connection.
 
-        `request` is what the beginning is of, and whatever stands in front, of a request that has no cycle.
+        `request` is what there is of the request that is refused, if it has no cycle.
         """
         status = refused.status
         if status == 400:
@@ -646,7 +647,7 @@ class HTTPProtocol(asyncio.Protocol):
             self.abort_response(cycle)
             return
         if cycle is None or cycle.state is IDLE:
-            is_head = request.lstrip(b"\r\n").startswith(b"HEAD ") if cycle is None else self._request[0]
+            is_head = asks_for_head(request) if cycle is None else self._request[0]
             self._write(error_response(status, text.encode("ascii"), self.server_state.default_head, is_head))
         self._close(linger=True)
 
@@ -731,9 +732,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def _announce_certain_close(self, head: bytes) -> bytes:
         """Return the head of a whole response, which says `close` if too much of the request is left to be read."""
-        decoder = self._decoder
-        too_long = isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED
-        if not too_long or self._close_after:
+        if self._close_after or not self._too_much_is_left():
             return head
         self._close_after = True
         return head[:-2] + b"connection: close\r\n\r\n"
@@ -800,14 +799,18 @@ class HTTPProtocol(asyncio.Protocol):
 
     def _discard_body(self) -> None:
         """The application has answered without reading the whole body: keep the connection if the rest is short."""
-        decoder = self._decoder
-        if self._eof or (isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED):
+        if self._eof or self._too_much_is_left():
             self._close(linger=True)
             return
         self._body_bytes = 0
         self.flow.resume_reading()
         if not self._deadline:
             self._expire_in(self.settings.timeout_body)
+
+    def _too_much_is_left(self) -> bool:
+        """Tell whether more of the body is announced than would be dropped to keep the connection."""
+        decoder = self._decoder
+        return isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED
 
     def _next_request(self) -> None:
         self.cycle = None

@@ -32,7 +32,7 @@ from uvicorn._types import (
 from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.head import RequestRefused, check_partial
+from uvicorn.protocols.http.head import RequestRefused, asks_for_head, check_partial
 from uvicorn.protocols.http.response import STATUS_PHRASES
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
@@ -362,7 +362,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer with a response of the server's own."""
-        head_request = self._head.startswith(b"HEAD ")
+        head_request = asks_for_head(self._head)
         self._write_head(refuse_response(status, text.encode(), self.server_state.default_head, head_request))
         self._rejected(status)
 
