@@ -1,8 +1,10 @@
-//! Free lists, one per event loop, so without a lock: their figures, and that of byte buffers.
+//! Free lists, one per event loop, so without a lock: their figures, and those of byte buffers and of scratch.
 //!
 //! A connection takes a buffer when it has something to keep and gives it back empty: an idle one holds none.
 
 use std::cell::{Cell, RefCell};
+
+use wire::h1::Scratch;
 
 /// Buffers kept at most: as many as connections that are being answered at one moment on a busy loop.
 const CAPACITY: usize = 256;
@@ -98,5 +100,22 @@ impl BufferPool {
 
     pub(crate) fn stats(&self) -> Stats {
         self.figures.stats(self.idle.borrow().len())
+    }
+}
+
+/// What heads are read into. It is taken out while it is used: a connection that is served inside the turn of another
+/// has one of its own, and what a panic leaves is thrown away.
+#[derive(Default)]
+pub(crate) struct SpareScratch(Cell<Option<Box<Scratch>>>);
+
+impl SpareScratch {
+    /// Run `body` with scratch that is empty, and empty it.
+    #[inline]
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Scratch) -> R) -> R {
+        let mut scratch = self.0.take().unwrap_or_default();
+        let result = body(&mut scratch);
+        scratch.clear();
+        self.0.set(Some(scratch));
+        result
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString, PyType};
-use wire::h1::request::Head;
 
 use crate::access::AccessLog;
 use crate::access::format::FormattedLog;
@@ -20,7 +19,7 @@ use crate::http::idle::Deadlines;
 use crate::http::reader::{self, Reader};
 use crate::http::scope::ScopeTemplate;
 use crate::names::Names;
-use crate::pool::BufferPool;
+use crate::pool::{BufferPool, SpareScratch};
 use crate::settings::Settings;
 use crate::task::EagerCall;
 
@@ -62,8 +61,7 @@ pub(crate) struct Core {
     pub(crate) access: Option<AccessLog>,
     /// In place of `access`, if the user has a format.
     pub(crate) formatted: Option<FormattedLog>,
-    /// The head being read; taken out while it is used, so that nothing is borrowed.
-    pub(crate) head: Cell<Option<Box<Head>>>,
+    pub(crate) scratch: SpareScratch,
     /// Written here only; read in any thread.
     total_requests: Arc<AtomicU64>,
     pub(crate) request_limit: Cell<Option<u64>>,
@@ -113,7 +111,7 @@ impl Core {
             rehearsal: Rehearsal::default(),
             access,
             formatted,
-            head: Cell::new(None),
+            scratch: SpareScratch::default(),
             total_requests: Arc::default(),
             request_limit: Cell::new(state.getattr("request_limit")?.extract()?),
             last_server_address: RefCell::new(None),

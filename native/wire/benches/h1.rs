@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use wire::h1::{Chunked, Connection, Event, Head, Status};
+use wire::h1::{Chunked, Connection, Event, Head, Scratch, Status};
 use wire::{Limits, h1};
 
 const SMALL: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n";
@@ -64,9 +64,9 @@ fn respond(connection: &mut Connection, out: &mut Vec<u8>, limits: &Limits) -> R
     connection.finish(out, limits)
 }
 
-fn exchange(connection: &mut Connection, head: &mut Head, out: &mut Vec<u8>, limits: &Limits) {
+fn exchange(connection: &mut Connection, scratch: &mut Scratch, out: &mut Vec<u8>, limits: &Limits) {
     out.clear();
-    let progress = connection.poll(black_box(SMALL), head, limits);
+    let progress = connection.poll(black_box(SMALL), scratch, limits);
     assert!(matches!(progress, Ok(h1::Progress { event: Event::Request, .. })));
     assert!(respond(connection, out, limits).is_ok());
     black_box(&out);
@@ -102,8 +102,8 @@ fn main() {
         }
     }
     if wanted("exchange_small") {
-        let (mut connection, mut out) = (Connection::new(), Vec::new());
-        time("exchange_small", once, || exchange(&mut connection, &mut head, &mut out, &limits));
+        let (mut connection, mut scratch, mut out) = (Connection::new(), Scratch::default(), Vec::new());
+        time("exchange_small", once, || exchange(&mut connection, &mut scratch, &mut out, &limits));
     }
     if wanted("chunks_1k") {
         let chunk: Vec<u8> = [b"400\r\n".as_slice(), &[b'x'; 1024], b"\r\n"].concat();

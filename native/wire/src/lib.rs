@@ -21,11 +21,11 @@
 //! use wire::{Limits, h1};
 //!
 //! let input = b"GET /hello HTTP/1.1\r\nHost: example.com\r\n\r\n";
-//! let (limits, mut connection, mut head, mut out) =
-//!     (Limits::default(), h1::Connection::new(), h1::Head::default(), Vec::new());
-//! let progress = connection.poll(input, &mut head, &limits)?;
+//! let (limits, mut connection, mut scratch, mut out) =
+//!     (Limits::default(), h1::Connection::new(), h1::Scratch::default(), Vec::new());
+//! let progress = connection.poll(input, &mut scratch, &limits)?;
 //! assert_eq!(progress, h1::Progress { consumed: input.len(), event: h1::Event::Request });
-//! assert_eq!(head.target.path.of(input), b"/hello");
+//! assert_eq!(scratch.head().target.path.of(input), b"/hello");
 //!
 //! let mut response = connection.start_response(&mut out, 200, b"server: wire\r\n")?;
 //! response.field(&mut out, b"Content-Type", b"text/plain")?;

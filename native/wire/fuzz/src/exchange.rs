@@ -2,7 +2,7 @@
 //! after the other, as many as there were requests, each well-formed, and nothing is read behind the last.
 
 use wire::h1::response::{Trailers, reason};
-use wire::h1::{Connection, Event, Head, Version};
+use wire::h1::{Connection, Event, Scratch, Version};
 use wire::{AppError, Limits};
 
 use super::{dechunk, fingerprint, small};
@@ -10,7 +10,7 @@ use super::{dechunk, fingerprint, small};
 /// What the peer and the application did, and what was written.
 struct Run<'a> {
     connection: Connection,
-    head: Head,
+    scratch: Scratch,
     limits: Limits,
     /// What the peer will send, and how much of it has arrived and is dealt with.
     input: &'a [u8],
@@ -34,7 +34,7 @@ pub fn h1_exchange(data: &[u8]) -> u64 {
     let (script, input) = rest.split_at(rest.len().min(usize::from(length % 64)));
     let mut run = Run {
         connection: Connection::new(),
-        head: Head::default(),
+        scratch: Scratch::default(),
         limits: if control & 1 == 1 { small() } else { Limits::default() },
         input,
         arrived: 0,
@@ -89,7 +89,7 @@ impl Run<'_> {
             let closing = self.connection.is_closing() && self.requests.len() > self.answered;
             let closed = self.connection.is_closed();
             let window = &self.input[self.used..self.arrived];
-            let Ok(progress) = self.connection.poll(window, &mut self.head, &self.limits) else {
+            let Ok(progress) = self.connection.poll(window, &mut self.scratch, &self.limits) else {
                 assert!(self.connection.is_closed() && self.connection.is_closing());
                 self.reads_head = is_head(window, &self.limits);
                 self.used = self.arrived;
@@ -101,8 +101,8 @@ impl Run<'_> {
                 Event::Request => {
                     assert!(!closed && !closing, "nothing is read behind the last request");
                     assert_eq!(self.requests.len(), self.answered, "one request at a time");
-                    let head = self.head.method.of(window) == b"HEAD";
-                    self.requests.push((head, self.head.version));
+                    let head = self.scratch.head();
+                    self.requests.push((head.method.of(window) == b"HEAD", head.version));
                 }
                 Event::Body { .. } | Event::Skipped => assert!(!closed),
                 Event::NeedMore => {

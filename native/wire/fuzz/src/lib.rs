@@ -17,7 +17,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub use exchange::h1_exchange;
 
 use wire::h1::response::Exchange;
-use wire::h1::{BodyWriter, Chunked, Connection, Decoder, Event, Framing, Head, HeadWriter, Sections, Status, Version};
+use wire::h1::{
+    BodyWriter, Chunked, Connection, Decoder, Event, Framing, Head, HeadWriter, Scratch, Sections, Status, Version,
+};
 use wire::{AppError, Limits};
 
 /// Limits small enough for a fuzzer to meet.
@@ -122,11 +124,11 @@ pub fn h1_split(data: &[u8]) -> u64 {
 
 /// What an application and its peer see of a connection.
 fn trace<'a>(pieces: impl Iterator<Item = &'a [u8]>, early: bool, limits: &Limits) -> Vec<String> {
-    let (mut connection, mut head, mut seen, mut input) =
-        (Connection::new(), Head::default(), vec![String::new()], Vec::new());
+    let (mut connection, mut scratch, mut seen, mut input) =
+        (Connection::new(), Scratch::default(), vec![String::new()], Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
-        let used = feed(&mut connection, &mut head, &input, early, limits, &mut seen);
+        let used = feed(&mut connection, &mut scratch, &input, early, limits, &mut seen);
         input.drain(..used);
     }
     seen.push(format!("{:?} {:?}", connection.deadline_hint(), connection.receive_eof(!input.is_empty())));
@@ -135,7 +137,7 @@ fn trace<'a>(pieces: impl Iterator<Item = &'a [u8]>, early: bool, limits: &Limit
 
 fn feed(
     connection: &mut Connection,
-    head: &mut Head,
+    scratch: &mut Scratch,
     input: &[u8],
     early: bool,
     limits: &Limits,
@@ -144,7 +146,7 @@ fn feed(
     let mut at = 0;
     loop {
         let start = at;
-        let event = match connection.poll(&input[at..], head, limits) {
+        let event = match connection.poll(&input[at..], scratch, limits) {
             Ok(progress) => {
                 at += progress.consumed;
                 assert!(at <= input.len());
@@ -157,6 +159,7 @@ fn feed(
         };
         match event {
             Event::Request => {
+                let head = scratch.head();
                 seen.push(describe(head, &input[start..]));
                 seen.push(String::new());
                 if early || head.body == wire::h1::BodyLength::None {

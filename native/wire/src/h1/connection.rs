@@ -9,6 +9,7 @@ use crate::error::{AppError, Error};
 use crate::h1::body::{Decoded, Decoder};
 use crate::h1::request::{Head, Method, Status, Version};
 use crate::h1::response::{BodyWriter, CONTINUE, Exchange, HeadWriter, Trailers, put_interim, put_text};
+use crate::h1::scratch::Scratch;
 use crate::h1::sections::Sections;
 use crate::limits::Limits;
 
@@ -17,8 +18,8 @@ use crate::limits::Limits;
 pub enum Event {
     /// Nothing more can be said before more bytes arrive.
     NeedMore,
-    /// A request; all about it is in the [`Head`], whose spans are offsets into this poll's input. If `head.body` is
-    /// `None` it is complete; else `Body` events follow.
+    /// A request; all about it is in the [`Head`] of the scratch, whose spans are offsets into this poll's input. If
+    /// `head.body` is `None` it is complete; else `Body` events follow.
     Request,
     /// A part of the body, as a range of this poll's input (it may be empty), and whether it is the last.
     Body {
@@ -128,12 +129,12 @@ impl Connection {
         }
     }
 
-    /// Read on from `input`: all bytes that have arrived and are not consumed yet. `head` is scratch storage, which may
-    /// be shared by all connections of a thread; it holds the request after [`Event::Request`]. After an error nothing
-    /// is read any more: answer with [`refuse`](Self::refuse), or abort if the response has begun.
+    /// Read on from `input`: all bytes that have arrived and are not consumed yet. `scratch` may be shared by all
+    /// connections of a thread; it holds the request after [`Event::Request`], and nothing after anything else. After an
+    /// error nothing is read any more: answer with [`refuse`](Self::refuse), or abort if the response has begun.
     #[inline]
-    pub fn poll(&mut self, input: &[u8], head: &mut Head, limits: &Limits) -> Result<Progress, Error> {
-        self.poll_recalling(input, head, limits, None)
+    pub fn poll(&mut self, input: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Progress, Error> {
+        self.poll_recalling(input, scratch, limits, None)
     }
 
     /// [`poll`](Self::poll), which reads a field section only if it is not in `sections`; see [`Head::parse_recalling`].
@@ -141,12 +142,13 @@ impl Connection {
     pub fn poll_recalling(
         &mut self,
         input: &[u8],
-        head: &mut Head,
+        scratch: &mut Scratch,
         limits: &Limits,
         sections: Option<&mut Sections>,
     ) -> Result<Progress, Error> {
+        scratch.clear();
         let progress = match &mut self.reading {
-            Reading::Head => self.read_head(input, head, limits, sections),
+            Reading::Head => self.read_head(input, scratch, limits, sections),
             Reading::Body(decoder) => match decoder.decode(input, limits) {
                 Ok(found) => Ok(self.read_body(found)),
                 Err(error) => Err(error),
@@ -160,6 +162,7 @@ impl Connection {
             self.reading = Reading::Closed;
             self.exchange.close = true;
         }
+        debug_assert!(scratch.is_empty() || matches!(progress, Ok(Progress { event: Event::Request, .. })));
         progress
     }
 
@@ -167,13 +170,11 @@ impl Connection {
     fn read_head(
         &mut self,
         input: &[u8],
-        head: &mut Head,
+        scratch: &mut Scratch,
         limits: &Limits,
         sections: Option<&mut Sections>,
     ) -> Result<Progress, Error> {
-        if let Some(partial) = self.partial.take() {
-            *head = *partial;
-        }
+        let mut head = scratch.enter(self.partial.take());
         let parsed = head.parse_recalling(input, limits, sections);
         // Also of a request that never becomes one: its refusal is an answer to it.
         self.exchange.head = head.verb == Method::Head;
@@ -182,7 +183,7 @@ impl Connection {
                 self.reading = Reading::Closed;
                 return Ok(Progress { consumed: input.len(), event: Event::Closed });
             }
-            self.partial = Some(Box::new(std::mem::take(head)));
+            self.partial = Some(head.leave());
             return Ok(Progress { consumed: 0, event: Event::NeedMore });
         };
         self.exchange.version = head.version;
@@ -190,6 +191,7 @@ impl Connection {
         self.expects_continue = head.expects_continue;
         self.writing = Writing::Awaiting;
         self.reading = Decoder::new(head.body, limits).map_or(Reading::Complete, Reading::Body);
+        head.found();
         Ok(Progress { consumed, event: Event::Request })
     }
 
@@ -457,7 +459,7 @@ mod tests {
     /// A connection with the buffers a caller would hold.
     struct Peer {
         connection: Connection,
-        head: Head,
+        scratch: Scratch,
         limits: Limits,
         input: Vec<u8>,
         out: Vec<u8>,
@@ -468,7 +470,7 @@ mod tests {
             let limits = Limits { discard: 20, ..Limits::default() };
             Self {
                 connection: Connection::new(),
-                head: Head::default(),
+                scratch: Scratch::default(),
                 limits,
                 input: input.to_vec(),
                 out: Vec::new(),
@@ -482,7 +484,7 @@ mod tests {
 
         /// One poll; body data is shown as text.
         fn poll(&mut self) -> Result<Event, Error> {
-            let progress = self.connection.poll(&self.input, &mut self.head, &self.limits)?;
+            let progress = self.connection.poll(&self.input, &mut self.scratch, &self.limits)?;
             self.input.drain(..progress.consumed);
             Ok(progress.event)
         }
@@ -546,9 +548,49 @@ mod tests {
         peer.expect(&Event::NeedMore);
         assert_eq!(peer.connection.deadline_hint(), Deadline::Head);
         let mut other = Connection::new();
-        assert!(other.poll(POST, &mut peer.head, &peer.limits).is_ok(), "another connection uses the scratch");
+        assert!(other.poll(POST, &mut peer.scratch, &peer.limits).is_ok(), "another connection uses the scratch");
         peer.send(&GET[10..]).expect(&Event::Request);
-        assert_eq!(peer.head.fields.len(), 1);
+        assert_eq!(peer.scratch.head().fields.len(), 1);
+    }
+
+    /// Cut off at each byte, by the end of input, by a refusal, by a shutdown, or by what cannot be a request.
+    #[test]
+    fn a_head_that_is_never_complete_leaves_nothing_to_the_next_connection() {
+        let head = b"PUT /secret HTTP/1.1\r\nCookie: mine\r\nContent-Length: 5\r\n\r\n";
+        let ends: [fn(&mut Peer); 5] = [
+            |peer| {
+                peer.connection.receive_eof(true);
+                peer.respond().expect(&Event::Closed);
+            },
+            |peer| {
+                peer.respond().expect(&Event::NeedMore);
+                peer.connection.receive_eof(true);
+                peer.expect(&Event::Closed);
+            },
+            |peer| {
+                peer.respond().expect(&Event::NeedMore);
+                peer.connection.refuse(&mut peer.out, &peer.limits, 408, b"", b"").unwrap();
+                peer.poll().unwrap();
+            },
+            |peer| {
+                peer.respond().expect(&Event::NeedMore);
+                peer.connection.shutdown();
+                peer.poll().unwrap();
+            },
+            |peer| assert!(peer.respond().send(b"\0").poll().is_err()),
+        ];
+        for end in ends {
+            for cut in 1..head.len() {
+                let mut peer = Peer::new(&[GET, &head[..cut]].concat());
+                peer.expect(&Event::Request).expect(&Event::Busy);
+                end(&mut peer);
+                assert!(peer.scratch.is_empty(), "cut at {cut}");
+                let mut other = Connection::new();
+                let found = other.poll(POST, &mut peer.scratch, &peer.limits).unwrap();
+                assert_eq!(found, Progress { consumed: POST.len(), event: Event::Request });
+                assert_eq!((peer.scratch.head().verb, peer.scratch.head().fields.len()), (Method::Post, 2));
+            }
+        }
     }
 
     /// K2

@@ -21,7 +21,7 @@ pub enum BodyLength {
 }
 
 /// What was noted about the fields this crate reads, while they passed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not the states of a machine")]
 pub(crate) struct Marks {
     host: Once,
@@ -35,7 +35,7 @@ pub(crate) struct Marks {
 }
 
 /// The first value of a field, and how often the field came.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Once {
     value: Span,
     lines: u8,

@@ -24,6 +24,7 @@ pub mod connection;
 pub mod framing;
 pub mod request;
 pub mod response;
+pub mod scratch;
 pub mod sections;
 pub mod target;
 
@@ -32,5 +33,6 @@ pub use connection::{Connection, Deadline, Event, Progress};
 pub use framing::BodyLength;
 pub use request::{Head, Method, Status, Version};
 pub use response::{BodyWriter, Framing, HeadWriter, Trailers};
+pub use scratch::Scratch;
 pub use sections::Sections;
 pub use target::{Authority, Form, Target};

@@ -86,11 +86,12 @@ enum Stage {
     Complete,
 }
 
-/// One request head. Reuse it: the storage for fields stays.
+/// One request head. Reuse it: the storage for fields stays. Connections share one through a
+/// [`Scratch`](crate::h1::Scratch), never by itself.
 ///
 /// The public fields are meaningful once [`parse`](Head::parse) said [`Status::Complete`]. Spans are offsets into the
 /// buffer given to that call.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not the states of a machine")]
 pub struct Head {
     stage: Stage,
@@ -190,7 +191,8 @@ impl Head {
     }
 
     /// Forget the last head, keep its storage.
-    fn reset(&mut self) {
+    #[inline]
+    pub(crate) fn reset(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
         *self = Self { fields, ..Self::default() };

@@ -8,7 +8,7 @@
     reason = "not production code"
 )]
 
-use wire::h1::{Connection, Event, Form, Head, Version};
+use wire::h1::{Connection, Event, Form, Scratch, Version};
 use wire::{Limits, Name};
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
@@ -66,7 +66,7 @@ pub(crate) struct Server {
     pub(crate) requests: Vec<Seen>,
     pub(crate) out: Vec<u8>,
     connection: Connection,
-    head: Head,
+    scratch: Scratch,
     limits: Limits,
     input: Vec<u8>,
     app: App,
@@ -79,7 +79,7 @@ impl Server {
             requests: Vec::new(),
             out: Vec::new(),
             connection: Connection::new(),
-            head: Head::default(),
+            scratch: Scratch::default(),
             limits,
             input: Vec::new(),
             app,
@@ -107,7 +107,7 @@ impl Server {
     fn run(&mut self) {
         let mut at = 0;
         loop {
-            match self.connection.poll(&self.input[at..], &mut self.head, &self.limits) {
+            match self.connection.poll(&self.input[at..], &mut self.scratch, &self.limits) {
                 Ok(progress) => {
                     let start = at;
                     at += progress.consumed;
@@ -134,7 +134,7 @@ impl Server {
     }
 
     fn begin(&mut self, start: usize) {
-        let (head, input) = (&self.head, &self.input[start..]);
+        let (head, input) = (self.scratch.head(), &self.input[start..]);
         let mut headers: Vec<_> = head
             .fields
             .iter()

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use wire::h1::connection::{Deadline, Event, Progress};
 use wire::h1::framing::BodyLength;
-use wire::h1::request::Head;
+use wire::h1::scratch::Scratch;
 
 use super::refusal::Refusal;
 use super::{Connection, HIGH_WATER, State};
@@ -105,10 +105,7 @@ impl Connection {
     }
 
     fn consume_events(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> Result<usize, PyResult<Refusal>> {
-        let mut head = self.core.head.take().unwrap_or_default();
-        let result = self.events(py, input, eager, &mut head);
-        self.core.head.set(Some(head));
-        result
+        self.core.scratch.with(|scratch| self.events(py, input, eager, scratch))
     }
 
     fn events(
@@ -116,7 +113,7 @@ impl Connection {
         py: Python<'_>,
         input: &[u8],
         eager: bool,
-        head: &mut Head,
+        scratch: &mut Scratch,
     ) -> Result<usize, PyResult<Refusal>> {
         let limits = &self.core.settings.limits;
         let mut at = 0;
@@ -127,13 +124,14 @@ impl Connection {
             let rest = input.get(at..).unwrap_or_default();
             let progress = {
                 let sections = &mut *self.core.scope.kept.sections.borrow_mut();
-                self.state.borrow_mut().wire.poll_recalling(rest, head, limits, Some(sections))
+                self.state.borrow_mut().wire.poll_recalling(rest, scratch, limits, Some(sections))
             };
             let Progress { consumed, event } = progress.map_err(|error| Ok(Refusal::new(error, limits)))?;
             let begin = at;
             at += consumed;
             match event {
                 Event::Request => {
+                    let head = scratch.head();
                     let input = input.get(begin..).unwrap_or_default();
                     if head.target.names_https(input) && !self.may_ask_for_https(py).map_err(Err)? {
                         return Err(Ok(Refusal::misdirected()));

@@ -1,0 +1,84 @@
+"""Nothing of one client's request reaches another's, whatever becomes of the first."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from typing import Any
+
+import pytest
+
+from tests.utils import PATIENCE, run_server, server_port
+from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn.config import Config
+
+pytestmark = pytest.mark.anyio
+
+LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
+
+
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Each event loop in turn."""
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+async def describe(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    """Answers with the request as it came; a slow one when its client has half-closed."""
+    assert scope["type"] == "http"
+    if scope["path"] == "/slow":
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    fields = [[name.decode(), value.decode()] for name, value in scope["headers"]]
+    body = json.dumps([scope["method"], scope["path"], fields]).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def cut_off(port: int, pieces: list[bytes]) -> None:
+    """Send a request and the beginning of another, half-close, and read to the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0)
+    writer.write_eof()
+    answer = await asyncio.wait_for(reader.read(), PATIENCE)
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == pieces[0].count(b"GET ") and b'"/slow"' in answer
+    writer.close()
+    await writer.wait_closed()
+
+
+async def ask(port: int) -> Any:
+    """What the application sees of a request of three fields."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /mine HTTP/1.1\r\nHost: a\r\nCookie: session=mine\r\nConnection: close\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), PATIENCE)
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n"), answer
+    return json.loads(body)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"PUT",
+        b"PUT /x HTTP/1.1\r\n",
+        b"PUT /x HTTP/1.1\r\nCookie: session=theirs\r\nX-",
+        b"PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n",
+    ],
+    ids=["method", "request-line", "field-name", "fields"],
+)
+@pytest.mark.parametrize("before", [b"", b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["alone", "pipelined"])
+async def test_a_request_is_read_from_its_own_bytes_alone(http_protocol_cls: Any, before: bytes, cut: bytes) -> None:
+    slow = b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"
+    config = Config(describe, port=0, http=http_protocol_cls, lifespan="off", log_level="critical")
+    async with run_server(config) as server:
+        port = server_port(server)
+        for pieces in ([before + slow + cut], [before + slow, cut], [before + slow, cut[:2], cut[2:]]):
+            await cut_off(port, pieces)
+            expected = [["host", "a"], ["cookie", "session=mine"], ["connection", "close"]]
+            assert await ask(port) == ["GET", "/mine", expected]
