@@ -957,7 +957,7 @@ def test_bind_socket_ends_with_status_3_when_the_address_is_taken(log: Log) -> N
     assert "address already in use" in text
 
 
-@pytest.mark.parametrize(("setting", "resolved"), [(None, 30), (0, 0), (7, 7), pytest.param(-1, None, id="for ever")])
+@pytest.mark.parametrize(("setting", "resolved"), [(None, 25), (0, 0), (7, 7), pytest.param(-1, None, id="for ever")])
 def test_graceful_shutdown_is_finite_unless_told_otherwise(setting: int | None, resolved: float | None) -> None:
     """LIFE-19: deliberately different, None waits for ever upstream."""
     config = Config(asgi_app, log_config=None, timeout_graceful_shutdown=setting)

@@ -13,7 +13,9 @@ import pytest
 
 from tests.utils import wait_until
 from uvicorn import drain as module
+from uvicorn.acceptor import OPENING_GRACE
 from uvicorn.drain import Drain, Latch, Stage, first_of
+from uvicorn.settings import DEFAULT_GRACEFUL_SHUTDOWN
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -489,3 +491,10 @@ async def test_first_of_raises_what_was_raised() -> None:
 async def test_stages_are_in_order() -> None:
     assert sorted(Stage) == list(Stage)
     assert [stage for stage in Stage if Stage.RETIRING < stage < Stage.ENDED] == ALL
+
+
+def test_default_drain_is_over_before_orchestrators_kill() -> None:
+    """K8: they wait for 30 seconds, and the lifespan is to be shut down behind it."""
+    before = OPENING_GRACE + module.ARRIVAL + module.SETTLE
+    behind = module.DISCONNECT_GRACE + module.CANCEL_GRACE + module.ABORT_GRACE
+    assert before + DEFAULT_GRACEFUL_SHUTDOWN + behind <= 29

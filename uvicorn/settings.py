@@ -33,7 +33,7 @@ InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
 
 SSL_PROTOCOL_VERSION = ssl.PROTOCOL_TLS_SERVER
 
-DEFAULT_GRACEFUL_SHUTDOWN = 30
+DEFAULT_GRACEFUL_SHUTDOWN = 25
 """Seconds a graceful shutdown may take when ``timeout_graceful_shutdown`` is None."""
 
 
@@ -237,7 +237,7 @@ class Settings:
     timeout_graceful_shutdown: int | None = setting(
         default=None,
         section="Timeouts",
-        help="Seconds until what still runs at shutdown is cancelled; by default 30. 0 cancels at once, a negative "
+        help="Seconds until what still runs at shutdown is cancelled; by default 25. 0 cancels at once, a negative "
         "number waits for ever.",
     )
     timeout_worker_healthcheck: int = setting(

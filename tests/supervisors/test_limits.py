@@ -15,7 +15,7 @@ def limits(timeout: int | None) -> DrainLimits:
     return DrainLimits.of(Config(app, timeout_graceful_shutdown=timeout, log_config=None))
 
 
-@pytest.mark.parametrize(("timeout", "drain", "lifespan"), [(None, 30, 30), (5, 5, 30), (0, 0, 30), (100, 100, 100)])
+@pytest.mark.parametrize(("timeout", "drain", "lifespan"), [(None, 25, 30), (5, 5, 30), (0, 0, 30), (100, 100, 100)])
 def test_limits_follow_from_the_graceful_timeout(timeout: int | None, drain: float, lifespan: float) -> None:
     """MP-06, X2: the parent's limits lie a little behind those the worker keeps itself."""
     found = limits(timeout)
