@@ -102,6 +102,7 @@ SAMPLES: dict[str, Sample] = {
     "limit_request_body": Sample(["--limit-request-body", "7"], 7),
     "ws_shutdown_code": Sample(["--ws-shutdown-code", "1001"], 1001),
     "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
+    "timeout_worker_ready": Sample(["--timeout-worker-ready", "7.5"], 7.5),
 }
 
 

@@ -341,6 +341,14 @@ class Config(Settings):
             return DEFAULT_GRACEFUL_SHUTDOWN
         return None if self.timeout_graceful_shutdown < 0 else self.timeout_graceful_shutdown
 
+    @property
+    def worker_ready_timeout(self) -> float | None:
+        """Seconds a new worker may take until it serves, None for any time; see ``timeout_worker_ready``."""
+        if not self.timeout_worker_ready:
+            return None
+        # Upstream has the health check's for both, so whoever has made that longer means this too.
+        return max(self.timeout_worker_ready, self.timeout_worker_healthcheck)
+
     # Logging
 
     def configure_logging(self) -> None:

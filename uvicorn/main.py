@@ -295,6 +295,7 @@ def run(
     limit_request_body: int | None = None,
     ws_shutdown_code: int = 1012,
     access_log_format: str | None = None,
+    timeout_worker_ready: float = 300.0,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

@@ -362,6 +362,13 @@ class Settings:
         help="What an access line says: `json`, or text with gunicorn's atoms such as `%(h)s`. By default it is what "
         "upstream prints. The page about logging lists the atoms and the keys of the JSON object.",
     )
+    timeout_worker_ready: float = setting(
+        default=300.0,
+        section="Workers",
+        kw_only=True,
+        help="Seconds a new worker may take until it serves, imports and start-up included, before its restart is "
+        "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits for ever.",
+    )
 
     def __post_init__(self) -> None:
         """Derive what follows from the arguments; here nothing does."""

@@ -246,6 +246,39 @@ def test_worker_that_cannot_start_its_application_stops_all(cwd: Path) -> None:
         assert server.error_output.endswith(f"Stopping parent process [{server.pid}]\n")
 
 
+LOCKING = """
+import os
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        try:
+            os.close(os.open("lock", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            await send({"type": "lifespan.startup.failed", "message": "locked"})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"one %d" % os.getpid(), "more_body": True})
+    await send({"type": "http.response.body"})
+"""
+
+
+def test_worker_that_cannot_start_its_application_spares_the_one_that_serves(cwd: Path) -> None:
+    """MP-18: deliberately different, upstream stops."""
+    (cwd / "app.py").write_text(LOCKING)
+    with ServerProcess("app:app", "--port", "0", "--workers", "2", cwd=cwd) as server:
+        server.wait_for_pattern(r"Child process \[\d+\] failed to start \(exit status 3\), trying again")
+        served_by(server.address)
+        (cwd / "lock").unlink()
+        server.wait_for(READY, count=2)
+        assert server.stop() == 0
+        assert "stopping the parent process" not in server.error_output
+
+
 @pytest.mark.parametrize(
     "source", ["raise RuntimeError('no')", "import sys; sys.exit(7)", "def app(:"], ids=["raises", "exits", "syntax"]
 )
@@ -273,7 +306,7 @@ def test_application_broken_later_does_not_stop_the_workers_that_serve(cwd: Path
         (cwd / "app.py").write_text("raise RuntimeError('broken')")
         first, second = server.pids()
         os.kill(first, signal.SIGKILL)
-        server.wait_for("died\n", count=3)
+        server.wait_for("failed to start (exit status 1), trying again", count=2)
         assert served_by(server.address)[1] == second
         (cwd / "app.py").write_text(APP.replace("one", "two"))
         server.wait_for(READY, count=3)
@@ -397,7 +430,8 @@ def test_hangup_with_broken_code_keeps_the_old_workers(cwd: Path) -> None:
         (cwd / "app.py").write_text("raise RuntimeError('broken')")
         server.send_signal(signal.SIGHUP)
         (match,) = server.wait_for_pattern(
-            r"New child process \[(\d+)\] was not ready in time; keeping worker \[(\d+)\] and aborting the restart\."
+            r"New child process \[(\d+)\] failed to start \(exit status 1\); "
+            r"keeping worker \[(\d+)\] and aborting the restart\."
         )
         assert int(match[2]) == min(server.pids())
         assert served_by(server.address)[0] == "one"
@@ -406,7 +440,7 @@ def test_hangup_with_broken_code_keeps_the_old_workers(cwd: Path) -> None:
 
 def test_hangup_with_code_that_starts_too_slowly_keeps_the_old_workers(cwd: Path) -> None:
     """MP-09: and signals are heeded meanwhile."""
-    with start(cwd, "--timeout-worker-healthcheck", "2") as server:
+    with start(cwd, "--timeout-worker-healthcheck", "2", "--timeout-worker-ready", "2") as server:
         (cwd / "app.py").write_text("import time\ntime.sleep(3600)\n")
         server.send_signal(signal.SIGHUP)
         server.wait_for("restarting processes.")
@@ -526,6 +560,19 @@ def test_signal_queued_by_a_thread_ends_the_run(supervisor: Multiprocess, sock: 
         supervisor.join_all()
     assert supervisor.should_exit.is_set()
     assert all(process.exitcode is not None for process in supervisor.processes)
+
+
+@pytest.mark.parametrize(
+    ("ready", "healthcheck", "seconds"),
+    [(300, 5, 300), (7.5, 5, 7.5), (300, 600, 600), (0, 5, None)],
+    ids=["default", "own", "health check longer", "for ever"],
+)
+def test_new_workers_have_a_deadline_of_their_own(
+    sock: socket.socket, ready: float, healthcheck: int, seconds: float | None
+) -> None:
+    """MP-09: upstream has the health check's, which few imports of a large application meet."""
+    config = Config(app, workers=2, timeout_worker_ready=ready, timeout_worker_healthcheck=healthcheck)
+    assert Multiprocess(config, sockets=[sock])._pool._ready_timeout == seconds
 
 
 def test_other_signals_than_interrupts_change_nothing_while_it_ends(

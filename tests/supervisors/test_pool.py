@@ -9,7 +9,7 @@ import pytest
 
 from uvicorn.drain import Stage
 from uvicorn.supervisors.limits import DrainLimits
-from uvicorn.supervisors.pool import FORCED_WAIT, OVERSLEPT, Pool, restart_delay
+from uvicorn.supervisors.pool import FORCED_WAIT, LEAVING_AT_ONCE, OVERSLEPT, Pool, restart_delay
 
 
 class FakeWorker:
@@ -164,27 +164,82 @@ def test_killed_worker_that_does_not_disappear_is_collected_later() -> None:
     assert bench.made[0] not in bench.pool.everyone
 
 
-@pytest.mark.parametrize("has_served", [True, False])
-def test_status_3_stops_everything(has_served: bool, log: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("code", [1, 3])
+def test_pool_whose_first_workers_all_fail_has_failed(code: int, log: pytest.LogCaptureFixture) -> None:
+    """MP-18, MP-19, X1: another attempt would end the same way."""
+    bench = Bench()
+    bench.pool.start()
+    bench.made[1].exit(code)
+    bench.watch()
+    assert not bench.pool.failed
+    bench.watch(after=60)
+    assert len(bench.made) == 2, "the other one decides whether it is of use"
+    bench.made[0].exit(code)
+    bench.watch()
+    assert bench.pool.failed
+    assert len(bench.made) == 2
+    assert log.messages == [
+        f"Child process [2] failed to start (exit status {code}), waiting for the others.",
+        "Child process [1] failed to start, stopping the parent process.",
+    ]
+
+
+def test_pool_whose_first_workers_fail_or_are_killed_has_failed() -> None:
+    """X1: nobody is left to show that it is of use."""
+    bench = Bench()
+    bench.pool.start()
+    bench.made[0].exit(3)
+    bench.made[1].exit(-9)
+    bench.watch()
+    assert bench.pool.failed
+    assert bench.pool.next_deadline() is None
+
+
+def test_worker_that_cannot_start_spares_those_that_serve(log: pytest.LogCaptureFixture) -> None:
+    """MP-18: a database that took one connection too few must not end the whole service."""
+    bench = Bench()
+    bench.pool.start()
+    bench.made[0].exit(3)
+    bench.watch()
+    bench.made[1].reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pids == [2, 3]
+    for pid in (3, 4):
+        bench.made[-1].exit(3)
+        bench.watch()
+        assert not bench.pool.failed
+        assert log.messages[-1].startswith(f"Child process [{pid}] failed to start (exit status 3), trying again")
+    assert log.messages[-1].endswith("trying again in 0.5 s.")
+    assert bench.pids == [2]
+    assert bench.pool.next_deadline() == bench.clock.now + 0.5
+    bench.watch(after=0.5)
+    assert bench.pids == [2, 5]
+    assert "terminate" not in bench.made[1].log
+
+
+def test_worker_that_serves_in_the_same_moment_counts(log: pytest.LogCaptureFixture) -> None:
     """MP-18"""
     bench = Bench()
-    if has_served:
-        bench.serving()
     bench.pool.start()
-    bench.made[1].exit(3)
+    bench.made[0].exit(3)
+    bench.made[1].reach(Stage.SERVING)
     bench.watch()
-    assert bench.pool.failed
-    assert log.messages == ["Child process [2] failed to start, stopping the parent process."]
-    assert len(bench.made) == 2
+    assert log.messages == ["Child process [1] failed to start (exit status 3), trying again."]
+    assert bench.pids == [2, 3]
 
 
-def test_first_worker_that_dies_at_import_stops_everything() -> None:
-    """MP-19, X1: where none has ever served, another attempt would end the same way."""
-    bench = Bench()
-    bench.pool.start()
-    bench.made[0].exit(1)
+def test_hangup_tries_again_at_once_what_could_not_start() -> None:
+    """MP-08, MP-19: whoever has repaired the code does not wait for the next attempt."""
+    bench = Bench().serving()
+    bench.made[0].exit(-9)
+    for _ in range(4):
+        bench.watch(after=10)
+        bench.made[-1].exit(1)
     bench.watch()
-    assert bench.pool.failed
+    assert bench.pids == [2]
+    bench.pool.replace_all()
+    bench.watch()
+    assert len(bench.pids) == 2
 
 
 def test_worker_that_dies_at_import_later_is_started_again_ever_more_slowly() -> None:
@@ -311,7 +366,7 @@ def test_pool_that_was_stopped_itself_does_not_blame_the_workers() -> None:
 # Replacement
 
 
-def test_workers_are_replaced_one_at_a_time_by_ready_ones(log: pytest.LogCaptureFixture) -> None:
+def test_workers_are_replaced_one_after_the_other_by_ready_ones(log: pytest.LogCaptureFixture) -> None:
     """MP-08"""
     bench = Bench().serving()
     bench.pool.replace_all()
@@ -324,36 +379,73 @@ def test_workers_are_replaced_one_at_a_time_by_ready_ones(log: pytest.LogCapture
     bench.watch()
     assert bench.pids == [3, 2]
     assert bench.made[0].log[-1] == "terminate"
-    bench.watch(after=1)
-    assert len(bench.made) == 3  # the old one is still ending
-    bench.made[0].exit(-15)
-    bench.watch()
-    assert bench.made[0].log[-1] == "join"
-    assert len(bench.made) == 4
+    assert len(bench.made) == 4, "the next one starts while the old one ends"
     bench.made[3].reach(Stage.SERVING)
     bench.watch()
     assert bench.pids == [3, 4]
     assert not bench.pool.is_settled
-    bench.made[1].exit(-15)
+    for worker in bench.made[:2]:
+        assert worker.log[-1] == "terminate"
+        worker.exit(-15)
     bench.watch()
+    assert bench.made[0].log[-1] == "join"
     assert bench.pool.is_settled
     assert log.messages == []
 
 
-@pytest.mark.parametrize("why", ["late", "dead"])
-def test_replacement_that_is_not_ready_aborts_the_restart(why: str, log: pytest.LogCaptureFixture) -> None:
+def test_only_some_workers_end_side_by_side() -> None:
+    """MP-08: each is a process more, with all its memory."""
+    bench = Bench(LEAVING_AT_ONCE + 2, DrainLimits(None, None, None)).serving()
+    bench.pool.replace_all()
+    bench.watch()
+    for _ in range(LEAVING_AT_ONCE):
+        bench.made[-1].reach(Stage.SERVING)
+        bench.watch()
+    count = len(bench.made)
+    bench.watch(after=3600)
+    assert len(bench.made) == count == 2 * LEAVING_AT_ONCE + 2
+    assert bench.pool.next_deadline() is None
+    bench.made[2].exit(-15)
+    bench.watch()
+    assert len(bench.made) == count + 1
+
+
+def test_replacement_may_be_given_any_time() -> None:
     """MP-09"""
+    bench = Bench(1)
+    bench.pool._ready_timeout = None
+    bench.serving()
+    bench.pool.replace_all()
+    bench.watch()
+    assert bench.pool.next_deadline() is None
+    bench.watch(after=1e6)
+    assert bench.pool.is_replacing
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("late", "was not ready in time"),
+        (1, "failed to start (exit status 1)"),
+        (-9, "failed to start (killed by SIGKILL)"),
+        (-60, "failed to start (killed by signal 60)"),
+    ],
+)
+def test_replacement_that_is_not_ready_aborts_the_restart(
+    why: str | int, said: str, log: pytest.LogCaptureFixture
+) -> None:
+    """MP-09: and a crash is not called late."""
     bench = Bench().serving()
     bench.pool.replace_all()
     bench.watch()
-    if why == "dead":
-        bench.made[2].exit(1)
+    if isinstance(why, int):
+        bench.made[2].exit(why)
         bench.watch()
     else:
         bench.watch(after=5)
     assert bench.pids == [1, 2]
     assert "kill" in bench.made[2].log
-    assert log.messages == ["New child process [3] was not ready in time; keeping worker [1] and aborting the restart."]
+    assert log.messages == [f"New child process [3] {said}; keeping worker [1] and aborting the restart."]
     assert log.records[0].levelname == "ERROR"
     bench.watch(after=10)
     assert bench.pool.is_settled
@@ -441,11 +533,12 @@ def test_workers_that_retire_together_are_replaced_one_after_the_other() -> None
     for step in (0, 1):
         bench.watch()
         assert len(bench.made) == 3 + step
+        bench.watch(after=1)
+        assert len(bench.made) == 3 + step, "the previous one does not serve yet"
         bench.made[2 + step].reach(Stage.SERVING)
         bench.watch()
-        bench.watch()
-        assert len(bench.made) == 3 + step, "the previous one has not ended"
-        bench.made[step].exit(-15)
+    for worker in bench.made[:2]:
+        worker.exit(-15)
     bench.watch()
     assert bench.pids == [3, 4]
     assert bench.pool.is_settled
@@ -485,7 +578,7 @@ def test_worker_that_retires_is_kept_while_no_replacement_can_start(log: pytest.
         assert bench.pids == [1]
         assert not bench.pool.failed
     assert waits == [0, 0.5, 1, 2, 4, 8, 8]
-    assert log.messages[0].endswith("was not ready in time; keeping worker [1] and aborting the restart.")
+    assert log.messages[0].endswith("failed to start (exit status 1); keeping worker [1] and aborting the restart.")
     bench.watch(after=8)
     bench.made[-1].reach(Stage.SERVING)
     bench.watch()

@@ -41,8 +41,8 @@ class Multiprocess:
         self.signal_queue: list[int] = SignalQueue(self._wakeup)
         # Held while the pool is used: `restart_all` and others may be called while `run` runs in another thread.
         self._lock = threading.RLock()
-        timeout = config.timeout_worker_healthcheck
-        self._pool = Pool(lambda: Process(config, sockets), config.workers, DrainLimits.of(config), timeout)
+        limits, ready_timeout = DrainLimits.of(config), config.worker_ready_timeout
+        self._pool = Pool(lambda: Process(config, sockets), config.workers, limits, ready_timeout)
 
     @property
     def processes(self) -> list[Process]:
@@ -60,7 +60,7 @@ class Multiprocess:
         """Start the workers, watch over them, and return when the last one has ended.
 
         Raises:
-            SystemExit: a worker could not start, so none can.
+            SystemExit: none of the first workers could start.
         """
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)
@@ -130,7 +130,7 @@ class Multiprocess:
             process.join()
 
     def restart_all(self) -> None:
-        """Replace all workers, one after the other, each once its successor serves; returns when that is done."""
+        """Replace all workers, each once its successor serves; returns when the old ones have ended."""
         with self._lock:
             self._pool.replace_all()
         while not self._pool.is_settled and not self.should_exit.is_set():

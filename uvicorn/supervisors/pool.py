@@ -7,19 +7,22 @@ is ready or `next_deadline()` has come, and calls it again.
     started ──▶ serving ──▶ retiring ──▶ told to end ──▶ gone
         └──────────┴────────────┴── dies, falls silent ──▶ replaced
 
-A replacement is ready before the old worker is told to end, so capacity never dips; one is replaced at a time. A worker
-that retires (its request limit is reached) serves on until then.
+A replacement is ready before the old worker is told to end, so capacity never dips; one starts at a time, and a few end
+side by side. A worker that retires (its request limit is reached) serves on until then.
+
+A worker that cannot start costs nobody but itself: it is tried again, ever more slowly. Only if none of the first ones
+comes to serve, the pool has failed.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from uvicorn.config import STARTUP_FAILURE
 from uvicorn.drain import Stage
 from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.worker import Worker
@@ -32,6 +35,9 @@ OVERSLEPT = 1.0
 
 LONGEST_DELAY = 8.0
 """Seconds that delay grows to, doubling each time."""
+
+LEAVING_AT_ONCE = 4
+"""Old workers that may end side by side in a restart: each is a process, with its memory, beside those that serve."""
 
 KILL_WAIT = 1.0
 """Seconds a killed worker gets to disappear before it is left to be collected later."""
@@ -50,7 +56,7 @@ class Replacement(Generic[W]):
 
     old: W
     new: W
-    deadline: float
+    deadline: float | None
 
 
 class Pool(Generic[W]):
@@ -60,12 +66,12 @@ class Pool(Generic[W]):
         make: makes a worker, not started yet.
         size: how many to keep.
         limits: how long a worker that was told to end may take.
-        ready_timeout: seconds a replacement has until it serves.
+        ready_timeout: seconds a replacement has until it serves; None for any time.
         clock: seconds, monotonic.
 
     Attributes:
         workers: those in charge, the newest last.
-        failed: a worker has shown that the application cannot start; the pool is to be drained.
+        failed: the application cannot start: none of the first workers came to serve. The pool is to be drained.
     """
 
     def __init__(
@@ -73,7 +79,7 @@ class Pool(Generic[W]):
         make: Callable[[], W],
         size: int,
         limits: DrainLimits,
-        ready_timeout: float,
+        ready_timeout: float | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.workers: list[W] = []
@@ -92,7 +98,8 @@ class Pool(Generic[W]):
         self._retire_at = 0.0  # no earlier
         self._served: set[W] = set()  # of `workers`
         self._has_served = False
-        self._failures = 0
+        self._has_failed = False  # a worker that was not killed
+        self._failures = 0  # in a row
         self._start_at = 0.0
         self._kill_at: float | None = None
         self._is_draining = False
@@ -106,7 +113,11 @@ class Pool(Generic[W]):
             self.workers.append(self._launch())
 
     def replace_all(self) -> None:
-        """Replace every worker by a new one, one after the other, and these again if it is asked for meanwhile."""
+        """Replace every worker by a new one, one after the other, and these again if it is asked for meanwhile.
+
+        Whoever asks has changed something: what could not start before is tried again at once.
+        """
+        self._failures, self._start_at = 0, self._clock()
         if self.is_replacing:
             self._replace_again = True
         else:
@@ -160,7 +171,8 @@ class Pool(Generic[W]):
         if self.failed:
             return
         self._replace_next(now)
-        if now >= self._start_at:
+        start_at = self._time_to_start()
+        if start_at is not None and now >= start_at:
             self.start()
 
     # What to wait for
@@ -185,8 +197,7 @@ class Pool(Generic[W]):
             deadlines += [self._time_to_kill(worker) for worker in self.workers]
             if self._replacement is not None:
                 deadlines.append(self._replacement.deadline)
-            if len(self.workers) < self.size:
-                deadlines.append(self._start_at)
+            deadlines.append(self._time_to_start())
             if any(self._wants_replacement(worker) for worker in self.workers):
                 deadlines.append(self._retire_at)
         self._next_watch = min((when for when in deadlines if when is not None), default=None)
@@ -206,10 +217,15 @@ class Pool(Generic[W]):
         worker.start()
         return worker
 
+    def _time_to_start(self) -> float | None:
+        """When to start the workers that are missing; None if none is, or the others are to show that it is of use."""
+        if len(self.workers) >= self.size or (self._has_failed and not self._has_served):
+            return None
+        return self._start_at
+
     def _look_after_workers(self, now: float) -> None:
+        self._welcome_serving()
         for worker in list(self.workers):
-            if self.failed:
-                return
             if worker.exitcode is not None:
                 self._bury(worker, now)
             elif worker.is_silent(now):
@@ -219,12 +235,15 @@ class Pool(Generic[W]):
                 # It has ended by itself (its request limit), but something keeps it from exiting.
                 self._kill(worker)
                 self._bury(worker, now)
-            elif worker.has_served and worker not in self._served:
+            elif now >= self._retire_at and self._wants_replacement(worker):
+                self._to_replace.append(worker)
+
+    def _welcome_serving(self) -> None:
+        for worker in self.workers:
+            if worker.has_served and worker not in self._served:
                 self._served.add(worker)
                 self._has_served = True
                 self._failures = 0
-            elif now >= self._retire_at and self._wants_replacement(worker):
-                self._to_replace.append(worker)
 
     def _wants_replacement(self, worker: W) -> bool:
         """Whether the worker has asked for a replacement, and nothing has come of it yet."""
@@ -239,24 +258,28 @@ class Pool(Generic[W]):
         if worker.exitcode is None:
             self._leaving[worker] = now
         self._served.discard(worker)
-        if self._cannot_start(worker):
-            logger.error("Child process [%d] failed to start, stopping the parent process.", worker.pid)
-            self.failed = True
-            return
-        logger.info("Child process [%d] died", worker.pid)
+        self._promote_replacement_of(worker)
         if worker.has_served:
             self._has_served = True
             self._start_at = now
+            logger.info("Child process [%d] died", worker.pid)
         else:
             self._failures += 1
             self._start_at = now + restart_delay(self._failures)
-        self._promote_replacement_of(worker)
+            self._report_failure(worker)
 
-    def _cannot_start(self, worker: W) -> bool:
-        """Whether more attempts are in vain: the worker says so, or has failed by itself and none ever served."""
-        if worker.exitcode == STARTUP_FAILURE:
-            return True
-        return bool(worker.exitcode and worker.exitcode > 0) and not (worker.has_served or self._has_served)
+    def _report_failure(self, worker: W) -> None:
+        """A worker has ended before it served: say why, and what follows."""
+        if not worker.exitcode or worker.exitcode < 0:
+            logger.info("Child process [%d] died", worker.pid)
+        else:
+            self._has_failed = True
+        self.failed = self._has_failed and not (self.workers or self._has_served)
+        if self.failed:
+            logger.error("Child process [%d] failed to start, stopping the parent process.", worker.pid)
+        elif worker.exitcode and worker.exitcode > 0:
+            follows = _announce(restart_delay(self._failures)) if self._has_served else "waiting for the others"
+            logger.error("Child process [%d] failed to start (%s), %s.", worker.pid, _how(worker.exitcode), follows)
 
     def _kill(self, worker: W) -> None:
         worker.kill()
@@ -300,7 +323,7 @@ class Pool(Generic[W]):
     def _replace_next(self, now: float) -> None:
         if self._replacement is not None:
             self._await_replacement(self._replacement, now)
-        elif not self._leaving:  # the previous one first, so that not all of them drain at once
+        if self._replacement is None and len(self._leaving) < LEAVING_AT_ONCE:
             self._begin_replacement(now)
 
     def _begin_replacement(self, now: float) -> None:
@@ -310,7 +333,8 @@ class Pool(Generic[W]):
         while self._to_replace and self._replacement is None:
             old = self._to_replace.pop(0)
             if old in self.workers:
-                self._replacement = Replacement(old, self._launch(), now + self._ready_timeout)
+                deadline = None if self._ready_timeout is None else now + self._ready_timeout
+                self._replacement = Replacement(old, self._launch(), deadline)
 
     def _await_replacement(self, replacement: Replacement[W], now: float) -> None:
         old, new = replacement.old, replacement.new
@@ -323,10 +347,12 @@ class Pool(Generic[W]):
                 self._dismiss(old)
             else:
                 self._dismiss(new)
-        elif new.exitcode is not None or now >= replacement.deadline:
-            self._abort_replacement(replacement, now)
+        elif new.exitcode is not None:
+            self._abort_replacement(replacement, now, f"failed to start ({_how(new.exitcode)})")
+        elif replacement.deadline is not None and now >= replacement.deadline:
+            self._abort_replacement(replacement, now, "was not ready in time")
 
-    def _abort_replacement(self, replacement: Replacement[W], now: float) -> None:
+    def _abort_replacement(self, replacement: Replacement[W], now: float, reason: str) -> None:
         self._replacement, self._to_replace, self._replace_again = None, [], False
         # A worker that retires will ask again, every time: not at once.
         self._aborted += 1
@@ -334,8 +360,9 @@ class Pool(Generic[W]):
         replacement.new.kill()
         self._leaving[replacement.new] = now
         logger.error(
-            "New child process [%d] was not ready in time; keeping worker [%d] and aborting the restart.",
+            "New child process [%d] %s; keeping worker [%d] and aborting the restart.",
             replacement.new.pid,
+            reason,
             replacement.old.pid,
         )
 
@@ -344,6 +371,20 @@ class Pool(Generic[W]):
         if self._replacement is not None and self._replacement.old is worker:
             self.workers.append(self._replacement.new)
             self._replacement = None
+
+
+def _how(exitcode: int) -> str:
+    """How a process has ended."""
+    if exitcode >= 0:
+        return f"exit status {exitcode}"
+    try:
+        return f"killed by {signal.Signals(-exitcode).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"killed by signal {-exitcode}"
+
+
+def _announce(delay: float) -> str:
+    return f"trying again in {delay:g} s" if delay else "trying again"
 
 
 def restart_delay(failures: int) -> float:
