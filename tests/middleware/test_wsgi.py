@@ -481,6 +481,19 @@ async def test_body_is_sent_chunk_by_chunk(built_in: Any) -> None:
     ]
 
 
+async def test_buffer_may_be_used_again_for_the_next_chunk(built_in: Any) -> None:
+    """It waits on the queue while the application's thread goes on."""
+
+    def reusing(environ: Any, start_response: Any) -> Iterator[Any]:
+        start_response("200 OK", [])
+        buffer = bytearray(1)
+        for number in range(5):
+            buffer[0] = number
+            yield buffer
+
+    assert body_of(await call(built_in(reusing), http_scope(), request(b""))) == bytes(range(5))
+
+
 async def test_empty_body_still_sends_the_head(built_in: Any) -> None:
     """WSGI-14."""
 

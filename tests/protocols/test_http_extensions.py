@@ -418,15 +418,24 @@ async def test_trailers_that_cannot_be_sent_raise(
     assert str(app.error) == (text or "Field 'content-length' is not allowed in trailers.")
 
 
-async def test_short_body_before_trailers_is_an_error(http_protocol_cls: Any) -> None:
-    """R4"""
-    app = Application(start(200, length(3), trailers=True), body(b"a"), trailers())
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_short_body_before_trailers_is_an_error(http_protocol_cls: Any, size: int) -> None:
+    """R4: nothing of it is sent, as without trailers."""
+    app = Application(start(200, length(size + 1), trailers=True), body(b"a" * size), trailers())
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET)
-        received = await client.rest()
-    assert received in (b"", b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na")
+        assert await client.rest() == b""
     assert str(app.error) == "Response content shorter than Content-Length"
+
+
+@pytest.mark.parametrize("wrong", [b"a", b"abcd", b"a" * 100_000], ids=["shorter", "longer", "much-longer"])
+async def test_body_of_a_wrong_length_before_trailers_can_be_replaced(http_protocol_cls: Any, wrong: bytes) -> None:
+    announced = start(200, length(3), trailers=True)
+    app = Application(announced, body(wrong), otherwise=(body(b"abc"), trailers()))
+    data = await wire(http_protocol_cls, app)
+    assert data == b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc"
+    assert str(app.error).startswith("Response content ")
 
 
 # Files

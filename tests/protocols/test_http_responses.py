@@ -506,6 +506,20 @@ async def test_nothing_is_sent_of_a_wrong_body_in_one_piece(http_protocol_cls: A
         assert service.state.total_requests == 0
 
 
+@pytest.mark.parametrize("size", [2, 4, 100_000], ids=["shorter", "longer", "much-longer"])
+async def test_body_of_a_wrong_length_can_be_replaced(http_protocol_cls: Any, size: int) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(start(200, (b"content-length", b"3")))
+        with pytest.raises(RuntimeError, match="Response content"):
+            await send(body(b"x" * size))
+        await send(body(b"abc"))
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        for _ in range(2):
+            assert (await client.ask()).body == b"abc"
+
+
 # The end of the connection
 
 

@@ -238,7 +238,9 @@ class WSGIResponder:
                 self.loop.call_soon_threadsafe(self._messages.put_nowait, None)
 
     def _write(self, chunk: bytes) -> None:
-        body: HTTPResponseBodyEvent = {"type": "http.response.body", "body": chunk, "more_body": True}
+        # It is sent by another thread, later: a buffer that the application uses again is copied here.
+        data = chunk if type(chunk) is bytes else bytes(memoryview(chunk))
+        body: HTTPResponseBodyEvent = {"type": "http.response.body", "body": data, "more_body": True}
         self._put(body)
 
     def _put(self, message: HTTPResponseBodyEvent) -> None:

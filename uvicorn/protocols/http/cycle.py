@@ -24,7 +24,7 @@ from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HT
 from uvicorn.access import Entry
 from uvicorn.protocols.http.files import send_file
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
-from uvicorn.protocols.http.response import accepts_trailers, encode_early_hint, encode_trailers
+from uvicorn.protocols.http.response import accepts_trailers, as_bytes, encode_early_hint, encode_trailers
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.protocol import HTTPProtocol
@@ -46,6 +46,14 @@ class CycleState(IntEnum):
 IDLE, STARTED, SENDING, TRAILERS, COMPLETE = CycleState
 
 FILE_MESSAGES = ("http.response.pathsend", "http.response.zerocopysend")
+
+
+def _copy(message: Any) -> Any:
+    """Return a copy of `message`: what the application does with its own meanwhile, and its buffer, changes nothing."""
+    copy = dict(message)
+    if "body" in copy:
+        copy["body"] = as_bytes(copy["body"])
+    return copy
 
 
 class RequestResponseCycle:
@@ -181,6 +189,7 @@ class RequestResponseCycle:
         """
         connection = self.connection
         if connection.flow.write_paused and not self.disconnected:
+            message = _copy(message)
             await connection.flow.drain()
         if self.disconnected:
             return

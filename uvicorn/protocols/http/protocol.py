@@ -55,6 +55,7 @@ from uvicorn.protocols.http.recurring import Recurring
 from uvicorn.protocols.http.response import (
     STATUS_PHRASES,
     BodyFraming,
+    as_bytes,
     encode_chunk,
     encode_parts,
     error_response,
@@ -703,15 +704,16 @@ class HTTPProtocol(asyncio.Protocol):
             TypeError: the body is not bytes.
         """
         if type(body) is not bytes:
-            body = bytes(memoryview(body))  # what is not bytes-like is refused here, what can change is copied
+            body = as_bytes(body)  # what is not bytes-like is refused here, what can change is copied
         framing = self._framing
         size = len(body)
         if framing is FRAMED_BY_LENGTH:
-            self._expected -= size
-            if self._expected < 0:
+            left = self._expected - size
+            if left < 0:
                 raise RuntimeError("Response content longer than Content-Length")
-            if self._expected and not more_body:
+            if left and not more_body:
                 raise RuntimeError("Response content shorter than Content-Length")
+            self._expected = left
         elif framing is BodyFraming.CHUNKED:
             body = encode_chunk(body, not more_body and cycle.trailers is None)
         elif framing is BodyFraming.NONE:

@@ -10,7 +10,7 @@ import http
 import re
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.head import TOKEN
 
@@ -75,11 +75,13 @@ def _check_field(name: object, value: object) -> tuple[bytes, bytes]:
     """Return the name in lower case and the value without outer white space."""
     if not isinstance(name, bytes) or not isinstance(value, bytes):
         raise TypeError(f"Header names and values must be bytes, got {name!r}: {value!r}.")
+    # By the methods of `bytes` itself: a class derived from it could give the line something that was not looked at.
+    name, value = bytes.lower(name), bytes.strip(value, b" \t")
     if not _is_token(name):
         raise RuntimeError("Invalid HTTP header name.")
     if HEADER_VALUE_RE.search(value):
         raise RuntimeError("Invalid HTTP header value.")
-    return name.lower(), value.strip(b" \t")
+    return name, value
 
 
 def _encode_line(name: object, value: object) -> tuple[bytes, _Kind, int]:
@@ -102,7 +104,7 @@ def encode_line(header: tuple[bytes, bytes]) -> tuple[bytes, _Kind, int]:
     """
     name, value = header
     encoded = _encode_line(name, value)
-    if len(encoded[0]) <= _LINE_BYTES:
+    if len(encoded[0]) <= _LINE_BYTES and type(name) is type(value) is bytes:
         if len(_lines) >= _LINES:
             _lines.clear()
         _lines[name, value] = encoded
@@ -262,6 +264,16 @@ def _coding_line(value: bytes, chunked: bool) -> bytes:
             raise RuntimeError("Invalid Transfer-Encoding header.")
         return b""
     return b"transfer-encoding: %b\r\n" % b", ".join([*others, b"chunked"])
+
+
+def as_bytes(data: Any) -> bytes:
+    """Return what a bytes-like object shows at this moment: itself if it cannot change, which only `bytes` promise.
+
+    Raises:
+        TypeError: it is not bytes-like.
+        ValueError: it is a memoryview that was released.
+    """
+    return data if type(data) is bytes else bytes(memoryview(data))
 
 
 def encode_chunk(body: bytes, last: bool) -> bytes:

@@ -24,9 +24,9 @@ use crate::access::format::{EntryCell, length_of};
 use crate::awaitable::{Received, Sending};
 use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
-use crate::http::connection::Connection;
+use crate::http::connection::{Connection, Follows};
 use crate::http::extension;
-use crate::http::message::Message;
+use crate::http::message::{self, Message};
 use crate::pool::{Figures, Stats};
 
 /// How far the response has come.
@@ -221,15 +221,19 @@ impl Exchange {
                 }
             }
             State::Started if this.connection.core.response_body.is(kind)? => {
-                let more_body = parts.more_body()? || this.expects_trailers();
-                this.connection.send_body(py, parts.body.as_ref(), more_body)?;
+                let follows = match parts.more_body()? {
+                    true => Follows::Body,
+                    false if this.expects_trailers() => Follows::Trailers,
+                    false => Follows::Nothing,
+                };
+                this.connection.send_body(py, parts.body.as_ref(), follows)?;
                 if let Some(entry) = this.entry.get() {
                     entry.count(length_of(parts.body.as_ref()));
                 }
-                if !more_body {
-                    this.complete(py)?;
-                } else if !parts.more_body()? {
-                    this.await_trailers(py)?;
+                match follows {
+                    Follows::Body => {}
+                    Follows::Trailers => this.await_trailers(py)?,
+                    Follows::Nothing => this.complete(py)?,
                 }
             }
             _ => return extension::send(this, message, kind),
@@ -242,7 +246,7 @@ impl Exchange {
         if self.expects_trailers() {
             return self.await_trailers(py);
         }
-        self.connection.send_body(py, None, false)?;
+        self.connection.send_body(py, None, Follows::Nothing)?;
         self.complete(py)
     }
 
@@ -440,7 +444,8 @@ impl RequestResponseCycle {
         let py = message.py();
         let exchange = self.exchange()?;
         if exchange.connection.is_write_paused() && !exchange.disconnected.get() {
-            let sending = Sending::new(exchange, message.clone().unbind());
+            let message = message::copy(message, &exchange.connection.core.names)?;
+            let sending = Sending::new(exchange, message.into_any().unbind());
             return Ok(Py::new(py, sending)?.into_any());
         }
         let follows = guard(py, &exchange.connection, "send", |_| Exchange::send(&exchange, message))?;

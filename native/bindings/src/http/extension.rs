@@ -241,7 +241,7 @@ impl FileSink {
         self.guard(py, "write_file", |_, connection| {
             if data.as_bytes().len() > HIGH_WATER {
                 connection.flush(py)?;
-                return connection.write_object(py, data.as_any());
+                return connection.write_object(py, data);
             }
             connection.put(|_, out| {
                 out.extend_from_slice(data.as_bytes());

@@ -1,8 +1,9 @@
 //! The messages that applications send, read in one pass.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::http::connection::copy_of;
 use crate::names::Names;
 use crate::server::same;
 
@@ -106,6 +107,19 @@ impl<'py> Message<'py> {
     pub(crate) fn more_body(&self) -> PyResult<bool> {
         self.more_body.as_ref().map_or(Ok(false), Bound::is_truthy)
     }
+}
+
+/// A copy of `message`, for a `send()` that must wait: what the application does with its own meanwhile, and with the
+/// buffer in it, changes nothing.
+#[cold]
+pub(crate) fn copy<'py>(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Bound<'py, PyDict>> {
+    let copy = message.py().get_type::<PyDict>().call1((message,))?.cast_into::<PyDict>()?;
+    if let Some(body) = copy.get_item(&names.body)?
+        && !body.is_exact_instance_of::<PyBytes>()
+    {
+        copy.set_item(&names.body, copy_of(&body)?)?;
+    }
+    Ok(copy)
 }
 
 #[cold]

@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::guard;
 use crate::ffi::ThreadBound;
-use crate::http::connection::{Connection, bytes_of};
+use crate::http::connection::{Connection, copy_of};
 use crate::server::Server;
 
 /// An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
@@ -49,7 +49,7 @@ impl HTTPProtocol {
         let py = data.py();
         guard(py, self.connection.here()?, "data_received", |connection| match data.cast::<PyBytes>() {
             Ok(data) => connection.data_received(py, data.as_bytes()),
-            Err(_) => connection.data_received(py, &bytes_of(data)?),
+            Err(_) => connection.data_received(py, copy_of(data)?.as_bytes()),
         })
     }
 

@@ -31,7 +31,7 @@ use crate::access;
 use crate::http::cycle::{Exchange, State as ExchangeState, wake_all};
 use crate::server::{Core, Server};
 
-pub(super) use response::{bytes_of, with_pair};
+pub(super) use response::{Follows, copy_of, with_pair};
 
 /// The level of the lines about single connections.
 const TRACE: u8 = 5;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use wire::error::AppError;
 use wire::h1::connection::Connection as Wire;
 
@@ -95,18 +95,17 @@ impl Connection {
         }
     }
 
-    /// Write a large object without a copy of it.
-    pub(in crate::http) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Ok(bytes) = body.cast::<PyBytes>() else { return self.write_to_transport(py, body) };
+    /// Write a large object without a copy of it: `bytes` and no others, which could change before they are sent.
+    pub(in crate::http) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
         let sent = match self.direct(py)? {
-            Some(descriptor) => ffi::send(descriptor, bytes.as_bytes()).unwrap_or(0),
+            Some(descriptor) => ffi::send(descriptor, body.as_bytes()).unwrap_or(0),
             None => 0,
         };
         if sent == 0 {
             self.write_to_transport(py, body)
-        } else if sent < bytes.as_bytes().len() {
-            let view = pyo3::types::PyMemoryView::from(body)?;
-            let rest = view.get_item(pyo3::types::PySlice::new(py, sent.cast_signed(), isize::MAX, 1))?;
+        } else if sent < body.as_bytes().len() {
+            let view = PyMemoryView::from(body)?;
+            let rest = view.get_item(PySlice::new(py, sent.cast_signed(), isize::MAX, 1))?;
             self.write_to_transport(py, &rest)
         } else {
             Ok(())

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 use wire::h1::connection::Deadline;
 use wire::h1::response::{CONTINUE, Framing};
 
@@ -12,6 +12,15 @@ use super::{Connection, HIGH_WATER, State};
 use crate::error::exception;
 use crate::http::cycle::{Exchange, State as ExchangeState};
 use crate::http::message::Message;
+
+/// What follows a piece of the body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Follows {
+    Body,
+    Trailers,
+    /// The response is complete.
+    Nothing,
+}
 
 impl Connection {
     pub(super) fn is_current(&self, exchange: &Exchange) -> bool {
@@ -83,9 +92,19 @@ impl Connection {
         self.state.borrow_mut().wire.finish_head(writer, out, None).map_err(exception)
     }
 
-    /// Write a piece of the body, behind the head if that still waits.
-    pub(crate) fn send_body(&self, py: Python<'_>, body: Option<&Bound<'_, PyAny>>, more_body: bool) -> PyResult<()> {
-        if !more_body {
+    /// Write a piece of the body, behind the head if that still waits. What is not `bytes` is copied: the application may
+    /// use its buffer again as soon as this returns.
+    pub(crate) fn send_body(&self, py: Python<'_>, body: Option<&Bound<'_, PyAny>>, follows: Follows) -> PyResult<()> {
+        let copy;
+        let body = match body.map(|body| (body, body.cast_exact::<PyBytes>())) {
+            None => None,
+            Some((_, Ok(bytes))) => Some(bytes),
+            Some((other, Err(_))) => {
+                copy = copy_of(other)?;
+                Some(&copy)
+            }
+        };
+        if follows == Follows::Nothing {
             let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
             if held.is_some() {
                 wire.announce_certain_close(out, &self.core.settings.limits);
@@ -93,17 +112,14 @@ impl Connection {
         }
         let large = match body {
             None => false,
-            Some(body) => match body.cast::<PyBytes>() {
-                Ok(body) => self.append_body(body.as_bytes(), more_body)?,
-                Err(_) => self.append_body(PyBytes::new(py, &bytes_of(body)?).as_bytes(), more_body)?,
-            },
+            Some(body) => self.append_body(body.as_bytes(), follows)?,
         };
         if large && let Some(body) = body {
             self.flush(py)?;
             self.write_object(py, body)?;
             self.put(|wire, out| wire.body().map(|body| body.end_part(out)))?;
         }
-        if !more_body {
+        if follows == Follows::Nothing {
             self.put(|wire, out| wire.finish(out, &self.core.settings.limits))?;
         }
         if self.consuming.get() && self.state.borrow().out.len() <= HIGH_WATER { Ok(()) } else { self.flush(py) }
@@ -112,12 +128,12 @@ impl Connection {
     /// Append `data` to the output; `true` if it is large and only what stands in front of it was appended. A wrong length
     /// leaves everything as it was, so that a head that still waits is never sent.
     #[inline]
-    fn append_body(&self, data: &[u8], more_body: bool) -> PyResult<bool> {
+    fn append_body(&self, data: &[u8], follows: Follows) -> PyResult<bool> {
         let state = &mut *self.state.borrow_mut();
         self.core.buffers.supply(&mut state.out);
         let State { wire, out, held, .. } = state;
         let body = wire.body().map_err(exception)?;
-        if !more_body {
+        if follows != Follows::Body {
             body.check_end(data.len() as u64).map_err(exception)?;
         }
         let large = data.len() > HIGH_WATER;
@@ -272,8 +288,9 @@ fn with_bytes<R>(
     Err(PyTypeError::new_err(text))
 }
 
-/// The bytes of a bytes-like object.
-pub(in crate::http) fn bytes_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    let bytes = pyo3::types::PyMemoryView::from(object)?.call_method0("tobytes")?;
-    Ok(bytes.cast_into::<PyBytes>()?.as_bytes().to_vec())
+/// A copy of what a bytes-like object shows at this moment, item by item if it has gaps. Also of an instance of a class
+/// derived from `bytes`, which may say anything about itself.
+#[cold]
+pub(in crate::http) fn copy_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyMemoryView::from(object)?.call_method0("tobytes")?.cast_into()?)
 }
