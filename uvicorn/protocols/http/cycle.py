@@ -224,15 +224,19 @@ class RequestResponseCycle:
         """Take a message that not every response has, or refuse one that is out of order."""
         state = self.state
         if state <= STARTED and message_type == "http.response.early_hint":
-            self.connection.send_early_hint(encode_early_hint(message["links"]))
+            hint = encode_early_hint(message["links"])
+            if self.state > STARTED:
+                raise self.out_of_order(message_type)
+            self.connection.send_early_hint(hint)
         elif state is STARTED and message_type in FILE_MESSAGES:
             await send_file(self, message)
         elif state is TRAILERS and message_type == "http.response.trailers":
             self._send_trailers(message)
         else:
-            raise self._out_of_order(message_type)
+            raise self.out_of_order(message_type)
 
-    def _out_of_order(self, message_type: str) -> RuntimeError:
+    def out_of_order(self, message_type: str) -> RuntimeError:
+        """Return the exception for a message that does not come next."""
         if self.state is COMPLETE:
             return RuntimeError(f"Unexpected ASGI message '{message_type}' sent, after response already completed.")
         if self.state is SENDING:
@@ -242,11 +246,15 @@ class RequestResponseCycle:
 
     def _send_trailers(self, message: Any) -> None:
         """Take trailers, which are checked at once, and sent when they are complete."""
-        assert self.trailers is not None
-        self.trailers += encode_trailers(message.get("headers", ()))
-        if not message.get("more_trailers", False):
-            # RFC 9110 section 6.5.1: whoever did not say that trailers are welcome may not keep them.
-            wanted = accepts_trailers(self.scope["headers"])
+        lines = encode_trailers(message.get("headers", ()))
+        more_trailers = bool(message.get("more_trailers", False))
+        # RFC 9110 section 6.5.1: whoever did not say that trailers are welcome may not keep them.
+        wanted = not more_trailers and accepts_trailers(self.scope["headers"])
+        if self.trailers is None:
+            # All this ran code of the application, which has sent the last ones meanwhile.
+            raise self.out_of_order("http.response.trailers")
+        self.trailers += lines
+        if not more_trailers:
             self.connection.send_trailers(self.trailers if wanted else b"")
             self.trailers = None
             self._end_body()
@@ -270,7 +278,7 @@ class RequestResponseCycle:
     def announce(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for a file of `length` bytes."""
         if self.state is not STARTED:
-            raise self._out_of_order(kind)
+            raise self.out_of_order(kind)
         wanted = self.connection.announce(length, more_body)
         self.state = SENDING
         return wanted

@@ -687,9 +687,11 @@ class HTTPProtocol(asyncio.Protocol):
         unsent_body = cycle.expect_continue and self._reading is BODY
         head_request, http_10 = self._request
         close = not self._keep_alive or self._closing or unsent_body or (self._eof and not self._pending)
-        self._head, self._framing, self._expected, self._close_after = encode_parts(
-            status, headers, self.server_state.default_head, head_request, http_10, close
-        )
+        parts = encode_parts(status, headers, self.server_state.default_head, head_request, http_10, close)
+        if cycle.state is not IDLE:
+            # Reading the headers ran code of the application, which has sent something meanwhile.
+            raise cycle.out_of_order("http.response.start")
+        self._head, self._framing, self._expected, self._close_after = parts
         access = self.settings.access
         if access is not None:
             access.record(cycle.scope, status)

@@ -27,12 +27,12 @@ pub(crate) fn send(
 ) -> PyResult<Option<Py<PyAny>>> {
     match (exchange.state(), text_of(kind)) {
         (State::Idle | State::Started, "http.response.early_hint") => {
-            exchange.connection().send_early_hint(&message.get_item("links")?).map(|()| None)
+            send_early_hint(exchange, kind, &message.get_item("links")?).map(|()| None)
         }
         (State::Started, "http.response.pathsend" | "http.response.zerocopysend") => {
             send_file(exchange, message).map(Some)
         }
-        (State::Trailers, "http.response.trailers") => send_trailers(exchange, message).map(|()| None),
+        (State::Trailers, "http.response.trailers") => send_trailers(exchange, kind, message).map(|()| None),
         _ => Err(out_of_order(exchange.state(), kind)),
     }
 }
@@ -47,7 +47,7 @@ fn send_file(exchange: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<Py
 }
 
 /// The exception for a message that does not come next.
-fn out_of_order(state: State, kind: &Bound<'_, PyAny>) -> PyErr {
+pub(crate) fn out_of_order(state: State, kind: &Bound<'_, PyAny>) -> PyErr {
     let expected = match state {
         State::Idle => "start",
         State::Started => "body",
@@ -64,21 +64,44 @@ fn out_of_order(state: State, kind: &Bound<'_, PyAny>) -> PyErr {
     PyRuntimeError::new_err(format!("Expected ASGI message 'http.response.{expected}', but got '{kind}'."))
 }
 
-/// Take trailers, which are checked at once, and sent when they are complete.
-fn send_trailers(exchange: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<()> {
-    let mut trailers = exchange.trailers.take().unwrap_or_default();
-    exchange.trailers.set(Some(trailers.clone()));
-    if message.contains("headers")? {
-        for header in message.get_item("headers")?.try_iter()? {
-            with_pair(&header?, |name, value| add_trailer(&mut trailers, name, value))?;
+/// Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0.
+fn send_early_hint(exchange: &Exchange, kind: &Bound<'_, PyAny>, links: &Bound<'_, PyAny>) -> PyResult<()> {
+    let mut values = Vec::new();
+    for link in links.try_iter()? {
+        let link = link?;
+        match link.cast::<PyBytes>() {
+            Ok(link) => values.push(link.clone()),
+            Err(_) => return Err(PyTypeError::new_err(format!("Links must be bytes, got {}.", link.repr()?))),
         }
     }
-    if message.contains("more_trailers")? && message.get_item("more_trailers")?.is_truthy()? {
+    // Reading them may have run code of the application that has sent something.
+    if !matches!(exchange.state(), State::Idle | State::Started) {
+        return Err(out_of_order(exchange.state(), kind));
+    }
+    let fields = values.iter().map(|link| (&b"link"[..], link.as_bytes()));
+    exchange.connection().insert_interim(fields).map_err(exception)?;
+    exchange.connection().flush_unless_consuming(links.py())
+}
+
+/// Take trailers, which are checked at once, and sent when they are complete.
+fn send_trailers(exchange: &Exchange, kind: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    let mut lines = Trailers::default();
+    if message.contains("headers")? {
+        for header in message.get_item("headers")?.try_iter()? {
+            with_pair(&header?, |name, value| add_trailer(&mut lines, name, value))?;
+        }
+    }
+    let more_trailers = message.contains("more_trailers")? && message.get_item("more_trailers")?.is_truthy()?;
+    let wanted = !more_trailers && accepts_trailers(exchange, message.py())?;
+    // All this may have run code of the application that has sent the last ones.
+    let Some(mut trailers) = exchange.trailers.take() else {
+        return Err(out_of_order(exchange.state(), kind));
+    };
+    trailers.append(lines);
+    if more_trailers {
         exchange.trailers.set(Some(trailers));
         return Ok(());
     }
-    let wanted = accepts_trailers(exchange, message.py())?;
-    exchange.trailers.set(None);
     exchange.connection().finish_with_trailers(message.py(), wanted.then_some(&trailers))?;
     exchange.complete(message.py())
 }
@@ -104,21 +127,6 @@ fn accepts_trailers(exchange: &Exchange, py: Python<'_>) -> PyResult<bool> {
 }
 
 impl Connection {
-    /// Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0.
-    fn send_early_hint(&self, links: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut values = Vec::new();
-        for link in links.try_iter()? {
-            let link = link?;
-            match link.cast::<PyBytes>() {
-                Ok(link) => values.push(link.clone()),
-                Err(_) => return Err(PyTypeError::new_err(format!("Links must be bytes, got {}.", link.repr()?))),
-            }
-        }
-        let fields = values.iter().map(|link| (&b"link"[..], link.as_bytes()));
-        self.insert_interim(fields).map_err(exception)?;
-        self.flush_unless_consuming(links.py())
-    }
-
     /// Put a 103 in front of a head that waits for its body, if the client knows what that is, and the head is here.
     fn insert_interim<'a>(&self, fields: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), AppError> {
         let state = &mut *self.state.borrow_mut();

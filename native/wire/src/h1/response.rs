@@ -415,6 +415,11 @@ impl Trailers {
         }
         Ok(())
     }
+
+    /// Add those of `more` behind these.
+    pub fn append(&mut self, mut more: Self) {
+        self.lines.append(&mut more.lines);
+    }
 }
 
 /// Append an interim response (RFC 9110 section 15.2): 100, or 103 with its links. Fields about framing and the

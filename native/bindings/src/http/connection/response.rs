@@ -5,12 +5,14 @@ use std::rc::Rc;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
+use wire::error::AppError;
 use wire::h1::connection::Deadline;
-use wire::h1::response::{CONTINUE, Framing};
+use wire::h1::response::{CONTINUE, Framing, HeadWriter};
 
 use super::{Connection, HIGH_WATER, State};
 use crate::error::exception;
 use crate::http::cycle::{Exchange, State as ExchangeState};
+use crate::http::extension::out_of_order;
 use crate::http::message::Message;
 
 /// What follows a piece of the body.
@@ -33,24 +35,14 @@ impl Connection {
         let names = &core.names;
         let status = final_status(message.status(names)?)?;
         core.default_head.refresh(core.state.bind(py), names)?;
-        let mut out = {
-            let mut state = self.state.borrow_mut();
-            if state.out.capacity() == 0 { core.buffers.take() } else { std::mem::take(&mut state.out) }
-        };
-        let held = out.len();
-        let encoded = self.encode_head(&mut out, status, message.headers.as_ref());
-        if encoded.is_err() {
-            out.truncate(held);
+        let headers = message.headers.as_ref();
+        if !self.encode_head(status, headers)? {
+            let collected = headers.map(collect).transpose()?;
+            if exchange.state() != ExchangeState::Idle {
+                return Err(out_of_order(exchange.state(), message.kind(names)?));
+            }
+            self.encode_head(status, collected.as_ref())?;
         }
-        let mut state = self.state.borrow_mut();
-        // Iterating over headers may run code that writes; that stays in front.
-        let early = std::mem::replace(&mut state.out, out);
-        if !early.is_empty() {
-            state.out.splice(0..0, early);
-        }
-        encoded?;
-        state.held = Some(held);
-        drop(state);
         if let Some(access) = &core.access {
             return access.record(py, self, exchange.scope.bind(py), status);
         }
@@ -69,27 +61,36 @@ impl Connection {
         log.start(py, exchange, status, head, bodiless);
     }
 
-    fn encode_head(&self, out: &mut Vec<u8>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let writer = {
-            let state = self.state.borrow();
-            self.core.default_head.with(|lines| state.wire.start_response(out, status, lines))
-        };
-        let mut writer = writer.map_err(exception)?;
-        if let Some(headers) = headers {
-            let mut add = |header: &Bound<'_, PyAny>| {
-                with_pair(header, |name, value| writer.field(out, name, value).map_err(exception))
+    /// Encode the head behind the output; `false` if a look at the headers would run code of the application, which may
+    /// send something itself: nothing was encoded then.
+    #[inline]
+    fn encode_head(&self, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
+        self.core.buffers.supply(out);
+        let begin = out.len();
+        let encode = |lines: &[u8]| -> Result<bool, AppError> {
+            let mut writer = wire.start_response(out, status, lines)?;
+            let plain = match headers {
+                None => true,
+                Some(headers) => match headers.cast_exact::<PyList>() {
+                    Ok(headers) => add_fields(&mut writer, out, headers.iter())?,
+                    Err(_) => match headers.cast_exact::<PyTuple>() {
+                        Ok(headers) => add_fields(&mut writer, out, headers.iter())?,
+                        Err(_) => false,
+                    },
+                },
             };
-            if let Ok(headers) = headers.cast_exact::<PyList>() {
-                for header in headers.iter() {
-                    add(&header)?;
-                }
-            } else {
-                for header in headers.try_iter()? {
-                    add(&header?)?;
-                }
+            if plain {
+                wire.finish_head(writer, out, None)?;
             }
+            Ok(plain)
+        };
+        let encoded = self.core.default_head.with(encode);
+        match encoded {
+            Ok(true) => *held = Some(begin),
+            _ => out.truncate(begin),
         }
-        self.state.borrow_mut().wire.finish_head(writer, out, None).map_err(exception)
+        encoded.map_err(exception)
     }
 
     /// Write a piece of the body, behind the head if that still waits. What is not `bytes` is copied: the application may
@@ -252,6 +253,34 @@ fn final_status(status: &Bound<'_, PyAny>) -> PyResult<u16> {
         Ok(code @ 200..=599) => Ok(code),
         _ => Err(PyRuntimeError::new_err(format!("Invalid HTTP status code '{}' in response.", status.str()?))),
     }
+}
+
+/// Add fields that are plain pairs of byte strings; `false` at the first that is something else.
+#[inline]
+fn add_fields<'py>(
+    writer: &mut HeadWriter,
+    out: &mut Vec<u8>,
+    headers: impl Iterator<Item = Bound<'py, PyAny>>,
+) -> Result<bool, AppError> {
+    for header in headers {
+        let Ok(pair) = header.cast_exact::<PyTuple>() else { return Ok(false) };
+        let [name, value] = pair.as_slice() else { return Ok(false) };
+        let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) else { return Ok(false) };
+        writer.field(out, name.as_bytes(), value.as_bytes())?;
+    }
+    Ok(true)
+}
+
+/// The same headers as plain pairs of byte strings, whatever they are made of.
+#[cold]
+fn collect<'py>(headers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = headers.py();
+    let pairs = PyList::empty(py);
+    for header in headers.try_iter()? {
+        let pair = with_pair(&header?, |name, value| Ok((PyBytes::new(py, name), PyBytes::new(py, value))))?;
+        pairs.append(pair)?;
+    }
+    Ok(pairs.into_any())
 }
 
 /// Use the two byte strings of a header, a tuple or any other sequence of two.
