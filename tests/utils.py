@@ -118,7 +118,11 @@ def open_connection(address: tuple[str, int] | str, payload: bytes = b"", timeou
     else:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.settimeout(timeout)
-        client.connect(address)
+        try:
+            client.connect(address)
+        except BaseException:
+            client.close()
+            raise
     if payload:
         client.sendall(payload)
     return client

@@ -7,6 +7,7 @@ Every option comes from a row of ``uvicorn.settings``, and so does the signature
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import importlib
 import logging
@@ -41,6 +42,7 @@ from uvicorn.config import (
 )
 from uvicorn.server import Server
 from uvicorn.settings import ROWS, Settings
+from uvicorn.sockets import SocketFile
 
 if TYPE_CHECKING:
     from configparser import RawConfigParser
@@ -336,15 +338,16 @@ def _supervise(config: Config, server: Server) -> None:
     config.check()
     config.announce_core()
     sock = config.bind_socket()
-    try:
+    with contextlib.ExitStack() as stack:
+        if config.uds and config.fd is None:
+            stack.callback(SocketFile(config.uds).remove)
+        stack.callback(sock.close)
         if config.should_reload:
-            this.ChangeReload(config, target=server.run, sockets=[sock]).run()
+            supervisor = this.ChangeReload(config, target=server.run, sockets=[sock])
         else:
-            this.Multiprocess(config, sockets=[sock]).run()
-    finally:
-        sock.close()
-        if config.uds and config.fd is None and os.path.exists(config.uds):
-            os.remove(config.uds)
+            supervisor = this.Multiprocess(config, sockets=[sock])
+        supervisor.refuse = stack.close
+        supervisor.run()
 
 
 def __getattr__(name: str) -> Any:

@@ -253,12 +253,28 @@ class Address:
         """Nothing is left behind."""
 
 
+class SocketFile:
+    """The file of a Unix socket that has just been bound, if there is one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode: int | None = None
+        with contextlib.suppress(OSError):
+            self._inode = os.stat(path).st_ino
+
+    def remove(self) -> None:
+        """Remove it, unless another server has put its own there meanwhile."""
+        with contextlib.suppress(OSError):  # gone, or its directory is
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+
+
 class UnixPath:
     """A Unix socket file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._inode: int | None = None
+        self._file: SocketFile | None = None
 
     def bind(self) -> socket.socket:
         """A new file that everybody may connect to, whatever the umask (SOCK-07); one that exists is an error."""
@@ -273,7 +289,7 @@ class UnixPath:
             if stat.S_ISSOCK(existing):
                 os.unlink(self._path)
         sock = self._bind(mode)
-        self._inode = os.stat(self._path).st_ino
+        self._file = SocketFile(self._path)
         return [sock]
 
     def _bind(self, mode: int) -> socket.socket:
@@ -289,9 +305,8 @@ class UnixPath:
 
     def release(self) -> None:
         """Remove the socket file, unless another server has put its own there meanwhile."""
-        with contextlib.suppress(OSError):  # gone, or its directory is
-            if os.stat(self._path).st_ino == self._inode:
-                os.unlink(self._path)
+        if self._file is not None:
+            self._file.remove()
 
 
 class Descriptor:

@@ -43,6 +43,8 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": b"begin ", "more_body": True})
     if scope["path"] == "/slow":
         await asyncio.sleep(0.5)
+    while scope["path"] == "/until-told" and not os.path.exists("go"):
+        await asyncio.sleep(0.01)
     if scope["path"] == "/stuck":
         await asyncio.sleep(3600)
     await send({"type": "http.response.body", "body": body})
@@ -62,6 +64,15 @@ def served_by(address: tuple[str, int]) -> tuple[str, int]:
     match = re.search(rb"(\w+) (\d+)\r\n0\r\n", request(address))
     assert match
     return match[1].decode(), int(match[2])
+
+
+def is_refused(address: tuple[str, int] | str) -> bool:
+    """Whether a client is turned away, and does not wait in a queue."""
+    try:
+        open_connection(address).close()
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    return False
 
 
 def start(cwd: Path, *arguments: str, workers: int = 2) -> ServerProcess:
@@ -113,6 +124,51 @@ def test_requests_in_progress_are_finished(cwd: Path) -> None:
         assert server.stop() == 0
         assert b"one" in read_until(client, b"0\r\n\r\n")
         client.close()
+
+
+@pytest.mark.parametrize("where", ["tcp", "uds"])
+@pytest.mark.parametrize("mode", [["--workers", "2"], ["--reload"]], ids=["workers", "reload"])
+def test_new_clients_are_refused_while_requests_are_finished(cwd: Path, where: str, mode: list[str]) -> None:
+    """MP-06, K7: they would hang for the whole drain, where another server might answer them."""
+    options = ["--uds", "s"] if where == "uds" else ["--port", "0"]
+    with ServerProcess("app:app", *options, *mode, cwd=cwd) as server:
+        server.wait_for(READY)
+        address: tuple[str, int] | str = str(cwd / "s") if where == "uds" else server.address
+        wait_for(lambda: is_listening(address))
+        client = open_connection(address, b"GET /until-told HTTP/1.1\r\nhost: test\r\n\r\n")
+        read_until(client, b"begin")
+        server.send_signal(signal.SIGTERM)
+        wait_for(lambda: is_refused(address), timeout=10)
+        assert server.process.poll() is None
+        (cwd / "go").touch()
+        assert b"one" in read_until(client, b"0\r\n\r\n")
+        assert server.wait() == 0
+        client.close()
+
+
+def test_socket_file_of_a_successor_is_left_alone(cwd: Path) -> None:
+    """SOCK-11: it may listen at the same path as soon as this one does not any more."""
+    path = cwd / "s"
+    with ServerProcess("app:app", "--uds", path, "--workers", "2", cwd=cwd) as server:
+        server.wait_for(READY, count=2)
+        wait_for(lambda: is_listening(str(path)))
+        client = open_connection(str(path), b"GET /until-told HTTP/1.1\r\nhost: test\r\n\r\n")
+        read_until(client, b"begin")
+        server.send_signal(signal.SIGTERM)
+        wait_for(lambda: not path.exists(), timeout=10)
+        with socket.socket(socket.AF_UNIX) as successor:
+            successor.bind(str(path))
+            (cwd / "go").touch()
+            assert server.wait() == 0
+            assert path.exists()
+        client.close()
+
+
+def test_sockets_of_a_program_stay_open(supervisor: Multiprocess, sock: socket.socket) -> None:
+    """MP-02: as upstream's; the program may have other plans for them."""
+    supervisor.signal_queue.append(signal.SIGTERM)
+    supervisor.run()
+    assert sock.fileno() != -1
 
 
 def test_parent_never_imports_the_application(cwd: Path) -> None:

@@ -29,12 +29,16 @@ class BaseReload:
 
     An iterator over the looks it takes: each `next()` gives the changed paths, or None. It ends when `should_exit` is
     set. A child that dies is left alone until the next change: it has shown its error, and would show it again.
+
+    Attributes:
+        refuse: called when the child has been told to end for good and the sockets are closed.
     """
 
     def __init__(self, config: Config, target: Callable[[list[socket] | None], None], sockets: list[socket]) -> None:
         self.config = config
         self.target = target
         self.sockets = sockets
+        self.refuse: Callable[[], None] = lambda: None
         self.should_exit = threading.Event()
         self.pid = os.getpid()
         self.is_restarting = False
@@ -114,23 +118,28 @@ class BaseReload:
     def restart(self) -> None:
         """Let the child end gracefully and start a new one on the same sockets."""
         self.is_restarting = sys.platform == "win32"
-        self._end_child()
+        self._terminate_child()
+        self._await_child()
         self._start_child()
 
     def shutdown(self) -> None:
-        """Let the child end gracefully and close the sockets."""
-        self._end_child()
+        """Let the child end gracefully, and refuse new connections meanwhile."""
+        self._terminate_child()
         for sock in self.sockets:
             sock.close()
+        self.refuse()
+        self._await_child()
         color_message = f"Stopping reloader process [{style('%d', fg='cyan', bold=True)}]"
         logger.info("Stopping reloader process [%d]", self.pid, extra={"color_message": color_message})
 
-    def _end_child(self) -> None:
-        """SIGTERM, and SIGKILL if the child has not ended when its own deadlines have passed."""
+    def _terminate_child(self) -> None:
         if sys.platform == "win32":
             self._signal_child(signal.CTRL_C_EVENT)
         else:
             self._signal_child(signal.SIGTERM)
+
+    def _await_child(self) -> None:
+        """SIGKILL if the child has not ended when its own deadlines have passed."""
         self.process.join(self._limits.total)
         if self.process.exitcode is None:
             logger.error("Child process [%d] did not end in time, killing it.", self.process.pid)

@@ -31,11 +31,16 @@ class Multiprocess:
     their handlers and handled in turn; appending to `signal_queue`, from any thread, does the same as a signal.
 
     The parent never imports the application.
+
+    Attributes:
+        refuse: called when the workers have been told to end, to close the sockets here, too; otherwise new clients
+            wait in their queue until the last worker has ended. By default nothing: who gave the sockets keeps them.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
         self.sockets = sockets
+        self.refuse: Callable[[], None] = lambda: None
         self._wakeup = Wakeup()
         self.should_exit: threading.Event = WakingEvent(self._wakeup)
         self.signal_queue: list[int] = SignalQueue(self._wakeup)
@@ -95,6 +100,7 @@ class Multiprocess:
     def _stop(self) -> None:
         """End the workers, each in its time; a second SIGINT makes them hurry."""
         self.terminate_all()
+        self.refuse()
         for process in self._pool.everyone:
             process.join(0)  # says that it is waited for
             while process.exitcode is None:
