@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.utils import PATIENCE, run_server, server_port
+from tests.protocols.harness import request, respond, serve
+from tests.utils import PATIENCE, run_server, server_port, wait_until
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.config import Config
 
@@ -82,3 +84,48 @@ async def test_a_request_is_read_from_its_own_bytes_alone(http_protocol_cls: Any
             await cut_off(port, pieces)
             expected = [["host", "a"], ["cookie", "session=mine"], ["connection", "close"]]
             assert await ask(port) == ["GET", "/mine", expected]
+
+
+class WhenThrownAway:
+    """Does something when it is: anything can happen where an object is let go of."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action = action
+
+    def __del__(self) -> None:
+        self.action()
+
+
+@pytest.mark.parametrize("known", [(1,), (3,), (1, 3, 4)], ids=["new", "known", "both"])
+async def test_requests_that_come_while_another_is_read_are_not_taken_for_it(
+    http_protocol_cls: Any, known: tuple[int, ...]
+) -> None:
+    """More kinds of clients than are remembered, in the middle of taking up a request of a kind that was."""
+    seen: dict[str, list[Any]] = {}
+    others: list[Any] = []
+
+    def feed() -> None:
+        for number, other in enumerate(others):
+            other.data_received(request("GET", f"/{number}", f"cookie: {number}") * 2)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.setdefault(scope["path"], []).extend(value for name, value in scope["headers"] if name == b"cookie")
+        if scope["path"] == "/mine" and len(seen["/mine"]) in known:
+            scope["left"] = WhenThrownAway(feed)
+        await respond()(scope, receive, send)
+
+    async with serve(http_protocol_cls, app) as service:
+        for _ in range(10):
+            await service.connect()
+        await wait_until(lambda: len(service.state.connections) == 10)
+        others.extend(service.state.connections)
+        client = await service.connect()
+        await client.send(request("GET", "/mine", "cookie: mine") * 6)
+        for _ in range(6):
+            assert (await client.response()).status == 200
+        for number, other in reversed(list(enumerate(others))):
+            other.data_received(request("GET", f"/{number}", f"cookie: {number}"))
+        others.clear()
+        await wait_until(lambda: len(seen) == 11 and not service.state.tasks)
+    for path, cookies in seen.items():
+        assert set(cookies) == {path[1:].encode()}

@@ -2,11 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use wire::h1::Sections;
 use wire::h1::request::{Head, Version};
+use wire::h1::sections::Number;
 use wire::headers::{Field, Name};
+use wire::limits::Limits;
 
 use crate::ffi;
 use crate::names::Names;
@@ -32,6 +35,7 @@ pub(crate) struct ScopeTemplate {
     extensions_10: Py<PyDict>,
     root_path: String,
     raw_root_path: Vec<u8>,
+    limits: Limits,
     paths: RefCell<Vec<Option<KeptPath>>>,
     pub(crate) kept: KeptHeaders,
 }
@@ -118,6 +122,7 @@ pub(crate) struct KeptHeaders {
 }
 
 struct Kept {
+    number: Number,
     list: Py<PyList>,
     forwarded: bool,
 }
@@ -125,46 +130,78 @@ struct Kept {
 impl KeptHeaders {
     /// The headers of a scope: a list of its own, of tuples that may be shared since nobody can change them.
     #[inline]
-    fn headers<'py>(&self, py: Python<'py>, names: &Names, head: &Head, input: &[u8]) -> PyResult<Bound<'py, PyList>> {
+    fn headers<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        head: &Head,
+        input: &[u8],
+        limits: &Limits,
+    ) -> PyResult<Bound<'py, PyList>> {
         if head.recalled {
-            let kept = self.lists.borrow();
-            if let Some(Some(kept)) = head.kept.and_then(|number| kept.get(number)) {
-                let list = kept.list.bind(py);
+            if let Some(list) = self.find(head, |kept| kept.list.clone_ref(py)) {
+                let list = list.into_bound(py);
                 let old = self.last.replace(Some(list.clone().unbind()));
                 drop(old);
                 return Ok(list.get_slice(0, list.len()));
             }
+            return self.read_again(py, names, head, input, limits);
         }
         let list = headers(py, names, head, input)?;
-        if let Some(number) = head.kept {
-            let kept = Kept { list: list.get_slice(0, list.len()).unbind(), forwarded: has_forwarded(head) };
-            let mut lists = self.lists.borrow_mut();
-            if lists.len() <= number {
-                lists.resize_with(number + 1, || None);
-            }
-            let old = lists.get_mut(number).and_then(|place| place.replace(kept));
-            drop(lists);
-            drop(old);
-        }
+        self.keep(&list, head.kept, has_forwarded(head));
         Ok(list)
+    }
+
+    /// The section was met before, and what was made of it is not here: it could not be made then, or the section has
+    /// made room for another since the head was read.
+    #[cold]
+    fn read_again<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        head: &Head,
+        input: &[u8],
+        limits: &Limits,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut again = Head::default();
+        again.parse(input, limits).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let list = headers(py, names, &again, input)?;
+        self.keep(&list, head.kept, has_forwarded(&again));
+        Ok(list)
+    }
+
+    /// Keep a copy of `list`, if its section has a number.
+    #[inline]
+    fn keep(&self, list: &Bound<'_, PyList>, number: Option<Number>, forwarded: bool) {
+        let Some(number) = number else { return };
+        let kept = Kept { number, list: list.get_slice(0, list.len()).unbind(), forwarded };
+        let mut lists = self.lists.borrow_mut();
+        if lists.len() <= number.place() {
+            lists.resize_with(number.place() + 1, || None);
+        }
+        let old = lists.get_mut(number.place()).and_then(|place| place.replace(kept));
+        drop(lists);
+        drop(old);
+    }
+
+    /// What was made of the section of `head`, if it is still here.
+    #[inline]
+    fn find<R>(&self, head: &Head, look: impl FnOnce(&Kept) -> R) -> Option<R> {
+        let number = head.kept?;
+        let lists = self.lists.borrow();
+        lists.get(number.place())?.as_ref().filter(|kept| kept.number == number).map(look)
     }
 
     /// Whether the headers of the request are those in `list`, one of ours.
     #[inline]
     fn are(&self, list: &Py<PyList>, head: &Head) -> bool {
-        let lists = self.lists.borrow();
-        let kept = head.kept.filter(|_| head.recalled).and_then(|number| lists.get(number)?.as_ref());
-        kept.is_some_and(|kept| kept.list.is(list))
+        head.recalled && self.find(head, |kept| kept.list.is(list)).unwrap_or(false)
     }
 
     /// Whether the request has a field that the proxy headers middleware looks at.
     #[inline]
     pub(crate) fn is_forwarded(&self, head: &Head) -> bool {
-        if head.recalled {
-            let lists = self.lists.borrow();
-            return head.kept.and_then(|number| lists.get(number)?.as_ref()).is_none_or(|kept| kept.forwarded);
-        }
-        has_forwarded(head)
+        if head.recalled { self.find(head, |kept| kept.forwarded).unwrap_or(true) } else { has_forwarded(head) }
     }
 }
 
@@ -225,6 +262,7 @@ impl ScopeTemplate {
             extensions_10: extensions_10.unbind(),
             root_path,
             raw_root_path,
+            limits: settings.limits.clone(),
             paths: RefCell::new(paths),
             kept: KeptHeaders::default(),
         })
@@ -275,7 +313,7 @@ impl ScopeTemplate {
         let headers = match spare.and_then(|spare| spare.headers) {
             Some((headers, copied)) if self.kept.are(&copied, head) => headers.into_bound(py),
             _ => {
-                let headers = self.kept.headers(py, names, head, input)?.into_any();
+                let headers = self.kept.headers(py, names, head, input, &self.limits)?.into_any();
                 scope.set_item(&names.headers, &headers)?;
                 headers
             }

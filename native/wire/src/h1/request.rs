@@ -5,7 +5,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::h1::framing::{BodyLength, Marks};
-use crate::h1::sections::Sections;
+use crate::h1::sections::{Number, Sections};
 use crate::h1::target::{Form, Target};
 use crate::headers::{Field, Name, Span, has_member, token_byte};
 use crate::limits::Limits;
@@ -128,7 +128,7 @@ pub struct Head {
     /// [`upgrades_to`](Head::upgrades_to).
     pub upgrades: bool,
     /// The number under which [`Sections`] keeps the fields, if it does; `fields` is empty when they were `recalled`.
-    pub kept: Option<usize>,
+    pub kept: Option<Number>,
     /// Whether the fields were known, word for word, and not read.
     pub recalled: bool,
 }
@@ -588,7 +588,7 @@ mod tests {
                 head.parse_recalling(text.as_bytes(), &limits, Some(&mut sections)),
                 Ok(Status::Complete(text.len()))
             );
-            (head.kept, head.recalled, head.fields.len())
+            (head.kept.map(Number::place), head.recalled, head.fields.len())
         };
         assert_eq!(parse(&mut head, "GET /1 HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"), (None, false, 2));
         assert_eq!(parse(&mut head, "GET /2 HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"), (Some(0), false, 2));

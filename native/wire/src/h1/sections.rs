@@ -14,14 +14,26 @@ const MAX_BYTES: usize = 2048;
 /// Fingerprints of sections met once.
 const FINGERPRINTS: usize = 64;
 
-/// A small store of field sections. Its owner keeps what it made of each under the same number.
+/// Names one section for ever: the next one in its place has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Number(u64);
+
+impl Number {
+    /// The place of the section, which it shares with those before and after it: there are few of them.
+    #[inline]
+    pub const fn place(self) -> usize {
+        self.0 as usize % SLOTS
+    }
+}
+
+/// A small store of field sections. Its owner keeps what it made of each in the same place, under the same number.
 #[derive(Debug)]
 pub struct Sections {
-    slots: Vec<Box<[u8]>>,
+    slots: Vec<(Number, Box<[u8]>)>,
     met_once: [u64; FINGERPRINTS],
-    /// Where the last one was found, and where the next one goes.
+    /// Where the last one was found, and the number that the next one gets.
     last: Cell<usize>,
-    next: usize,
+    next: u64,
 }
 
 impl Default for Sections {
@@ -38,21 +50,20 @@ impl Sections {
 
     /// The number of the section that `rest` begins with, and its length.
     #[inline]
-    pub(crate) fn find(&self, rest: &[u8]) -> Option<(usize, usize)> {
-        let last = self.last.get();
-        if let Some(section) = self.slots.get(last)
+    pub(crate) fn find(&self, rest: &[u8]) -> Option<(Number, usize)> {
+        if let Some((number, section)) = self.slots.get(self.last.get())
             && rest.starts_with(section)
         {
-            return Some((last, section.len()));
+            return Some((*number, section.len()));
         }
-        let (number, section) = self.slots.iter().enumerate().find(|(_, section)| rest.starts_with(section))?;
-        self.last.set(number);
-        Some((number, section.len()))
+        let (number, section) = self.slots.iter().find(|(_, section)| rest.starts_with(section))?;
+        self.last.set(number.place());
+        Some((*number, section.len()))
     }
 
     /// Take note of a plain section, its empty line included: its number if it is kept from now on.
     #[inline]
-    pub(crate) fn note(&mut self, section: &[u8]) -> Option<usize> {
+    pub(crate) fn note(&mut self, section: &[u8]) -> Option<Number> {
         if section.len() > MAX_BYTES {
             return None;
         }
@@ -63,13 +74,13 @@ impl Sections {
             return None;
         }
         *met = 0;
-        let number = self.next;
-        self.next = (number + 1) % SLOTS;
-        match self.slots.get_mut(number) {
-            Some(slot) => *slot = section.into(),
-            None => self.slots.push(section.into()),
+        let number = Number(self.next);
+        self.next += 1;
+        match self.slots.get_mut(number.place()) {
+            Some(slot) => *slot = (number, section.into()),
+            None => self.slots.push((number, section.into())),
         }
-        self.last.set(number);
+        self.last.set(number.place());
         Some(number)
     }
 }
@@ -101,9 +112,9 @@ mod tests {
         let mut sections = Sections::new();
         assert_eq!(sections.note(&section(1)), None);
         assert_eq!(sections.find(&section(1)), None);
-        assert_eq!(sections.note(&section(1)), Some(0));
+        assert_eq!(sections.note(&section(1)), Some(Number(0)));
         let more = [section(1), b"GET".to_vec()].concat();
-        assert_eq!(sections.find(&more), Some((0, section(1).len())));
+        assert_eq!(sections.find(&more), Some((Number(0), section(1).len())));
         assert_eq!(sections.find(&section(2)), None);
         assert_eq!(sections.find(b"Host: a1\r\n"), None);
     }
@@ -113,11 +124,13 @@ mod tests {
         let mut sections = Sections::new();
         for number in 0..=SLOTS {
             sections.note(&section(number));
-            assert_eq!(sections.note(&section(number)), Some(number % SLOTS));
+            assert_eq!(sections.note(&section(number)), Some(Number(number as u64)));
         }
+        let last = Number(SLOTS as u64);
         assert_eq!(sections.find(&section(0)), None);
-        assert_eq!(sections.find(&section(1)), Some((1, section(1).len())));
-        assert_eq!(sections.find(&section(SLOTS)), Some((0, section(SLOTS).len())));
+        assert_eq!(sections.find(&section(1)), Some((Number(1), section(1).len())));
+        assert_eq!(sections.find(&section(SLOTS)), Some((last, section(SLOTS).len())));
+        assert_eq!(last.place(), Number(0).place(), "one place, two numbers");
         assert_eq!(sections.slots.len(), SLOTS);
     }
 
