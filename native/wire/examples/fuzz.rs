@@ -23,12 +23,13 @@ use std::time::{Duration, Instant};
 mod targets;
 
 type Target = fn(&[u8]) -> u64;
-const TARGETS: [(&str, Target); 5] = [
+const TARGETS: [(&str, Target); 6] = [
     ("h1_request", targets::h1_request),
     ("h1_split", targets::h1_split),
     ("h1_chunked", targets::h1_chunked),
     ("h1_response", targets::h1_response),
     ("h1_exchange", targets::h1_exchange),
+    ("h1_shared", targets::h1_shared),
 ];
 
 /// Words that matter to the grammar; random bytes alone would rarely spell them.

@@ -60,6 +60,7 @@ proptest! {
         targets::h1_chunked(&data);
         targets::h1_response(&data);
         targets::h1_exchange(&data);
+        targets::h1_shared(&data);
     }
 
     /// U6
@@ -79,6 +80,20 @@ proptest! {
         targets::h1_exchange(&[vec![control, length], script, data[1..].to_vec()].concat());
     }
 
+    #[test]
+    fn connections_that_share_their_parts_know_nothing_of_each_other(
+        control in any::<u8>(),
+        script in vec(any::<[u8; 2]>(), 62),
+        data in vec(conversation(), 2..5),
+    ) {
+        let script = &script.concat()[..usize::from(control >> 3) * 4];
+        let longest = data.iter().map(Vec::len).max().unwrap_or_default();
+        let pad = |mut text: Vec<u8>| { text.resize(longest, b'\n'); text };
+        let texts: Vec<_> = data.into_iter().map(pad).collect();
+        let control = control & !6 | u8::try_from(texts.len() - 2).unwrap() << 1;
+        targets::h1_shared(&[&[control], script, &texts.concat()].concat());
+    }
+
     /// D5
     #[test]
     fn any_cut_of_chunks_gives_the_same_data(data in conversation()) {
@@ -89,12 +104,13 @@ proptest! {
 #[test]
 fn the_seeds_of_the_fuzzers_hold() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-    let targets: [(&str, Target); 5] = [
+    let targets: [(&str, Target); 6] = [
         ("h1_request", targets::h1_request),
         ("h1_split", targets::h1_split),
         ("h1_chunked", targets::h1_chunked),
         ("h1_response", targets::h1_response),
         ("h1_exchange", targets::h1_exchange),
+        ("h1_shared", targets::h1_shared),
     ];
     for (name, target) in targets {
         let seeds: Vec<_> = std::fs::read_dir(directory.join(name)).unwrap().flatten().collect();

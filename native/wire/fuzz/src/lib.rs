@@ -11,10 +11,12 @@
 )]
 
 mod exchange;
+mod shared;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use exchange::h1_exchange;
+pub use shared::h1_shared;
 
 use wire::h1::response::Exchange;
 use wire::h1::{
