@@ -441,7 +441,7 @@ async def test_bytes_of_pieces_and_files_are_added_up(http_protocol_cls: Any, st
             await send({"type": "http.response.zerocopysend", "file": file, "more_body": True})
         await send({"type": "http.response.pathsend", "path": str(tmp_path / "large")})
 
-    assert await served(http_protocol_cls, stream, "%(B)s", GET, app=app) == ["1001010"]
+    assert await served(http_protocol_cls, stream, "%(B)s", GET, app=app, asgi_extensions="all") == ["1001010"]
 
 
 async def test_fields_of_the_response_are_those_that_are_sent(http_protocol_cls: Any, stream: Stream) -> None:

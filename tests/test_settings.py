@@ -103,6 +103,11 @@ SAMPLES: dict[str, Sample] = {
     "ws_shutdown_code": Sample(["--ws-shutdown-code", "1001"], 1001),
     "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
     "timeout_worker_ready": Sample(["--timeout-worker-ready", "7.5"], 7.5),
+    "asgi_extensions": Sample(
+        ["--asgi-extension", "http.response.pathsend", "--asgi-extension", "http.response.trailers"],
+        ("http.response.pathsend", "http.response.trailers"),
+        "http.response.pathsend http.response.trailers",
+    ),
 }
 
 

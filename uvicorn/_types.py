@@ -10,7 +10,7 @@ so that a lower layer never imports a higher one.
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
@@ -464,6 +464,10 @@ class ProtocolConfig(Protocol):
         """Import the application and resolve the classes below; once."""
 
     # Read-only, so that a configuration may know more precisely what it holds.
+
+    @property
+    def asgi_extensions(self) -> Sequence[str]:
+        """Names of the extensions that scopes of requests offer."""
 
     @property
     def loaded_app(self) -> ASGI3Application:

@@ -29,6 +29,7 @@ from uvicorn.settings import (
     DEFAULT_GRACEFUL_SHUTDOWN,
     ROWS,
     SSL_PROTOCOL_VERSION,
+    ExtensionType,
     HTTPProtocolType,
     InterfaceType,
     LifespanType,
@@ -278,6 +279,7 @@ class Config(Settings):
     reload_excludes: list[str]
     workers: int
     forwarded_allow_ips: list[str] | str
+    asgi_extensions: list[ExtensionType]
 
     reload_dirs_excludes: list[Path]
     """Directories whose changes do not count."""
@@ -304,6 +306,7 @@ class Config(Settings):
         self.configure_logging()
         self._check_numbers()
         self._check_access_log_format()
+        self._resolve_extensions()
         self._resolve_reload()
         self._load_env_file()
         self._resolve_workers()
@@ -449,6 +452,14 @@ class Config(Settings):
         if self.access_log_format is not None:
             with blaming(f"access_log_format={self.access_log_format!r}"):
                 parse_format(self.access_log_format)
+
+    def _resolve_extensions(self) -> None:
+        known = get_args(ExtensionType)
+        names = _strings(self.asgi_extensions)
+        with blaming(f"asgi_extensions={self.asgi_extensions!r}"):
+            if not set(names) <= set(known):
+                raise ValueError(f"choose from {', '.join(known)}.")
+        self.asgi_extensions = [name for name in known if name != "all" and (name in names or "all" in names)]
 
     # Environment
 

@@ -41,7 +41,7 @@ from uvicorn.config import (
     report_fault,
 )
 from uvicorn.server import Server
-from uvicorn.settings import ROWS, Settings
+from uvicorn.settings import ROWS, ExtensionType, Settings
 from uvicorn.sockets import SocketFile
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ def _option(row: Row, hint: Any) -> click.Option:
         details.update(type=_click_type(row, kinds), default=default, show_default=default not in (None, ""))
     if row.name == "headers":
         details["callback"] = _parse_headers
-    names = _known_names(kinds)
-    if names and str in kinds:
+    if names := _known_names(kinds):
         details["metavar"] = f"[{'|'.join(names)}]"
     return click.Option([flag, row.name], **details)
 
@@ -180,7 +179,7 @@ def _known_names(kinds: Sequence[Any]) -> list[str]:
 def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
     if row.exists:
         return click.Path(exists=True)
-    if row.multiple or (str in kinds and not row.choices):
+    if not row.choices and (row.multiple or str in kinds):
         return click.STRING
     if choices := row.choices or _known_names(kinds):
         return click.Choice(choices)
@@ -298,6 +297,7 @@ def run(
     ws_shutdown_code: int = 1012,
     access_log_format: str | None = None,
     timeout_worker_ready: float = 300.0,
+    asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = None,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

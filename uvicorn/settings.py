@@ -13,7 +13,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, get_args
 
 from uvicorn._declare import declarative, rows_of, setting
 from uvicorn._types import ASGIApplication
@@ -30,6 +30,13 @@ WSProtocolType = Literal["auto", "none", "websockets", "websockets-sansio", "wsp
 LifespanType = Literal["auto", "on", "off"]
 LoopFactoryType = Literal["none", "auto", "asyncio", "uvloop", "zuvloop"]
 InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
+ExtensionType = Literal[
+    "http.response.trailers",
+    "http.response.early_hint",
+    "http.response.pathsend",
+    "http.response.zerocopysend",
+    "all",
+]
 
 SSL_PROTOCOL_VERSION = ssl.PROTOCOL_TLS_SERVER
 
@@ -368,6 +375,17 @@ class Settings:
         kw_only=True,
         help="Seconds a new worker may take until it serves, imports and start-up included, before its restart is "
         "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits for ever.",
+    )
+    asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = setting(
+        default=None,
+        section="HTTP",
+        kw_only=True,
+        flag="--asgi-extension",
+        multiple=True,
+        choices=get_args(ExtensionType),
+        help="ASGI extension that scopes of requests offer; may be repeated. By default none: frameworks change what "
+        "they send where they see one, and middleware that does not know the message fails, such as one that "
+        "compresses and is handed the path of a file.",
     )
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ def test_starlette_files(
     data = random.Random(1).randbytes(SIZE)
     (tmp_path / "file").write_bytes(data)
     digest = hashlib.sha256(data).hexdigest()
-    options = ["--app-dir", str(APPS), "--port", "0", "--http", http, "--loop", loop]
+    options = ["--app-dir", str(APPS), "--port", "0", "--http", http, "--loop", loop, "--asgi-extension", "all"]
     if secure:
         options += ["--ssl-certfile", tls_certificate_key_and_chain_path]
     with ServerProcess("starlette_files:app", *options, cwd=tmp_path) as server:

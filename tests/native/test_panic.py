@@ -261,7 +261,7 @@ async def test_panic_while_a_file_is_sent_ends_its_connection_and_no_other(
         else:
             await send({"type": "http.response.body"})
 
-    async with serve(native, app) as service:
+    async with serve(native, app, asgi_extensions="all") as service:
         other = await service.connect()
         assert (await other.ask()).status == 200
         native_server(service).rehearse_panic(entry)

@@ -51,6 +51,9 @@ class Connection:
     def send_body(self, cycle: Any, body: bytes, more_body: bool) -> None:
         self.calls.append(("body", body, more_body))
 
+    def offers(self, extension: str) -> bool:
+        return False
+
     def send_continue(self) -> None:
         self.calls.append("continue")
 

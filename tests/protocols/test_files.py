@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import gc
 import hashlib
 import logging
@@ -17,10 +18,13 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, PATIENCE, Service, descriptors, request, serve
+from tests.protocols import harness
+from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, PATIENCE, Service, descriptors, request
 from tests.utils import wait_until
 from uvicorn.protocols.http import files
 from uvicorn.protocols.http.files import KERNEL_PIECE, PIECE, FileRange
+
+serve = functools.partial(harness.serve, asgi_extensions="all")
 
 pytestmark = [
     pytest.mark.anyio,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import io
 import os
 import sys
@@ -14,10 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, Calls, descriptors, request, respond, serve
+from tests.protocols import harness
+from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, Calls, descriptors, request, respond
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
+
+serve = functools.partial(harness.serve, asgi_extensions="all")
 
 LENGTH = b"content-length"
 WITH_TE = request("GET", "/", "te: trailers")
@@ -103,6 +107,42 @@ def no_descriptor_left() -> Iterator[None]:
 # What is offered
 
 
+async def test_nothing_is_offered_unless_asked_for(http_protocol_cls: Any) -> None:
+    """SCO-01: frameworks change what they send where they see one."""
+    app = Calls()
+    async with harness.serve(http_protocol_cls, app) as service:
+        await (await service.connect()).ask()
+    assert "extensions" not in app.scope
+
+
+@pytest.mark.parametrize("asked", [GET, GET_10], ids=["1.1", "1.0"])
+async def test_only_what_is_asked_for_is_offered(http_protocol_cls: Any, asked: bytes) -> None:
+    app = Calls()
+    async with harness.serve(http_protocol_cls, app, asgi_extensions=["http.response.early_hint"]) as service:
+        await (await service.connect()).ask(asked)
+    assert app.scope.get("extensions") == ({"http.response.early_hint": {}} if asked is GET else None)
+
+
+@pytest.mark.parametrize(
+    "message", [hint(b"<a>"), path_send("file"), file_send(0), trailers()], ids=lambda m: m["type"]
+)
+async def test_messages_of_what_is_not_offered_are_out_of_order(
+    http_protocol_cls: Any, message: dict[str, Any]
+) -> None:
+    """RES-33: upstream refuses all of them, and does not know of trailers that are announced."""
+    before = Application(message, otherwise=(start(200, length(2)), body(b"ok")))
+    within = Application(start(200, length(2), trailers=True), message, otherwise=(body(b"ok"),))
+    behind = Application(start(200, length(2), trailers=True), body(b"ok"), message)
+    for app in (before, within, behind):
+        async with harness.serve(http_protocol_cls, app) as service:
+            assert (await (await service.connect()).ask()).body == b"ok"
+        assert isinstance(app.error, RuntimeError)
+    kind = message["type"]
+    assert str(before.error) == f"Expected ASGI message 'http.response.start', but got '{kind}'."
+    assert str(within.error) == f"Expected ASGI message 'http.response.body', but got '{kind}'."
+    assert str(behind.error) == f"Unexpected ASGI message '{kind}' sent, after response already completed."
+
+
 async def test_scope_says_what_is_supported(http_protocol_cls: Any) -> None:
     app = Calls()
     async with serve(http_protocol_cls, app) as service:
@@ -131,10 +171,12 @@ async def test_extensions_of_one_scope_are_not_those_of_the_next(http_protocol_c
         client = await service.connect()
         await client.ask()
         app.scope["extensions"]["http.response.debug"] = {}
+        app.scope["extensions"]["http.response.early_hint"]["added"] = 1
         del app.scope["extensions"]["http.response.pathsend"]
         await client.ask()
     assert len(app.scopes[1]["extensions"]) == 4
-    assert "http.response.pathsend" in app.scopes[1]["extensions"]
+    assert app.scopes[1]["extensions"]["http.response.pathsend"] == {}
+    assert app.scopes[1]["extensions"]["http.response.early_hint"] == {}
 
 
 # Early hints

@@ -85,7 +85,11 @@ async def test_response_sent_while_the_headers_of_another_are_read_comes_first_a
         client = await service.connect()
         await client.send(b"".join(request("GET", f"/{number}") for number in (1, 2, 3)))
         responses = [await client.response() for _ in range(3)]
-        assert [(response.status, response.body) for response in responses] == [(200, b"/1"), (201, b"in"), (200, b"/3")]
+        assert [(response.status, response.body) for response in responses] == [
+            (200, b"/1"),
+            (201, b"in"),
+            (200, b"/3"),
+        ]
         assert (await client.ask(request("GET", "/4"))).body == b"/4"
 
 
@@ -121,7 +125,7 @@ async def test_response_completed_while_a_message_is_read_is_not_added_to(http_p
         with pytest.raises(RuntimeError, match=refused(wrong["type"])):
             await send(wrong)
 
-    async with serve(http_protocol_cls, app) as service:
+    async with serve(http_protocol_cls, app, asgi_extensions="all") as service:
         client = await service.connect()
         await client.send(request("GET", "/", "te: trailers") + request("GET", "/next"))
         assert await client.until(b"next") == (

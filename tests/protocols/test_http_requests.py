@@ -30,7 +30,7 @@ async def test_scope_has_these_keys_and_no_others(http_protocol_cls: Any) -> Non
         await (await service.connect()).ask()
     assert set(app.scope) == {
         *("type", "asgi", "http_version", "server", "client", "scheme", "method"),
-        *("root_path", "path", "raw_path", "query_string", "headers", "state", "extensions"),
+        *("root_path", "path", "raw_path", "query_string", "headers", "state"),
     }
     assert app.scope["type"] == "http"
     assert app.scope["asgi"] == {"version": "3.0", "spec_version": "2.3"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.protocols.harness import serve
+from tests.protocols import harness
 from uvicorn.protocols.http.recurring import Recurring
 
 
@@ -71,6 +72,8 @@ def test_what_is_found_is_what_was_noted(keys: list[bytes]) -> None:
 
 
 pytestmark = pytest.mark.anyio
+
+serve = functools.partial(harness.serve, asgi_extensions="all")
 
 HEAD = b"GET /a%20b?c HTTP/1.1\r\nHost: a\r\nX-One: 1\r\n\r\n"
 

@@ -36,12 +36,6 @@ def test_scope_holds_all_there_is() -> None:
         "query_string": b"c=%20",
         "headers": [(b"host", b"a")],
         "state": {},
-        "extensions": {
-            "http.response.trailers": {},
-            "http.response.early_hint": {},
-            "http.response.pathsend": {},
-            "http.response.zerocopysend": {},
-        },
     }
 
 

@@ -18,12 +18,20 @@ pub(crate) struct Settings {
     pub(crate) timeout_request_body: Option<Duration>,
     pub(crate) reset_contextvars: bool,
     pub(crate) root_path: String,
+    /// Names of the extensions that are offered.
+    pub(crate) extensions: Vec<String>,
     pub(crate) body_bytes_per_second: u32,
     pub(crate) linger: Duration,
     pub(crate) max_eager_requests: usize,
 }
 
 impl Settings {
+    /// Whether scopes offer this extension.
+    #[cold]
+    pub(crate) fn offers(&self, extension: &str) -> bool {
+        self.extensions.iter().any(|name| name == extension)
+    }
+
     /// Read the attributes of `config`.
     pub(crate) fn from_config(config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let constants = config.py().import("uvicorn.protocols.http.limits")?;
@@ -43,6 +51,7 @@ impl Settings {
             timeout_request_body: seconds(config, "timeout_request_body")?,
             reset_contextvars: config.getattr("reset_contextvars")?.is_truthy()?,
             root_path: config.getattr("root_path")?.extract()?,
+            extensions: config.getattr("asgi_extensions")?.extract()?,
             body_bytes_per_second: constants.getattr("BODY_BYTES_PER_SECOND")?.extract()?,
             linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
             max_eager_requests: constants.getattr("MAX_EAGER_REQUESTS")?.extract()?,

@@ -10,8 +10,8 @@
 What goes on the wire belongs to the connection: the cycle calls `start_response`, `send_body`, `send_continue` and
 `finish` on it, and knows no bytes. The head waits there for the first piece of the body, so that both are one write.
 
-Messages of extensions (`scope.EXTENSIONS`) are dealt with apart from those that every response has. Files go through
-`files.send_file`, to which a cycle is the sink.
+Messages of extensions (the setting `asgi_extensions`) are dealt with apart from those that every response has. Files go
+through `files.send_file`, to which a cycle is the sink.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class RequestResponseCycle:
             status = message["status"]  # type: ignore[typeddict-item]
             connection.start_response(self, status, message.get("headers", ()))  # type: ignore[arg-type]
             self.state = STARTED
-            if message.get("trailers"):
+            if message.get("trailers") and self.connection.offers("http.response.trailers"):
                 self.trailers = b""
         elif self.state is STARTED and message_type == "http.response.body":
             more_body = bool(message.get("more_body", False))
@@ -221,8 +221,10 @@ class RequestResponseCycle:
     # Extensions.
 
     async def _send_extension(self, message_type: str, message: Any) -> None:
-        """Take a message that not every response has, or refuse one that is out of order."""
+        """Take a message that not every response has, or refuse one that is out of order or not offered."""
         state = self.state
+        if not self.connection.offers(message_type):
+            raise self.out_of_order(message_type)
         if state <= STARTED and message_type == "http.response.early_hint":
             hint = encode_early_hint(message["links"])
             if self.state > STARTED:

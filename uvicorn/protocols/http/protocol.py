@@ -106,6 +106,7 @@ class ProtocolSettings:
         "direct_app",
         "asgi_version",
         "root_path",
+        "extensions",
         "reset_contextvars",
         "limit_concurrency",
         "limit_head",
@@ -132,6 +133,7 @@ class ProtocolSettings:
         self.direct_app = self.app.app if type(self.app) is ProxyHeadersMiddleware else self.app
         self.asgi_version = config.asgi_version
         self.root_path = config.root_path
+        self.extensions = config.asgi_extensions
         self.reset_contextvars = config.reset_contextvars
         self.limit_concurrency = config.limit_concurrency
         self.limit_head = limit_head
@@ -306,6 +308,7 @@ class HTTPProtocol(asyncio.Protocol):
             get_local_addr(transport),
             settings.root_path,
             self.app_state,
+            settings.extensions,
         )
         self.server_state.connections.add(self)
         self._trace("%sHTTP connection made")
@@ -740,6 +743,10 @@ class HTTPProtocol(asyncio.Protocol):
             return head
         self._close_after = True
         return head[:-2] + b"connection: close\r\n\r\n"
+
+    def offers(self, extension: str) -> bool:
+        """Tell whether scopes offer this extension; messages of others are out of order."""
+        return extension in self.settings.extensions
 
     def send_early_hint(self, data: bytes) -> None:
         """Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0."""

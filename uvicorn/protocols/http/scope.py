@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope
 
-EXTENSIONS: dict[str, dict[object, object]] = {
-    "http.response.trailers": {},
-    "http.response.early_hint": {},
-    "http.response.pathsend": {},
-    "http.response.zerocopysend": {},
-}
-"""What every implementation supports beyond the specification's main part, as scopes say it.
-
-Each scope has a copy, because middleware is known to add keys of its own, which must not reach other requests; the
-empty dicts inside are the same for all.
-"""
-
-EXTENSIONS_10 = {name: EXTENSIONS[name] for name in ("http.response.pathsend", "http.response.zerocopysend")}
-"""The same for clients of HTTP/1.0, which know neither chunks, where trailers go, nor interim responses."""
+EXTENSIONS_10 = ("http.response.pathsend", "http.response.zerocopysend")
+"""Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
 
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 
@@ -33,7 +22,7 @@ class RequestLine(NamedTuple):
     path: str
     raw_path: bytes
     query_string: bytes
-    extensions: dict[str, dict[object, object]]
+    extensions: Sequence[str]
 
 
 class ScopeBase:
@@ -43,9 +32,10 @@ class ScopeBase:
         asgi_version: the interface of the application, "2.0" or "3.0".
         root_path: the configured prefix, put in front of each path.
         state: what the lifespan left; copied for each request, never shared between them.
+        extensions: names of those that are offered.
     """
 
-    __slots__ = ("asgi_version", "scheme", "client", "server", "root_path", "raw_root_path", "state")
+    __slots__ = ("asgi_version", "scheme", "client", "server", "root_path", "raw_root_path", "state", "extensions")
 
     def __init__(
         self,
@@ -55,6 +45,7 @@ class ScopeBase:
         server: tuple[str, int | None] | None,
         root_path: str,
         state: dict[str, Any],
+        extensions: Sequence[str] = (),
     ) -> None:
         self.asgi_version = asgi_version
         self.scheme = scheme
@@ -63,6 +54,7 @@ class ScopeBase:
         self.root_path = root_path
         self.raw_root_path = root_path.encode() if root_path.isascii() else quote(root_path).encode()
         self.state = state
+        self.extensions = extensions
 
     def line(self, method: bytes, target: bytes, minor: bytes) -> RequestLine:
         """Return what a request line means; the same for all connections with this root path.
@@ -79,14 +71,15 @@ class ScopeBase:
             raw_path = self.raw_root_path + raw_path
         name = _METHODS.get(method) or method.decode("ascii")
         if minor == b"0":
-            return RequestLine(name, "1.0", path, raw_path, query, EXTENSIONS_10)
-        return RequestLine(name, "1.1", path, raw_path, query, EXTENSIONS)
+            extensions = [extension for extension in self.extensions if extension in EXTENSIONS_10]
+            return RequestLine(name, "1.0", path, raw_path, query, extensions)
+        return RequestLine(name, "1.1", path, raw_path, query, self.extensions)
 
     def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
         """Return the scope of one request."""
         method, http_version, path, raw_path, query_string, extensions = line
         state = self.state
-        return {
+        scope: HTTPScope = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
             "http_version": http_version,
@@ -100,5 +93,8 @@ class ScopeBase:
             "query_string": query_string,
             "headers": headers,
             "state": state.copy() if state else {},
-            "extensions": extensions.copy(),
         }
+        if extensions:
+            # Of its own for each request: middleware is known to add keys.
+            scope["extensions"] = {extension: {} for extension in extensions}
+        return scope

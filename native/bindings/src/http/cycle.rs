@@ -216,7 +216,7 @@ impl Exchange {
             State::Idle if this.connection.core.response_start.is(kind)? => {
                 this.connection.start_response(py, this, &parts)?;
                 this.state.set(State::Started);
-                if parts.trailers()? {
+                if parts.trailers()? && this.connection.core.settings.offers("http.response.trailers") {
                     this.trailers.set(Some(Box::default()));
                 }
             }

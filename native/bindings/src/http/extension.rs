@@ -17,15 +17,17 @@ use crate::ffi::ThreadBound;
 use crate::http::connection::{Connection, HIGH_WATER, with_pair};
 use crate::http::cycle::{Exchange, State};
 
-/// Take a message of type `kind` that not every response has, or refuse one that is out of order. What it gives, if it
-/// gives anything, must be awaited.
+/// Take a message of type `kind` that not every response has, or refuse one that is out of order or not offered. What it
+/// gives, if it gives anything, must be awaited.
 #[cold]
 pub(crate) fn send(
     exchange: &Rc<Exchange>,
     message: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyAny>,
 ) -> PyResult<Option<Py<PyAny>>> {
+    let offered = exchange.connection().core.settings.offers(text_of(kind));
     match (exchange.state(), text_of(kind)) {
+        _ if !offered => Err(out_of_order(exchange.state(), kind)),
         (State::Idle | State::Started, "http.response.early_hint") => {
             send_early_hint(exchange, kind, &message.get_item("links")?).map(|()| None)
         }

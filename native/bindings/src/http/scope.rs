@@ -30,9 +30,9 @@ pub(crate) struct ScopeTemplate {
     spare: RefCell<Option<Spare>>,
     asgi: Lent,
     state: Lent,
-    extensions: Lent,
-    /// The same for clients of HTTP/1.0.
-    extensions_10: Py<PyDict>,
+    /// Names of those that are offered, and of those that are to clients of HTTP/1.0; mostly none.
+    extensions: Vec<String>,
+    extensions_10: Vec<String>,
     root_path: String,
     raw_root_path: Vec<u8>,
     limits: Limits,
@@ -54,7 +54,6 @@ enum Place {
     QueryString,
     Headers,
     State,
-    Extensions,
 }
 
 /// A scope that nobody holds any more, and in which nothing but the headers differs from the items of the template.
@@ -237,10 +236,9 @@ impl ScopeTemplate {
         scope.set_item(&names.query_string, &names.empty_bytes)?;
         scope.set_item(&names.headers, py.None())?;
         scope.set_item(&names.state, py.None())?;
-        scope.set_item(&names.extensions, py.None())?;
-        let module = py.import("uvicorn.protocols.http.scope")?;
-        let extensions = module.getattr("EXTENSIONS")?.cast_into::<PyDict>()?;
-        let extensions_10 = module.getattr("EXTENSIONS_10")?.cast_into::<PyDict>()?;
+        let known: Vec<String> = py.import("uvicorn.protocols.http.scope")?.getattr("EXTENSIONS_10")?.extract()?;
+        let extensions = settings.extensions.clone();
+        let extensions_10 = extensions.iter().filter(|name| known.contains(name)).cloned().collect();
         let root_path = settings.root_path.clone();
         let raw_root_path = if root_path.is_ascii() {
             root_path.clone().into_bytes()
@@ -258,8 +256,8 @@ impl ScopeTemplate {
             spare: RefCell::default(),
             asgi: Lent::new(Place::Asgi, &asgi)?,
             state: Lent::new(Place::State, &PyDict::new(py))?,
-            extensions: Lent::new(Place::Extensions, &extensions)?,
-            extensions_10: extensions_10.unbind(),
+            extensions,
+            extensions_10,
             root_path,
             raw_root_path,
             limits: settings.limits.clone(),
@@ -300,7 +298,6 @@ impl ScopeTemplate {
         if !shares_state {
             self.lend(py, back, &self.state)?;
         }
-        self.lend(py, back, &self.extensions)?;
 
         let scope = match back {
             Some(scope) => scope.clone(),
@@ -322,10 +319,10 @@ impl ScopeTemplate {
         if shares_state {
             scope.set_item(&names.state, ends.state.copy()?)?;
         }
-        if head.version == Version::Http10 {
-            scope.set_item(&names.extensions, self.extensions_10.bind(py).copy()?)?;
-        }
-        if !shares_state && head.version != Version::Http10 {
+        let extensions = if head.version == Version::Http10 { &self.extensions_10 } else { &self.extensions };
+        if !extensions.is_empty() {
+            scope.set_item(&names.extensions, offer(py, extensions)?)?;
+        } else if !shares_state {
             self.version.set(ffi::version(&scope));
         }
         Ok(scope)
@@ -361,8 +358,8 @@ impl ScopeTemplate {
         drop(old);
     }
 
-    fn lents(&self) -> [&Lent; 3] {
-        [&self.asgi, &self.state, &self.extensions]
+    fn lents(&self) -> [&Lent; 2] {
+        [&self.asgi, &self.state]
     }
 
     /// Whether `value` is what is known to stand there.
@@ -448,6 +445,15 @@ impl ScopeTemplate {
         }
         Ok((path, raw_path))
     }
+}
+
+/// What a scope says of the extensions that are offered: of its own for each, since middleware is known to add keys.
+fn offer<'py>(py: Python<'py>, extensions: &[String]) -> PyResult<Bound<'py, PyDict>> {
+    let offered = PyDict::new(py);
+    for name in extensions {
+        offered.set_item(name, PyDict::new(py))?;
+    }
+    Ok(offered)
 }
 
 /// `%XX` to bytes; anything that is not two hexadecimal digits stays as it is, as `urllib.parse.unquote` has it.
