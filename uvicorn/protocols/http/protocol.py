@@ -19,6 +19,7 @@ One timer per connection, re-armed when it fires rather than for each request, s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import socket
@@ -94,7 +95,8 @@ def reset_on_close(transport: asyncio.Transport) -> None:
     """See to it that closing `transport` resets the connection, so that the peer does not take it for a regular end."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        with contextlib.suppress(OSError):  # of a socket that is gone already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 class ProtocolSettings:
@@ -362,7 +364,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._pending += data
         if self._reading is WAIT:
             if len(self._pending) > HIGH_WATER_LIMIT:
-                self.flow.pause_reading()
+                self._pause_reading()
             return
         # The end of the head can begin in the last three bytes searched before.
         end = self._pending.find(b"\r\n\r\n", max(0, self._searched - 3))
@@ -401,7 +403,7 @@ class HTTPProtocol(asyncio.Protocol):
                     if self._reading is WAIT:
                         self._pending += data[position:]
                         if len(self._pending) > HIGH_WATER_LIMIT:
-                            self.flow.pause_reading()
+                            self._pause_reading()
                     break
         except RequestRefused as refused:
             self._refuse(refused, data[position:])
@@ -610,7 +612,7 @@ class HTTPProtocol(asyncio.Protocol):
                     raise self._body_too_large()
                 cycle.feed(body)
                 if len(cycle.body) > HIGH_WATER_LIMIT:
-                    self.flow.pause_reading()
+                    self._pause_reading()
                     self._deadline = 0.0
         if decoder.done:
             self._decoder = None
@@ -627,9 +629,8 @@ class HTTPProtocol(asyncio.Protocol):
 
     def want_body(self) -> None:
         """The application waits for more of the request body."""
-        flow = self.flow
-        if flow.read_paused and self._reading is BODY:
-            flow.resume_reading()
+        if self.flow.read_paused and self._reading is BODY:
+            self._resume_reading()
             self._expire_in(self.settings.timeout_body)
 
     # Refusing, upgrading.
@@ -801,6 +802,8 @@ class HTTPProtocol(asyncio.Protocol):
         if cycle.entry is not None:
             cycle.entry.end()
         self.server_state.request_complete()
+        if self._reading is CLOSED:
+            return  # the transport has failed
         if self._close_after or self._closing:
             self._close(linger=self._reading is BODY or bool(self._pending))
         elif self._reading is BODY:
@@ -814,7 +817,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._close(linger=True)
             return
         self._body_bytes = 0
-        self.flow.resume_reading()
+        self._resume_reading()
         if not self._deadline:
             self._expire_in(self.settings.timeout_body)
 
@@ -827,7 +830,7 @@ class HTTPProtocol(asyncio.Protocol):
         self.cycle = None
         self._reading = HEAD
         if self.flow.read_paused:
-            self.flow.resume_reading()
+            self._resume_reading()
         if self._consuming:
             return
         if self._pending:
@@ -867,7 +870,10 @@ class HTTPProtocol(asyncio.Protocol):
             if self._out_bytes > HIGH_WATER_LIMIT:
                 self._flush()
         else:
-            self.transport.write(data)
+            try:
+                self.transport.write(data)
+            except Exception as exc:
+                self._give_up(exc)
 
     def _flush(self) -> None:
         out = self._out
@@ -875,28 +881,65 @@ class HTTPProtocol(asyncio.Protocol):
             data = out[0] if len(out) == 1 else b"".join(out)
             self._out = []
             self._out_bytes = 0
-            self.transport.write(data)
+            try:
+                self.transport.write(data)
+            except Exception as exc:
+                self._give_up(exc)
 
     def _close(self, linger: bool = False) -> None:
         """Close once everything is written; with `linger` only after the peer had a chance to read it."""
         self._flush()
         cycle, self.cycle = self.cycle, None
-        transport = self.transport
         self._pending.clear()
         if cycle is not None:
             cycle.disconnect()
             self.flow.resume_writing()  # whoever waits to send has nothing to wait for
-        can_linger = linger and self.settings.real_loop and not self._eof and self._base.scheme == "http"
-        if can_linger and not transport.is_closing() and transport.can_write_eof():
+        if linger and self._can_linger():
             # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self._reading = LINGER
-            transport.write_eof()
-            self.flow.resume_reading()
+            # Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
             self._expire_in(limits.LINGER_SECONDS)
+            self._attempt(self.transport.write_eof)
+            self._resume_reading()
         else:
             self._reading = CLOSED
             self._cancel_timer()
-            transport.close()
+            self._attempt(self.transport.close)
+
+    def _can_linger(self) -> bool:
+        transport = self.transport
+        if self._eof or self._base.scheme != "http" or not self.settings.real_loop or self._reading is CLOSED:
+            return False
+        try:
+            return not transport.is_closing() and transport.can_write_eof()
+        except Exception as exc:
+            self._give_up(exc)
+            return False
+
+    # A transport that raises.
+
+    def _pause_reading(self) -> None:
+        self._attempt(self.flow.pause_reading)
+
+    def _resume_reading(self) -> None:
+        self._attempt(self.flow.resume_reading)
+
+    def _attempt(self, act: Callable[[], object]) -> None:
+        """Have the transport do something, which ends the connection if it cannot."""
+        try:
+            act()
+        except Exception as exc:
+            self._give_up(exc)
+
+    def _give_up(self, exc: Exception) -> None:
+        """The transport has raised: whatever the connection was doing is over, and `connection_lost` clears up."""
+        if not isinstance(exc, OSError):
+            self.logger.error("Transport failed, aborting the connection.\n", exc_info=exc)
+        self._reading = CLOSED
+        try:
+            self.transport.abort()
+        except Exception:
+            self.connection_lost(exc)  # nobody else will say so
 
     def announce_close(self) -> None:
         """The next response is the last, and says so; nothing else changes."""
@@ -961,7 +1004,7 @@ class HTTPProtocol(asyncio.Protocol):
     def _expired(self) -> None:
         settings = self.settings
         if self._reading is LINGER:
-            self.transport.abort()
+            self._attempt(self.transport.abort)
         elif self._reading is HEAD and not self._pending:
             self._close()
         elif self._reading is HEAD:

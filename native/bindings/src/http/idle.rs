@@ -114,7 +114,8 @@ pub(crate) fn sweep(core: &Rc<Core>, server: &Bound<'_, Server>) -> PyResult<()>
     // A connection that fails to end must not keep the others from theirs.
     let mut outcome = Ok(());
     for connection in expired {
-        outcome = outcome.and(guard(py, &connection, "expire", |connection| connection.expire(py)));
+        let ended = guard(py, &connection, "expire", |connection| connection.expire(py));
+        outcome = outcome.and(ended.or_else(|error| connection.abort(py).and(Err(error))));
     }
     match earliest {
         Some(deadline) if !core.deadlines.covers(deadline) => outcome.and(arm(core, server, deadline)),

@@ -211,12 +211,9 @@ impl Connection {
         if self.closed.get() || self.lingering.get() || self.eof.get() || self.read_paused.get() {
             return Ok(());
         }
-        let Some(transport) = self.transport(py) else { return Ok(()) };
-        let transport = transport.bind(py);
-        if transport.call_method0(&names.is_closing)?.is_truthy()? {
+        if self.is_transport_closing(py)? || self.on_transport(py, &names.pause_reading)?.is_none() {
             return Ok(());
         }
-        transport.call_method0(&names.pause_reading)?;
         if self.core.reader.watch(&self.core, self.server.bind(py), descriptor, slot)? {
             self.adopted.set(true);
             return Ok(());
@@ -244,15 +241,12 @@ impl Connection {
 
     /// Whether the transport has begun to close.
     pub(crate) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.transport(py) {
-            Some(transport) => transport.bind(py).call_method0(&self.core.names.is_closing)?.is_truthy(),
-            None => Ok(true),
-        }
+        self.on_transport(py, &self.core.names.is_closing)?.map_or(Ok(true), |answer| answer.is_truthy())
     }
 
     /// The client has nothing more to send, which the transport does not know.
     pub(crate) fn at_eof(&self, py: Python<'_>) -> PyResult<()> {
-        if self.eof_received(py)? { Ok(()) } else { self.on_transport(py, &self.core.names.close) }
+        if self.eof_received(py)? { Ok(()) } else { self.on_transport(py, &self.core.names.close).map(drop) }
     }
 
     /// An exception got out of what was done with the input: the loop hears of it, and the connection ends.
@@ -272,7 +266,10 @@ impl Connection {
             return Ok(());
         }
         self.state.borrow_mut().deadline = None;
-        if self.adopted.get() { Ok(()) } else { self.on_transport(py, &self.core.names.pause_reading) }
+        if self.adopted.get() {
+            return Ok(());
+        }
+        self.on_transport(py, &self.core.names.pause_reading).map(drop)
     }
 
     /// Read from the socket again.
@@ -296,7 +293,10 @@ impl Connection {
     fn have_transport_read(&self, py: Python<'_>) -> PyResult<()> {
         let Some(transport) = self.transport(py) else { return Ok(()) };
         let resume = transport.bind(py).getattr(&self.core.names.resume_reading)?;
-        self.core.context.bind(py).call_method1(&self.core.names.run, (resume,)).map(drop)
+        match self.core.context.bind(py).call_method1(&self.core.names.run, (resume,)) {
+            Ok(_) => Ok(()),
+            Err(error) => self.give_up(py, error),
+        }
     }
 }
 

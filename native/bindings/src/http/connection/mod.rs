@@ -129,14 +129,6 @@ impl Connection {
         self.transport.borrow().as_ref().map(|transport| transport.clone_ref(py))
     }
 
-    /// Call a method of the transport, if there still is one.
-    fn on_transport(&self, py: Python<'_>, method: &Py<pyo3::types::PyString>) -> PyResult<()> {
-        match self.transport(py) {
-            Some(transport) => transport.bind(py).call_method0(method).map(drop),
-            None => Ok(()),
-        }
-    }
-
     #[inline]
     pub(crate) fn is_write_paused(&self) -> bool {
         self.write_paused.get()

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PySlice};
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice, PyString};
 use wire::error::AppError;
 use wire::h1::connection::Connection as Wire;
 
@@ -64,17 +65,14 @@ impl Connection {
         if self.closed.get() {
             return Ok(None);
         }
-        let Some(transport) = self.transport(py) else { return Ok(None) };
-        let transport = transport.bind(py);
-        let names = &self.core.names;
         // Inside data_received the transport is known to be open: it has just called us. At any other time the socket
         // may have been closed under it, and its number may already belong to another connection.
-        if !self.consuming.get() && transport.call_method0(&names.is_closing)?.is_truthy()? {
+        if !self.consuming.get() && self.is_transport_closing(py)? {
             return Ok(None);
         }
         if self.buffered.get() {
-            let waiting: usize = transport.call_method0(&names.get_write_buffer_size)?.extract()?;
-            if waiting > 0 {
+            let waiting = self.on_transport(py, &self.core.names.get_write_buffer_size)?;
+            if !waiting.is_some_and(|waiting| waiting.extract::<usize>().is_ok_and(|waiting| waiting == 0)) {
                 return Ok(None);
             }
             self.buffered.set(false);
@@ -114,8 +112,11 @@ impl Connection {
 
     fn write_to_transport(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.buffered.set(true);
-        match self.transport(py) {
-            Some(transport) => transport.bind(py).call_method1(&self.core.names.write, (data,)).map(drop),
+        match self.transport(py).filter(|_| !self.closed.get()) {
+            Some(transport) => match transport.bind(py).call_method1(&self.core.names.write, (data,)) {
+                Ok(_) => Ok(()),
+                Err(error) => self.give_up(py, error),
+            },
             None => Ok(()),
         }
     }
@@ -134,31 +135,69 @@ impl Connection {
             // Whoever waits to send has nothing to wait for.
             self.resume_writing(py)?;
         }
-        let Some(transport) = self.transport(py) else { return Ok(()) };
-        let transport = transport.bind(py);
-        if linger
-            && self.core.real_loop
-            && !self.eof.get()
-            && !self.secure.get()
-            && !transport.call_method0(&names.is_closing)?.is_truthy()?
-            && transport.call_method0(&names.can_write_eof)?.is_truthy()?
-        {
+        if linger && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.lingering.set(true);
-            transport.call_method0(&names.write_eof)?;
-            self.resume_reading(py)?;
+            // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
             self.state.borrow_mut().deadline = Some(Instant::now() + self.core.settings.linger);
-            return self.watch(py);
+            self.watch(py)?;
+            self.on_transport(py, &names.write_eof)?;
+            return self.resume_reading(py);
         }
-        self.closed.set(true);
+        if self.closed.replace(true) {
+            return Ok(());
+        }
         self.descriptor.set(None);
         self.state.borrow_mut().deadline = None;
-        transport.call_method0(&names.close).map(drop)
+        self.on_transport(py, &names.close).map(drop)
     }
 
+    fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
+        if !self.core.real_loop || self.eof.get() || self.secure.get() || self.is_transport_closing(py)? {
+            return Ok(false);
+        }
+        self.on_transport(py, &self.core.names.can_write_eof)?.map_or(Ok(false), |answer| answer.is_truthy())
+    }
+
+    /// Call a method of the transport: what it returns, or `None` if there is no transport any more.
+    #[inline]
+    pub(in crate::http) fn on_transport<'py>(
+        &self,
+        py: Python<'py>,
+        method: &Py<PyString>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(transport) = self.transport(py) else { return Ok(None) };
+        match transport.bind(py).call_method0(method) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) => self.give_up(py, error).map(|()| None),
+        }
+    }
+
+    /// The transport has raised `error`: whatever the connection was doing is over, and `connection_lost` clears up.
+    #[cold]
+    pub(super) fn give_up(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        if !error.is_instance_of::<PyException>(py) {
+            return Err(error);
+        }
+        if !error.is_instance_of::<PyOSError>(py) {
+            let details = PyDict::new(py);
+            details.set_item("exc_info", error.value(py))?;
+            let text = ("Transport failed, aborting the connection.\n",);
+            self.core.logger.bind(py).call_method(&self.core.names.error, text, Some(&details))?;
+        }
+        self.abort(py)
+    }
+
+    /// Take the transport away.
     pub(crate) fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.set(true);
         self.descriptor.set(None);
-        self.on_transport(py, &self.core.names.abort)
+        let Some(transport) = self.transport(py) else { return Ok(()) };
+        match transport.bind(py).call_method0(&self.core.names.abort) {
+            Ok(_) => Ok(()),
+            // Nobody else will say that the connection is lost.
+            Err(error) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
+            Err(error) => Err(error),
+        }
     }
 }
