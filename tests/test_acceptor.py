@@ -3,10 +3,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ import pytest
 from tests.process import ServerProcess
 from tests.utils import open_connection, read_to_end, read_until, request, wait_for, wait_until
 from uvicorn import acceptor
-from uvicorn.acceptor import Acceptor
+from uvicorn._compat import asyncio_run
+from uvicorn.acceptor import Acceptor, WatchedServer
 
 pytestmark = pytest.mark.anyio
 
@@ -51,14 +53,26 @@ def sock() -> Iterator[Faulty]:
 
 class Recorder(asyncio.Protocol):
     made: list[asyncio.BaseTransport]
+    lost: list[Exception | None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.made.append(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
+
+    @classmethod
+    async def all_closed(cls) -> None:
+        """Close the connections, and return once they are, for tests whose loop ends."""
+        for transport in cls.made:
+            transport.close()
+        await wait_until(lambda: len(cls.lost) == len(cls.made))
 
 
 @pytest.fixture
 def protocol(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Recorder]]:
     monkeypatch.setattr(Recorder, "made", [], raising=False)
+    monkeypatch.setattr(Recorder, "lost", [], raising=False)
     yield Recorder
     for transport in Recorder.made:
         transport.close()
@@ -277,6 +291,104 @@ async def test_closed_acceptor_cannot_start(sock: Faulty, protocol: type[Recorde
         await server.start_serving()
 
 
+# A loop that accepts below Python
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyloop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    if request.param == "asyncio":
+        return asyncio.SelectorEventLoop
+    factory: Callable[[], asyncio.AbstractEventLoop] = pytest.importorskip("uvloop").new_event_loop
+    return factory
+
+
+async def watched(sock: Faulty, protocol: type[Recorder]) -> WatchedServer:
+    # The test's socket object stays open: what a loop's server does with it is not the question.
+    bound = socket.socket(fileno=os.dup(sock.fileno()))
+    server = await asyncio.get_running_loop().create_server(protocol, sock=bound)
+    return WatchedServer(server, bound)
+
+
+class Descriptors:
+    """Stands for `os` in the module, without descriptors for the next `shortages` times."""
+
+    close = staticmethod(os.close)
+
+    def __init__(self) -> None:
+        self.shortages = 0
+        self.was_asked = False
+
+    def dup(self, descriptor: int) -> int:
+        self.was_asked = True
+        if self.shortages:
+            self.shortages -= 1
+            raise OSError(errno.EMFILE, "as told")
+        return os.dup(descriptor)
+
+
+@pytest.fixture
+def descriptors(monkeypatch: pytest.MonkeyPatch) -> Descriptors:
+    descriptors = Descriptors()
+    monkeypatch.setattr(acceptor, "os", descriptors)
+    monkeypatch.setattr(acceptor, "WATCH_INTERVAL", 0.01)
+    return descriptors
+
+
+def test_shortage_is_said_once(
+    sock: Faulty,
+    protocol: type[Recorder],
+    log: pytest.LogCaptureFixture,
+    descriptors: Descriptors,
+    anyloop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """D9"""
+
+    async def main() -> None:
+        server = await watched(sock, protocol)
+        descriptors.shortages = 3
+        while descriptors.shortages:
+            descriptors.was_asked = False
+            with open_connection(sock.getsockname()):
+                await wait_until(lambda: descriptors.was_asked)
+        assert log.messages == [
+            f"Cannot accept new connections: [Errno {errno.EMFILE}] as told. They are closed at once until others end."
+        ]
+        server.close()
+        await protocol.all_closed()
+        await server.wait_closed()
+
+    asyncio_run(main(), loop_factory=anyloop)
+
+
+@pytest.mark.parametrize("when", ["watching", "resting"])
+def test_watched_server_is_the_server(
+    sock: Faulty,
+    protocol: type[Recorder],
+    descriptors: Descriptors,
+    anyloop: Callable[[], asyncio.AbstractEventLoop],
+    when: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        server = await watched(sock, protocol)
+        task = asyncio.create_task(server.serve_forever())
+        await wait_until(server.is_serving)
+        assert server.sockets[0].getsockname() == sock.getsockname()
+        assert server.get_loop() is asyncio.get_running_loop()
+        if when == "resting":
+            monkeypatch.setattr(acceptor, "WATCH_INTERVAL", 3600)
+            with open_connection(sock.getsockname()):
+                await wait_until(lambda: descriptors.was_asked)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        server.close()
+        assert not server.is_serving()
+        await protocol.all_closed()
+
+    asyncio_run(main(), loop_factory=anyloop)
+
+
 # For real
 
 APP = """
@@ -305,14 +417,14 @@ def test_server_out_of_descriptors_serves_on_and_recovers(tmp_path: Path, loop: 
         address = server.address
         assert _answers(address)
         clients = [open_connection(address) for _ in range(60)]
-        if loop == "asyncio":
-            server.wait_for("Cannot accept new connections: ")
+        server.wait_for(f"Cannot accept new connections: [Errno {errno.EMFILE}] ")
         get = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
         clients[0].sendall(get)
         assert b"200 OK" in read_until(clients[0], b"\r\n\r\nok")
         for client in clients:
             client.close()
         wait_for(lambda: _answers(address))
+        assert server.error_output.count("Cannot accept") == 1
         assert server.error_output.count("\n") < 20, server.error_output
         assert "Traceback" not in server.error_output
 

@@ -1,9 +1,10 @@
-"""Accepts connections for a selector event loop, and survives running out of file descriptors.
+"""Accepts connections for a selector event loop; and what happens, on any loop, when file descriptors run out.
 
 When `accept()` fails with EMFILE, `loop.create_server` of asyncio's selector loop tries again as often as the backlog
 is long, logs a traceback for each try and starts a timer for each: thousands a second while clients wait. Here the
 socket rests for `RETRY_DELAY` instead, connections that are served go on, and the log gets one line per shortage.
-Proactor loops and uvloop accept below Python; `uvicorn.sockets.listen` leaves it to them.
+Proactor loops and uvloop accept below Python; `uvicorn.sockets.listen` leaves it to them. uvloop then closes each new
+connection at once, without a word to anybody: a `WatchedServer` says it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 BATCH = 64
 """Connections accepted in one turn of the loop, so that those already open get their turn too."""
@@ -23,6 +26,9 @@ RETRY_DELAY = 0.5
 
 QUIET_PERIOD = 60.0
 """Seconds within which further shortages are not logged again."""
+
+WATCH_INTERVAL = 1.0
+"""Seconds between two looks of a `WatchedServer` while clients come."""
 
 OPENING_GRACE = 0.25
 """Seconds that TLS handshakes under way have left when the socket is closed; other connections need a turn or two."""
@@ -47,6 +53,19 @@ _LOST = frozenset(
 )
 
 logger = logging.getLogger("uvicorn.error")
+
+
+class Complaint:
+    """A line about a shortage, and then none for a while."""
+
+    def __init__(self) -> None:
+        self._quiet_until = 0.0
+
+    def make(self, exc: OSError, follows: str, now: float) -> None:
+        """Say that connections cannot be accepted, and what follows from that."""
+        if now >= self._quiet_until:
+            logger.error("Cannot accept new connections: %s. %s", exc, follows)
+            self._quiet_until = now + QUIET_PERIOD
 
 
 class Acceptor(asyncio.AbstractServer):
@@ -74,7 +93,7 @@ class Acceptor(asyncio.AbstractServer):
         self._handshake_timeout = handshake_timeout if context is not None else None
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
-        self._quiet_until = 0.0
+        self._complaint = Complaint()
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
@@ -160,11 +179,8 @@ class Acceptor(asyncio.AbstractServer):
     def _rest(self, exc: OSError) -> None:
         """Look away from the socket for a while: the selector would report it again at once."""
         assert self._sock is not None
-        now = self._loop.time()
-        if now >= self._quiet_until:
-            action = "Waiting for connections to close." if exc.errno in _SHORTAGES else "Trying again."
-            logger.error("Cannot accept new connections: %s. %s", exc, action)
-            self._quiet_until = now + QUIET_PERIOD
+        follows = "Waiting for connections to close." if exc.errno in _SHORTAGES else "Trying again."
+        self._complaint.make(exc, follows, self._loop.time())
         self._loop.remove_reader(self._sock.fileno())
         self._retry = self._loop.call_later(RETRY_DELAY, self._resume)
 
@@ -172,3 +188,82 @@ class Acceptor(asyncio.AbstractServer):
         self._retry = None
         if self._sock is not None:
             self._loop.add_reader(self._sock.fileno(), self._accept)
+
+
+class WatchedServer(asyncio.AbstractServer):
+    """A server of a loop that accepts below Python, and keeps it to itself that there are no descriptors left.
+
+    Whether there are is looked at when a client comes, at most once in `WATCH_INTERVAL`, and once more after that.
+    Without clients nothing happens. What else `server` can do, this can.
+    """
+
+    def __init__(self, server: asyncio.AbstractServer, sock: socket.socket) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._complaint = Complaint()
+        self._timer: asyncio.TimerHandle | None = None
+        # The loop does not let a descriptor it serves be watched. A duplicate socket object would be made blocking, or
+        # not, as Python believes the original to be, and the original with it.
+        self._descriptor: int | None = os.dup(sock.fileno())
+        self._watch()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop connections are served on."""
+        return self._loop
+
+    def is_serving(self) -> bool:
+        """Whether connections are accepted."""
+        return self._server.is_serving()
+
+    async def start_serving(self) -> None:
+        """Accept connections from now on."""
+        await self._server.start_serving()
+
+    async def serve_forever(self) -> None:
+        """Accept connections until this call is cancelled, then close."""
+        try:
+            await self._server.serve_forever()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._server.close()
+        if self._descriptor is None:
+            return
+        self._loop.remove_reader(self._descriptor)
+        if self._timer is not None:
+            self._timer.cancel()
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    async def wait_closed(self) -> None:
+        """Return once the server is closed, as it understands that."""
+        await self._server.wait_closed()
+
+    def _watch(self) -> None:
+        assert self._descriptor is not None
+        self._timer = None
+        self._loop.add_reader(self._descriptor, self._see)
+
+    def _see(self) -> None:
+        """A client has come. Others may, for a while, unwatched."""
+        assert self._descriptor is not None
+        self._loop.remove_reader(self._descriptor)
+        self._look()
+        self._timer = self._loop.call_later(WATCH_INTERVAL, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look()
+        self._watch()
+
+    def _look(self) -> None:
+        """Take a descriptor, if there is one, and give it back."""
+        assert self._descriptor is not None
+        try:
+            os.close(os.dup(self._descriptor))
+        except OSError as exc:
+            self._complaint.make(exc, "They are closed at once until others end.", self._loop.time())

@@ -24,10 +24,10 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from uvicorn._ansi import style
-from uvicorn.acceptor import Acceptor
+from uvicorn.acceptor import Acceptor, WatchedServer
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -174,8 +174,13 @@ async def _listen_on(
     create, options = _native_server(loop, sock)
     if context is not None:
         options.update(ssl=context, ssl_handshake_timeout=handshake_timeout)
-    listener: Listener = await create(factory, sock=sock, backlog=backlog, **options)
-    return listener
+    server: asyncio.AbstractServer = await create(factory, sock=sock, backlog=backlog, **options)
+    listener: Any = WatchedServer(server, sock) if _is_uvloop(loop) else server
+    return cast(Listener, listener)
+
+
+def _is_uvloop(loop: asyncio.AbstractEventLoop) -> bool:
+    return type(loop).__module__.partition(".")[0] == "uvloop"
 
 
 def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple[Callable[..., Any], dict[str, Any]]:
