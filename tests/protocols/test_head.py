@@ -9,22 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uvicorn.protocols.http import head as rules
+from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.head import (
     CHUNKED,
-    MAX_EMPTY_LINES,
     Framing,
+    HeadLimits,
+    HeadScan,
     RequestRefused,
-    check_partial,
     examine,
     is_authority,
     match_head,
-    refusal,
+    refuse,
     split_fields,
     split_target,
 )
+from uvicorn.protocols.http.refusals import Refusal
 
 GOOD = b"GET /a?b HTTP/1.1\r\nHost: a\r\nX-Y:\t1 \r\n\r\n"
 HOST = (b"host", b"a")
+LIMITS = HeadLimits(head=200, fields=4, target=30)
+
+
+def refused(head: bytes, limits: HeadLimits = LIMITS) -> RequestRefused:
+    """Why a complete head is refused."""
+    with pytest.raises(RequestRefused) as caught:
+        refuse(head, limits)
+    return caught.value
 
 
 def test_head_gives_method_target_and_minor_version() -> None:
@@ -53,17 +63,17 @@ def test_head_gives_method_target_and_minor_version() -> None:
 def test_malformed_head_does_not_match(head: bytes) -> None:
     """F6, F7, F19, U2, U5"""
     assert match_head(head) is None
-    assert refusal(head).status == 400
+    assert refused(head).status == 400
 
 
 @pytest.mark.parametrize("version", [b"2.0", b"3.0", b"9.9"])
 def test_other_major_version_is_not_ours(version: bytes) -> None:
     """REQ-08, U5; RFC 9110 section 15.6.6"""
-    assert refusal(GOOD.replace(b"1.1", version)).status == 505
+    assert refused(GOOD.replace(b"1.1", version)).status == 505
 
 
 def test_major_version_zero_is_malformed() -> None:
-    assert refusal(GOOD.replace(b"1.1", b"0.9")).status == 400
+    assert refused(GOOD.replace(b"1.1", b"0.9")).status == 400
 
 
 def test_fields_are_split_and_stripped() -> None:
@@ -86,43 +96,104 @@ def test_fields_survive_being_written_and_read(fields: list[tuple[str, bytes]]) 
 # Partial heads
 
 
-@given(st.integers(1, len(GOOD) - 1), st.integers(0, MAX_EMPTY_LINES))
-def test_beginning_of_a_good_head_is_waited_for(size: int, empty_lines: int) -> None:
-    data = b"\r\n" * empty_lines + GOOD[:size]
-    for start in range(len(data)):
-        check_partial(data, start)
-        check_partial(bytearray(data), start)
+PLACES = st.lists(st.integers(0, 400), max_size=6)
+
+
+def scan(data: bytes, places: list[int] = [], limits: HeadLimits = LIMITS) -> Refusal | None:  # noqa: B006
+    """What is wrong with a head, or the beginning of one, that arrives cut at these places."""
+    scanner = HeadScan(limits)
+    try:
+        for end in [*sorted(place for place in places if place < len(data)), len(data)]:
+            scanner.advance(bytearray(data[:end]))
+    except RequestRefused as caught:
+        return caught.refusal
+    return None
+
+
+@given(st.integers(0, len(GOOD)), PLACES)
+def test_beginning_of_a_good_head_is_waited_for(size: int, places: list[int]) -> None:
+    assert scan(GOOD[:size], places) is None
 
 
 @pytest.mark.parametrize(
-    ("data", "start"),
+    ("data", "refusal"),
     [
-        pytest.param(b"GET / HTTP/1.1\n", 0, id="bare-lf"),
-        pytest.param(b"GET / HTTP/1.1\r\nHost: a\n", 20, id="bare-lf-later"),
-        pytest.param(b"GET / HTTP/1.1\rX", 15, id="bare-cr-seen-late"),
-        pytest.param(b"\x16\x03\x01", 0, id="tls"),
-        pytest.param(b"get", 0, id="lower-case"),
-        pytest.param(b" ", 0, id="space"),
-        pytest.param(b"\n", 0, id="lf"),
-        pytest.param(b"GET / HTTP/1.1\r\nA: \x01", 17, id="control"),
-        pytest.param(b"GET /\r\n", 0, id="http-0.9"),
-        pytest.param(b"\r\n\r\nGET /\r\n", 0, id="http-0.9-behind-empty-lines"),
-        pytest.param(b"GET / HTTP/1.1 \r\nHost: a", 16, id="line-complete-since"),
-        pytest.param(b"GET  / HTTP/1.1\r\n", 16, id="two-spaces-seen-late"),
+        pytest.param(b"GET / HTTP/1.1\n", refusals.VERSION, id="bare-lf"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\n", refusals.FIELD_VALUE, id="bare-lf-later"),
+        pytest.param(b"GET / HTTP/1.1\rX", refusals.VERSION, id="bare-cr"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\rX", refusals.FIELD_END, id="bare-cr-later"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\n\rX", refusals.HEAD_END, id="bare-cr-at-the-end"),
+        pytest.param(b"\x16", refusals.METHOD, id="tls"),
+        pytest.param(b"g", refusals.METHOD, id="lower-case"),
+        pytest.param(b" ", refusals.METHOD, id="space"),
+        pytest.param(b"\n", refusals.LINE_BEGIN, id="lf"),
+        pytest.param(b"\rG", refusals.LINE_BEGIN, id="cr"),
+        pytest.param(b"G" * 65, refusals.METHOD_TOO_LONG, id="long-method"),
+        pytest.param(b"GET /" + b"a" * 30, refusals.TARGET_TOO_LONG, id="long-target"),
+        pytest.param(b"GET /a\x7f", refusals.TARGET, id="delete"),
+        pytest.param(b"GET /a#", refusals.TARGET_FRAGMENT, id="fragment"),
+        pytest.param(b"GET /%4%", refusals.TARGET_PERCENT, id="percent"),
+        pytest.param(b"GET a HTTP/1.1\r\n", refusals.TARGET, id="no-form"),
+        pytest.param(b"GET http://? HTTP/1.1\r\n", refusals.TARGET_AUTHORITY, id="no-host"),
+        pytest.param(b"CONNECT a HTTP/1.1\r\n", refusals.CONNECT_TARGET, id="connect"),
+        pytest.param(b"GET / HTTP/1.1\r\nA: \x01", refusals.FIELD_VALUE, id="control"),
+        pytest.param(b"GET / HTTP/1.1\r\nA ", refusals.FIELD_NAME, id="space-in-name"),
+        pytest.param(b"GET / HTTP/1.1\r\n:", refusals.FIELD_NAME, id="no-name"),
+        pytest.param(b"GET / HTTP/1.1\r\nA(:", refusals.FIELD_NAME, id="no-token"),
+        pytest.param(b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 4 + b"A", refusals.TOO_MANY_FIELDS, id="fields"),
+        pytest.param(b"GET / HTTP/1.1\r\nA: " + b"b" * 182, refusals.HEAD_TOO_LARGE, id="large"),
+        pytest.param(b"GET /\r", refusals.TARGET, id="http-0.9"),
+        pytest.param(b"GET / HTTP/1.1 ", refusals.VERSION, id="space-behind-the-line"),
+        pytest.param(b"GET  ", refusals.TARGET, id="two-spaces"),
+        pytest.param(b"GET / HTTP/0.9\r\n", refusals.VERSION_TOO_OLD, id="0.9"),
+        pytest.param(b"GET / HTTP/2.0\r\n", refusals.VERSION_UNSUPPORTED, id="2.0"),
     ],
 )
-def test_what_cannot_become_a_head_is_refused(data: bytes, start: int) -> None:
-    """F6, U5: without waiting for its end."""
-    with pytest.raises(RequestRefused) as caught:
-        check_partial(data, start)
-    assert caught.value.status == 400
+def test_mistake_is_found_at_its_byte_wherever_the_bytes_are_cut(data: bytes, refusal: Refusal) -> None:
+    """F6, U5: without waiting for the end of the head."""
+    assert scan(data[:-1]) is None
+    for place in range(len(data)):
+        assert scan(data, [place]) is refusal
+    assert scan(data, list(range(len(data)))) is refusal
 
 
-def test_other_version_is_refused_when_the_line_is_complete() -> None:
-    """U5"""
-    with pytest.raises(RequestRefused) as caught:
-        check_partial(b"GET / HTTP/2.0\r\n", 3)
-    assert caught.value.status == 505
+@pytest.mark.parametrize(
+    ("limits", "refusal"),
+    [
+        pytest.param(LIMITS._replace(head=5), refusals.LINE_TOO_LONG, id="in-the-target"),
+        pytest.param(LIMITS._replace(head=10), refusals.LINE_TOO_LONG, id="in-the-version"),
+        pytest.param(LIMITS._replace(head=16), refusals.HEAD_TOO_LARGE, id="in-the-fields"),
+    ],
+)
+def test_bytes_beyond_the_limit_are_not_looked_at(limits: HeadLimits, refusal: Refusal) -> None:
+    line = b"GET / HTTP/1.1\r\n"
+    good = (line + b"A: b")[: limits.head]
+    assert scan(good, limits=limits) is None
+    assert scan(good + b"\0", limits=limits) is refusal
+
+
+@st.composite
+def changed_heads(draw: st.DrawFn) -> bytes:
+    data = bytearray(draw(st.sampled_from([GOOD, b"OPTIONS * HTTP/1.0\r\n\r\n", b"GET http://a?b HTTP/1.1\r\n\r\n"])))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(data) - 4))
+        data[at : at + draw(st.integers(0, 1))] = bytes(
+            draw(st.lists(st.sampled_from(b"\r\n :%#?/*09aAZ(\0\t\xff"), max_size=1))
+        )
+    data += b"\r\n\r\n"
+    return bytes(data[: data.index(b"\r\n\r\n") + 4])
+
+
+@given(changed_heads(), PLACES)
+def test_scan_finds_a_mistake_where_the_rules_do_and_nowhere_else(head: bytes, places: list[int]) -> None:
+    match = match_head(head)
+    try:
+        good = match is not None and bool(split_target(match[1], match[2]))
+    except RequestRefused:
+        good = False
+    found = scan(head, places)
+    assert (found is None) == good
+    assert found is scan(head)
 
 
 # Host and target

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.protocols.test_differential import IMPLEMENTATIONS
 from tests.vectors.applications import APPLICATIONS
 from tests.vectors.judge import verdict
 from tests.vectors.loader import Vector, load
 from tests.vectors.replay import loaded_config, new_server, replay
 from tests.vectors.responses import BrokenResponse, parse
+from uvicorn.importer import import_from_string
 from uvicorn.settings import Settings
 from uvicorn.state import ServerState
 
@@ -31,8 +33,34 @@ ROWS = (
 async def test_vector_has_the_outcome_it_states(
     vector: Vector, http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert verdict(vector, await replay(http_protocol_cls, vector, [vector.data])) == []
+    with caplog.at_level(logging.DEBUG, "uvicorn.error"):
+        assert verdict(vector, await replay(http_protocol_cls, vector, [vector.data])) == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    if vector.reason is not None:
+        (line,) = refusals(caplog)
+        assert line.endswith(f": {vector.reason}.")
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the operator was told of requests that were refused; there is no address in front, on a pair of sockets."""
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    return [line for line in lines if line.startswith("Request refused with ")]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("part", range(8))
+async def test_implementations_give_the_same_reasons(part: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Whole, and cut where it is most likely to matter."""
+    protocols = [import_from_string(path) for path in IMPLEMENTATIONS]
+    for vector in VECTORS[part::8]:
+        for cut in {0, len(vector.data) // 2, max(0, len(vector.data) - 3)}:
+            reasons = []
+            for protocol in protocols:
+                caplog.clear()
+                with caplog.at_level(logging.DEBUG, "uvicorn.error"):
+                    await replay(protocol, vector, [vector.data[:cut], vector.data[cut:]])
+                reasons.append(refusals(caplog))
+            assert reasons == [reasons[0]] * len(protocols), (vector.id, cut)
 
 
 # The same code as for vectors on a new server, which are covered.

@@ -76,6 +76,8 @@ class Vector:
     requests: tuple[ExpectedRequest, ...]
     #: The method of the request that is refused before it reaches the application; None: any but HEAD.
     refused: str | None
+    #: What the operator is told of it; None: not looked at.
+    reason: str | None
     connection: frozenset[str]
     doubtful: str | None
 
@@ -150,7 +152,7 @@ def expected_request(table: Mapping[str, Any], where: str) -> ExpectedRequest:
 def vector(table: Mapping[str, Any]) -> Vector:
     """One `[[vector]]`."""
     where = table["id"]
-    check_keys(table, "id rows source input eof app settings expect requests refused connection doubtful", where)
+    check_keys(table, "id rows source input eof app settings expect requests refused reason connection doubtful", where)
     connection = one_or_more(table["connection"])
     if not connection <= CONNECTION_STATES:
         raise ValueError(f"{where}: unknown connection state in {sorted(connection)}")
@@ -165,6 +167,7 @@ def vector(table: Mapping[str, Any]) -> Vector:
         expect=tuple(expected_response(item, where) for item in table["expect"]),
         requests=tuple(expected_request(item, where) for item in table.get("requests", ())),
         refused=table.get("refused"),
+        reason=table.get("reason"),
         connection=connection,
         doubtful=table.get("doubtful"),
     )

@@ -40,8 +40,11 @@ impl Settings {
             fields: config.getattr("limit_request_fields")?.extract()?,
             target: config.getattr("limit_request_target")?.extract()?,
             body: config.getattr("limit_request_body")?.extract()?,
+            method: constants.getattr("MAX_METHOD_LENGTH")?.extract()?,
+            empty_lines: constants.getattr("MAX_EMPTY_LINES")?.extract()?,
+            chunk_waste: constants.getattr("MAX_CHUNK_WASTE")?.extract()?,
+            trailers: constants.getattr("MAX_TRAILER_BYTES")?.extract()?,
             discard: constants.getattr("MAX_DISCARDED")?.extract()?,
-            ..Limits::default()
         };
         Ok(Self {
             limits,

@@ -3,19 +3,19 @@
 /// What a peer may still waste. Refilled by honest work, never above where it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    left: u32,
-    full: u32,
+    left: usize,
+    full: usize,
 }
 
 impl Budget {
     /// A full budget.
-    pub const fn new(full: u32) -> Self {
+    pub const fn new(full: usize) -> Self {
         Self { left: full, full }
     }
 
     /// Take `amount`; `false` when there is not enough left.
     #[must_use]
-    pub const fn consume(&mut self, amount: u32) -> bool {
+    pub const fn consume(&mut self, amount: usize) -> bool {
         match self.left.checked_sub(amount) {
             Some(left) => {
                 self.left = left;
@@ -28,7 +28,7 @@ impl Budget {
     /// Give `amount` back, up to where the budget began.
     pub fn replenish(&mut self, amount: u64) {
         let room = self.full - self.left;
-        self.left += u32::try_from(amount).unwrap_or(u32::MAX).min(room);
+        self.left += usize::try_from(amount).unwrap_or(usize::MAX).min(room);
     }
 }
 

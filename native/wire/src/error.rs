@@ -1,81 +1,64 @@
 //! The two error families.
 //!
 //! [`Error`] is the peer's fault: it knows the status its sender deserves, and after it the connection must not be read
-//! again. [`AppError`] is the application's fault: it is raised where the application called, and the peer never sees
+//! again. What can be wrong is a [`Refusal`], of a table that Python has as well. [`AppError`] is the application's fault: it is raised where the application called, and the peer never sees
 //! what caused it. Nothing downstream needs to look at texts.
 
 use std::fmt;
 
-/// What kind of answer a peer's mistake deserves. One kind, one status code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The bytes are not a request this server may act upon (RFC 9110 section 15.5.1).
-    BadRequest,
-    /// A deadline passed; raised by whoever owns the clock, never by this crate.
-    RequestTimeout,
-    /// The body is, or says it will be, over the limit.
-    ContentTooLarge,
-    /// The request target is over the limit.
-    UriTooLong,
-    /// `Expect` asks for something other than `100-continue`.
-    ExpectationFailed,
-    /// The head, the number of fields or the trailers are over their limits.
-    FieldsTooLarge,
-    /// A method or transfer coding this server does not have.
-    NotImplemented,
-    /// A major version other than 1.
-    VersionNotSupported,
-}
+#[rustfmt::skip]
+mod table;
 
-impl ErrorKind {
-    /// The status code to answer with.
-    pub const fn status(self) -> u16 {
-        match self {
-            Self::BadRequest => 400,
-            Self::RequestTimeout => 408,
-            Self::ContentTooLarge => 413,
-            Self::UriTooLong => 414,
-            Self::ExpectationFailed => 417,
-            Self::FieldsTooLarge => 431,
-            Self::NotImplemented => 501,
-            Self::VersionNotSupported => 505,
-        }
-    }
-}
+pub use table::Refusal;
+
+use crate::texts;
 
 /// A mistake of the peer. Answer with [`status`](Error::status), then close.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// What the peer deserves.
-    pub kind: ErrorKind,
-    /// What was wrong, for the log: never contains bytes of the peer's.
-    pub detail: &'static str,
+    /// What was wrong.
+    pub refusal: Refusal,
+    /// The limit that was crossed, for the log; 0 where there is none.
+    pub limit: u64,
 }
 
 impl Error {
-    /// An error of `kind`, with one phrase for the log.
-    pub const fn new(kind: ErrorKind, detail: &'static str) -> Self {
-        Self { kind, detail }
+    /// A mistake that has nothing to do with a limit.
+    pub const fn new(refusal: Refusal) -> Self {
+        Self { refusal, limit: 0 }
     }
 
-    pub(crate) const fn bad(detail: &'static str) -> Self {
-        Self::new(ErrorKind::BadRequest, detail)
+    /// More than `limit` of something.
+    pub(crate) fn over(refusal: Refusal, limit: impl TryInto<u64>) -> Self {
+        Self { refusal, limit: limit.try_into().unwrap_or(u64::MAX) }
     }
 
     /// The status code to answer with.
     pub const fn status(self) -> u16 {
-        self.kind.status()
+        self.refusal.status()
     }
 
     /// The reason phrase that belongs to [`status`](Error::status).
-    pub fn reason(self) -> &'static str {
+    pub const fn phrase(self) -> &'static str {
         crate::h1::response::reason(self.status())
+    }
+
+    /// What was wrong, for the log: never contains bytes of the peer's.
+    pub fn reason(self) -> String {
+        self.refusal.reason(self.limit)
+    }
+}
+
+impl Refusal {
+    /// Its text for the log, with the limit that it names.
+    pub fn reason(self, limit: impl fmt::Display) -> String {
+        self.text().replace("{limit}", &limit.to_string())
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.status(), self.reason(), self.detail)
+        f.write_str(&texts::request_refused(self.status(), self.phrase(), self.reason()))
     }
 }
 
@@ -107,18 +90,19 @@ pub enum AppError {
 }
 
 impl AppError {
+    /// What applications read, but for the two errors whose text names what was given: callers that have it fill it in.
     const fn text(self) -> &'static str {
         match self {
-            Self::Status => "Invalid HTTP status code.",
-            Self::FieldName => "Invalid HTTP header name.",
-            Self::FieldValue => "Invalid HTTP header value.",
-            Self::ContentLength => "Invalid Content-Length header.",
-            Self::Conflict => "Conflicting Content-Length headers.",
-            Self::TransferEncoding => "Conflicting Transfer-Encoding headers.",
-            Self::Trailer => "Field not allowed in trailers.",
-            Self::TooLong => "Response content longer than Content-Length",
-            Self::TooShort => "Response content shorter than Content-Length",
-            Self::State => "Response already begun or completed.",
+            Self::Status => "status outside 100 to 599",
+            Self::FieldName => texts::FIELD_NAME,
+            Self::FieldValue => texts::FIELD_VALUE,
+            Self::ContentLength => texts::CONTENT_LENGTH,
+            Self::Conflict => texts::LENGTHS_CONFLICT,
+            Self::TransferEncoding => texts::TRANSFER_ENCODING,
+            Self::Trailer => "field not allowed in trailers",
+            Self::TooLong => texts::TOO_LONG,
+            Self::TooShort => texts::TOO_SHORT,
+            Self::State => "response already begun or completed",
         }
     }
 }
@@ -136,27 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_names_status_reason_and_detail() {
-        let error = Error::new(ErrorKind::UriTooLong, "target over the limit");
-        assert_eq!(error.to_string(), "414 URI Too Long: target over the limit");
+    fn an_error_names_status_phrase_reason_and_limit() {
+        let text = "Request refused with 414 URI Too Long: request target longer than limit_request_target (10).";
+        assert_eq!(Error::over(Refusal::TargetTooLong, 10_usize).to_string(), text);
+        assert_eq!(Error::new(Refusal::Method).reason(), "malformed method");
     }
 
     #[test]
-    fn every_kind_has_its_own_status_with_a_phrase() {
-        use ErrorKind::*;
-        let kinds = [
-            BadRequest,
-            RequestTimeout,
-            ContentTooLarge,
-            UriTooLong,
-            ExpectationFailed,
-            FieldsTooLarge,
-            NotImplemented,
-            VersionNotSupported,
-        ];
-        let statuses: Vec<u16> = kinds.iter().map(|kind| kind.status()).collect();
-        assert_eq!(statuses, [400, 408, 413, 414, 417, 431, 501, 505]);
-        assert!(kinds.iter().all(|&kind| !Error::new(kind, "").reason().is_empty()));
+    fn every_refusal_has_a_status_with_a_phrase() {
+        assert!(Refusal::ALL.iter().all(|&refusal| !Error::new(refusal).phrase().is_empty()));
     }
 
     #[test]

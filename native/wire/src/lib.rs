@@ -63,7 +63,9 @@ pub mod h1;
 pub mod headers;
 pub mod limits;
 mod scan;
+#[rustfmt::skip]
+pub mod texts;
 
-pub use error::{AppError, Error, ErrorKind};
+pub use error::{AppError, Error, Refusal};
 pub use headers::{Field, Name, Span};
 pub use limits::Limits;

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use support::{App, Seen, Server};
 use toml::{Table, Value};
-use wire::Limits;
+use wire::{Error, Limits};
 
 const PROBE: &[u8] = b"GET /probe HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n";
 
@@ -30,6 +30,7 @@ struct Vector {
     requests: Vec<Table>,
     /// The method of a request that never reaches the application.
     refused: Option<String>,
+    reason: Option<String>,
     connection: HashSet<String>,
 }
 
@@ -79,6 +80,7 @@ fn load() -> Vec<Vector> {
         expect: tables(table.get("expect")),
         requests: tables(table.get("requests")),
         refused: table.get("refused").map(|method| method.as_str().unwrap().to_owned()),
+        reason: table.get("reason").map(|reason| reason.as_str().unwrap().to_owned()),
         connection: one_or_more(&table["connection"]).iter().map(|state| state.as_str().unwrap().to_owned()).collect(),
     };
     tables(table.get("vector")).into_iter().map(vector).collect()
@@ -223,6 +225,9 @@ fn replay<'a>(vector: &Vector, pieces: impl Iterator<Item = &'a [u8]>) {
     let answers = if probed { &found[..found.len() - 1] } else { &found[..] };
     check_responses(&vector.expect, answers);
     check_requests(&vector.requests, &server.requests[..before]);
+    if vector.reason.is_some() {
+        assert_eq!(server.error.map(Error::reason), vector.reason);
+    }
     let state = match probed {
         true => "open",
         false if server.is_closed() => "closed",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
 from uvicorn.access import Entry
+from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.files import send_file
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.response import accepts_trailers, as_bytes, encode_early_hint, encode_trailers
@@ -150,20 +151,20 @@ class RequestResponseCycle:
             raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this response and nothing else.
-            logger.error("Exception in ASGI application\n", exc_info=exc)
+            logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             if self.state is IDLE:
                 await self.send_500_response()
         else:
             if result is not None:
-                logger.error("ASGI callable should return None, but returned '%s'.", result)
+                logger.error(texts.APPLICATION_RETURNED, result)
                 if self.state is IDLE:
                     await self.send_500_response()
             elif self.state is not COMPLETE and not self.peer_gone:
                 if self.state is IDLE:
-                    logger.error("ASGI callable returned without starting response.")
+                    logger.error(texts.NOT_STARTED)
                     await self.send_500_response()
                 else:
-                    logger.error("ASGI callable returned without completing response.")
+                    logger.error(texts.NOT_COMPLETED)
         finally:
             if self.state is not COMPLETE:
                 connection.abort_response(self)
@@ -240,11 +241,11 @@ class RequestResponseCycle:
     def out_of_order(self, message_type: str) -> RuntimeError:
         """Return the exception for a message that does not come next."""
         if self.state is COMPLETE:
-            return RuntimeError(f"Unexpected ASGI message '{message_type}' sent, after response already completed.")
+            return RuntimeError(texts.ALREADY_COMPLETE.format(type=message_type))
         if self.state is SENDING:
-            return RuntimeError(f"Unexpected ASGI message '{message_type}' sent, while a file is being sent.")
+            return RuntimeError(texts.SENDING_FILE.format(type=message_type))
         expected = {IDLE: "start", STARTED: "body", TRAILERS: "trailers"}[self.state]
-        return RuntimeError(f"Expected ASGI message 'http.response.{expected}', but got '{message_type}'.")
+        return RuntimeError(texts.OUT_OF_ORDER.format(expected=expected, type=message_type))
 
     def _send_trailers(self, message: Any) -> None:
         """Take trailers, which are checked at once, and sent when they are complete."""

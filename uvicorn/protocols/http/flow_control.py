@@ -6,11 +6,9 @@ import asyncio
 import contextvars
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn.protocols.http.limits import HIGH_WATER_LIMIT as HIGH_WATER_LIMIT
 
 CLOSE_HEADER = (b"connection", b"close")
-
-HIGH_WATER_LIMIT = 65536
-"""Bytes of request body held for an application that does not read, before reading from the socket is paused."""
 
 
 class FlowControl:

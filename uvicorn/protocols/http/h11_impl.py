@@ -9,8 +9,9 @@ from __future__ import annotations
 import h11
 
 from uvicorn._types import ProtocolConfig
+from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.cycle import RequestResponseCycle as RequestResponseCycle
-from uvicorn.protocols.http.head import RequestRefused, split_fields
+from uvicorn.protocols.http.head import NOT_TAKEN, RequestRefused, split_fields
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.response import STATUS_PHRASES as STATUS_PHRASES
 
@@ -31,13 +32,13 @@ class H11Protocol(HTTPProtocol):
 
         Not h11's own list: it joins equal Content-Length fields and changes the case of transfer codings.
         """
-        if head.count(b"\r\n", line_end) - 1 > self.settings.limit_fields:
+        if head.count(b"\r\n", line_end) - 1 > self.settings.limits.fields:
             # Refused anyway, and h11 is slow enough for that to be an attack.
-            raise RequestRefused(431, "too many header fields")
+            raise RequestRefused(refusals.TOO_MANY_FIELDS, self.settings.limits.fields)
         connection = h11.Connection(h11.SERVER)
         connection.receive_data(head)
         try:
             connection.next_event()
         except h11.RemoteProtocolError as exc:
-            raise RequestRefused(400, f"refused by h11: {exc}") from exc
+            raise RequestRefused(NOT_TAKEN) from exc
         return split_fields(head, line_end)

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from uvicorn.protocols.http import refusals
+from uvicorn.protocols.http.limits import MAX_LENGTH, MAX_METHOD_LENGTH
+from uvicorn.protocols.http.refusals import Refusal
 
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 FIELD_LINE = TOKEN + rb":[\t\x20-\x7e\x80-\xff]*"
 
 CHUNKED = -1
 """The body length of a request with chunked coding: known only when it ends."""
-
-MAX_LENGTH = 2**63 - 1
-"""Longest body that can be declared: what a signed number of 64 bits holds, as everywhere."""
-
-MAX_METHOD_LENGTH = 64
-"""Longest registered method has 16 characters; nobody needs more than this."""
-
-MAX_EMPTY_LINES = 8
-"""Empty lines skipped in front of a request line (RFC 9112 section 2.2 asks for at least one)."""
 
 # Methods are case-sensitive tokens (RFC 9110 section 9.1). All in use are upper case; one that is not is a mistake or a
 # probe, and frameworks disagree about it, so it ends here; and so does "#", which starts a fragment elsewhere.
@@ -39,13 +35,20 @@ match_plain_line = re.compile(rb"(" + _METHOD + rb") (/[!-\"$-~]*) HTTP/1\.([1-9
 """Match the request line of nearly every request, with the groups of `match_head`: a target in origin-form, without the
 fragment that nobody may send, and a version later than 1.0. "CONNECT", and "%" without digits, are matched as well."""
 
-_other_version = re.compile(rb"(?:" + _METHOD + rb") [\x21-\x7e]+ HTTP/([0-9])\.[0-9]\r\n").match
-_not_yet_wrong = re.compile(rb"(?:\r\n){0,%d}\r?|(?:\r\n)*%b(?: .*)?" % (MAX_EMPTY_LINES, _METHOD), re.DOTALL).fullmatch
-_request_line = re.compile(_REQUEST_LINE).fullmatch
-_control = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]|\r[^\n]|(?<!\r)\n").search
+# Runs of bytes that belong together, for a head that is read piece by piece.
+_method_run = re.compile(_METHOD).match
+_path_run = re.compile(rb"(?:[!\"$&-\x3e@-~]|%[0-9A-Fa-f]{2})+").match
+_query_run = re.compile(rb"[!\"$-~]+").match
+_name_run = re.compile(rb"[!-9;-~]+").match
+_value_run = re.compile(rb"[\t\x20-\x7e\x80-\xff]+").match
+_is_token = re.compile(TOKEN).fullmatch
+_digits = re.compile(rb"[0-9]")
+_percent_begins = re.compile(rb"%[0-9A-Fa-f]?").fullmatch
+
+_VERSION = b"HTTP/0.0\r\n"  # any digits
 
 _broken_percent = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
-_absolute_form = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE).fullmatch
+_absolute_form = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE).fullmatch
 _authority = re.compile(
     rb"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
     rb"|\[(?P<six>[0-9A-Fa-f:.]+)\]|\[[vV][0-9A-Fa-f]+\.[A-Za-z0-9\-._~!$&'()*+,;=:]+\])(?::(?P<port>[0-9]*))?"
@@ -55,13 +58,23 @@ _transfer_codings = re.compile(
 ).fullmatch
 
 
-class RequestRefused(Exception):
-    """A request that is answered by the server itself: `status` and a `reason` for the operator's log."""
+NOT_TAKEN = Refusal(400, "not taken by the library")
+"""What a library says of fields that it does not take; where it is stricter or laxer, the rules here decide."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
+
+class RequestRefused(Exception):
+    """A request that is answered by the server itself: `status` and a `reason` for the operator's log.
+
+    Args:
+        refusal: its row in the table.
+        limit: the number that the text names, if it names one.
+    """
+
+    def __init__(self, refusal: Refusal, limit: float | None = None) -> None:
+        self.refusal = refusal
+        self.status = refusal.status
+        self.reason = refusal.reason if limit is None else refusal.reason.format(limit=str(limit).removesuffix(".0"))
+        super().__init__(self.reason)
 
 
 class Framing(NamedTuple):
@@ -86,35 +99,170 @@ _known_hosts: set[bytes] = set()
 _KNOWN_HOSTS = 1024
 
 
-def check_partial(data: bytes | bytearray, start: int) -> None:
-    """Refuse what can no longer become a valid head; `start` is where the bytes not yet looked at begin.
+class HeadLimits(NamedTuple):
+    """What a request head may have: bytes in all, fields, and bytes of the target."""
 
-    Without this a request with bare LF line ends (RFC 9112 section 2.2), one of HTTP/0.9, which is over with its line,
-    or a TLS hello would wait for its deadline.
+    head: int
+    fields: int
+    target: int
+
+    def allow(self, size: int, method: bytes, target: bytes) -> bool:
+        """Tell whether they allow a head of `size` bytes with this method and this target."""
+        return size <= self.head and len(target) <= self.target and len(method) <= MAX_METHOD_LENGTH
+
+
+class HeadScan:
+    """Looks for the first mistake in a head, whether that is complete or not.
+
+    The first byte that breaks a rule decides, and beyond the limit none is looked at: so it is the mistake that the
+    native core finds, wherever the bytes were cut. For heads of which there is only a part, so that bare LF line ends
+    (RFC 9112 section 2.2), a request of HTTP/0.9, which is over with its line, or a TLS hello need not wait for a
+    deadline; and to tell what is wrong where `match_head` only says that something is.
+    """
+
+    __slots__ = ("limits", "_part", "_method", "_begin", "_at", "_inside", "_fields")
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self.limits = limits
+        self._part = 0  # of `_PARTS`
+        self._method = b""
+        self._begin = 0  # of the target, the version or the line that is being read
+        self._at = 0  # what comes before is good
+        self._inside = False  # the query, or the value of a field
+        self._fields = 0
+
+    def advance(self, data: bytes | bytearray) -> None:
+        """Look on in `data`: the request line, and all that was given before, with more behind it.
+
+        Raises:
+            RequestRefused: 400, 414, 431, 501 or 505.
+        """
+        limit = self.limits.head
+        end = min(len(data), limit)
+        while self._part < len(_PARTS) and _PARTS[self._part](self, data, end):
+            self._part += 1
+        if len(data) > limit and self._part < len(_PARTS):
+            if _PARTS[self._part] is not HeadScan._read_fields:
+                raise RequestRefused(refusals.LINE_TOO_LONG, limit)
+            raise RequestRefused(refusals.HEAD_TOO_LARGE, limit)
+
+    # Each reads one part, as far as it is there; whether it is there to its end.
+
+    def _read_method(self, data: bytes | bytearray, end: int) -> bool:
+        if data[:1] in (b"\r", b"\n"):
+            if end > 1 or data[:1] == b"\n":
+                raise RequestRefused(refusals.LINE_BEGIN)
+            return False
+        run = _method_run(data, 0, min(end, MAX_METHOD_LENGTH + 1))
+        at = run.end() if run else 0
+        if at > MAX_METHOD_LENGTH:
+            raise RequestRefused(refusals.METHOD_TOO_LONG, MAX_METHOD_LENGTH)
+        if at == end:
+            return False
+        if not at or data[at] != 0x20:
+            raise RequestRefused(refusals.METHOD)
+        self._method = bytes(data[:at])
+        self._begin = self._at = at + 1
+        return True
+
+    def _read_target(self, data: bytes | bytearray, end: int) -> bool:
+        if not self._inside:
+            self._skip(_path_run, data, end)
+            self._inside = data[self._at : min(self._at + 1, end)] == b"?"
+        if self._inside:
+            self._skip(_query_run, data, end)
+        begin, at = self._begin, self._at
+        if at - begin > self.limits.target:
+            raise RequestRefused(refusals.TARGET_TOO_LONG, self.limits.target)
+        rest = data[at : min(at + 3, end)]
+        if not rest or (not self._inside and _percent_begins(rest)):
+            return False
+        if rest[:1] == b"%":
+            raise RequestRefused(refusals.TARGET_PERCENT)
+        if rest[:1] == b"#":
+            raise RequestRefused(refusals.TARGET_FRAGMENT)
+        if rest[:1] != b" " or at == begin:
+            raise RequestRefused(refusals.TARGET)
+        self._at += 1
+        return True
+
+    def _read_version(self, data: bytes | bytearray, end: int) -> bool:
+        at = self._at
+        text = bytes(data[at : min(at + len(_VERSION), end)])
+        if not _VERSION.startswith(_digits.sub(b"0", text)):
+            raise RequestRefused(refusals.VERSION)
+        if len(text) < len(_VERSION):
+            return False
+        if text[5:6] != b"1":
+            # RFC 9110 section 15.6.6: the major version is not ours.
+            raise RequestRefused(refusals.VERSION_TOO_OLD if text[5:6] == b"0" else refusals.VERSION_UNSUPPORTED)
+        split_target(self._method, bytes(data[self._begin : at - 1]))
+        self._begin = self._at = at + len(_VERSION)
+        self._inside = False
+        return True
+
+    def _read_fields(self, data: bytes | bytearray, end: int) -> bool:
+        while self._begin < end:
+            at = self._begin
+            if data[at] == 0x0D:
+                return self._line_feed(data, at + 1, end, refusals.HEAD_END)
+            if self._fields == self.limits.fields:
+                raise RequestRefused(refusals.TOO_MANY_FIELDS, self.limits.fields)
+            if not (self._inside or self._read_name(data, end)) or not self._read_value(data, end):
+                return False
+            self._begin = self._at
+            self._inside = False
+            self._fields += 1
+        return False
+
+    def _read_name(self, data: bytes | bytearray, end: int) -> bool:
+        self._skip(_name_run, data, end)
+        begin, at = self._begin, self._at
+        if at == end:
+            return False
+        if data[at] != 0x3A or not _is_token(data, begin, at):
+            raise RequestRefused(refusals.FIELD_NAME)
+        self._at += 1
+        self._inside = True
+        return True
+
+    def _read_value(self, data: bytes | bytearray, end: int) -> bool:
+        self._skip(_value_run, data, end)
+        at = self._at
+        if at == end:
+            return False
+        if data[at] != 0x0D:
+            raise RequestRefused(refusals.FIELD_VALUE)
+        if not self._line_feed(data, at + 1, end, refusals.FIELD_END):
+            return False
+        self._at += 2
+        return True
+
+    def _skip(self, run: Callable[[bytes | bytearray, int, int], re.Match[bytes] | None], data: Any, end: int) -> None:
+        """Go behind a run of bytes."""
+        found = run(data, self._at, end)
+        if found is not None:
+            self._at = found.end()
+
+    @staticmethod
+    def _line_feed(data: bytes | bytearray, at: int, end: int, otherwise: Refusal) -> bool:
+        """Tell whether LF stands where it must, or nothing does yet."""
+        if at < end and data[at] != 0x0A:
+            raise RequestRefused(otherwise)
+        return at < end
+
+
+_PARTS = (HeadScan._read_method, HeadScan._read_target, HeadScan._read_version, HeadScan._read_fields)
+
+
+def refuse(head: bytes, limits: HeadLimits) -> NoReturn:
+    """Say what is wrong with a complete head that `match_head` does not take, or that is beyond a limit.
 
     Raises:
-        RequestRefused: 400 or 505.
+        RequestRefused: always.
     """
-    if _control(data, max(0, start - 1)) or (start < MAX_METHOD_LENGTH and not _not_yet_wrong(data)):
-        raise RequestRefused(400, "malformed request head")
-    begin = 0
-    while data.startswith(b"\r\n", begin):
-        begin += 2
-    end = data.find(b"\r\n", begin) + 2
-    if end > max(1, start):
-        # The request line is complete since the last look.
-        line = bytes(data[begin:end])
-        if not _request_line(line):
-            raise refusal(line)
-
-
-def refusal(head: bytes) -> RequestRefused:
-    """Say why `match_head` did not match."""
-    other = _other_version(head)
-    if other is not None and other[1] >= b"2":
-        # RFC 9110 section 15.6.6: the major version is not ours.
-        return RequestRefused(505, "unsupported HTTP version")
-    return RequestRefused(400, "malformed request head")
+    HeadScan(limits).advance(head)
+    raise AssertionError("a head that is refused has a mistake")
 
 
 def asks_for_head(request: bytes | bytearray) -> bool:
@@ -154,8 +302,15 @@ def is_authority(value: bytes) -> bool:
     return True
 
 
+def is_usual(method: bytes, target: bytes) -> bool:
+    """Tell whether a target is well-formed in origin-form, and means nothing but its path and query."""
+    if target[0] != 47 or b"#" in target or method == b"CONNECT":
+        return False
+    return b"%" not in target or not _broken_percent(target.partition(b"?")[0])
+
+
 def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
-    """Return the path-and-query part of a target that is not plainly in origin-form, and the authority it names.
+    """Return the path-and-query part of a target that need not be in origin-form, and the authority it names.
 
     RFC 9112 section 3.2: absolute-form is accepted from anyone; asterisk-form belongs to OPTIONS; authority-form
     belongs to CONNECT. A fragment is never sent, and "%" only with two hexadecimal digits behind it.
@@ -163,35 +318,40 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     Raises:
         RequestRefused: 400.
     """
+    broken = _broken_percent(target.partition(b"?")[0])
+    if b"#" in target[: broken.start() if broken else None]:
+        raise RequestRefused(refusals.TARGET_FRAGMENT)
+    if broken:
+        raise RequestRefused(refusals.TARGET_PERCENT)
     if method == b"CONNECT":
         host, _, port = target.rpartition(b":")
         if host and port.isdigit() and is_authority(target):
             return target, target
-        raise RequestRefused(400, "CONNECT needs host:port")
-    if b"#" in target:
-        raise RequestRefused(400, "fragment in the request target")
-    if b"%" in target and _broken_percent(target.partition(b"?")[0]):
-        raise RequestRefused(400, "malformed percent-encoding in the request target")
+        raise RequestRefused(refusals.CONNECT_TARGET)
     if target[:1] == b"/":
         return target, None
     if target == b"*" and method == b"OPTIONS":
         return target, None
     absolute = _absolute_form(target)
-    if absolute is None or not is_authority(absolute[1]) or absolute[1][:1] == b":":
-        raise RequestRefused(400, "malformed request target")
-    rest = absolute[2]
+    if absolute is None:
+        raise RequestRefused(refusals.TARGET)
+    host, rest = absolute.groups()
+    if not host or host[:1] == b":" or not is_authority(host):
+        raise RequestRefused(refusals.TARGET_AUTHORITY)
     if rest[:1] != b"/":
         # RFC 9112 section 3.2.4: OPTIONS without path is about the server as a whole.
         rest = b"*" if method == b"OPTIONS" and not rest else b"/" + rest
-    return rest, absolute[1]
+    return rest, host
 
 
-def _content_length(value: bytes) -> int:
+def _content_length(value: bytes, limit: int | None) -> int:
     # RFC 9112 section 6.3 lets a list of equal values pass; a strict recipient refuses what nobody should send.
     # Without the zeros in front, of which there may be more digits than int() takes.
     digits = value.lstrip(b"0")
     if not value.isdigit() or len(digits) > 19 or (length := int(digits or b"0")) > MAX_LENGTH:
-        raise RequestRefused(400, "malformed Content-Length")
+        raise RequestRefused(refusals.LENGTH)
+    if limit is not None and length > limit:
+        raise RequestRefused(refusals.BODY_TOO_LARGE, limit)
     return length
 
 
@@ -200,33 +360,34 @@ def _transfer_encoding(values: list[bytes]) -> None:
     if len(values) == 1 and values[0].lower() == b"chunked":
         return
     codings = [coding.strip(b" \t").lower() for coding in b",".join(values).split(b",")]
-    if not all(_transfer_codings(coding) for coding in codings):
-        raise RequestRefused(400, "malformed Transfer-Encoding")
-    if b"chunked" in codings[:-1] or b"identity" in codings:
-        raise RequestRefused(400, "chunked must be the last transfer coding, once")
-    if codings[-1] != b"chunked" and len(codings) > 1:
-        raise RequestRefused(400, "the last transfer coding of a request must be chunked")
-    raise RequestRefused(501, "unsupported transfer coding")
+    if b"identity" in codings or not all(_transfer_codings(coding) for coding in codings):
+        raise RequestRefused(refusals.CODING)
+    if b"chunked" in codings[:-1] or (codings[-1] != b"chunked" and len(codings) > 1):
+        raise RequestRefused(refusals.CODING_ORDER)
+    raise RequestRefused(refusals.CODING_UNSUPPORTED)
 
 
 def _tokens(values: list[bytes]) -> list[bytes]:
     return [token.strip(b" \t") for token in b",".join(values).lower().split(b",")]
 
 
-def examine(minor: bytes, headers: list[tuple[bytes, bytes]]) -> Framing:
+def examine(minor: bytes, headers: list[tuple[bytes, bytes]], limit_body: int | None = None) -> Framing:
     """Read the fields that decide framing and the life of the connection.
 
-    `minor` is the minor version digit; `headers` have lower-case names and values without outer white space.
+    Args:
+        minor: the minor version digit.
+        headers: lower-case names, and values without outer white space.
+        limit_body: bytes of body that may be declared; `None` is any number.
 
     Raises:
-        RequestRefused: 400, 417 or 501.
+        RequestRefused: 400, 413, 417 or 501.
     """
     host: bytes | None = None
     special: dict[bytes, list[bytes]] | None = None
     for name, value in headers:
         if name == b"host":
             if host is not None:
-                raise RequestRefused(400, "more than one Host")
+                raise RequestRefused(refusals.HOST_REPEATED)
             host = value
         elif name in _SPECIAL:
             if special is None:
@@ -235,11 +396,11 @@ def examine(minor: bytes, headers: list[tuple[bytes, bytes]]) -> Framing:
     if host is None:
         # RFC 9112 section 3.2: required since HTTP/1.1.
         if minor != b"0":
-            raise RequestRefused(400, "missing Host")
+            raise RequestRefused(refusals.HOST_MISSING)
     elif not host or host[:1] == b":" or (host not in _known_hosts and not is_authority(host)):
-        raise RequestRefused(400, "malformed Host")
+        raise RequestRefused(refusals.HOST)
     if special is not None:
-        return _examine_special(minor, special)
+        return _examine_special(minor, special, limit_body)
     return _PLAIN if minor != b"0" else _PLAIN_CLOSE
 
 
@@ -247,22 +408,22 @@ _FORWARDED = frozenset((b"x-forwarded-for", b"x-forwarded-proto"))
 _SPECIAL = _FORWARDED | {b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"expect"}
 
 
-def _examine_special(minor: bytes, special: dict[bytes, list[bytes]]) -> Framing:
+def _examine_special(minor: bytes, special: dict[bytes, list[bytes]], limit_body: int | None) -> Framing:
     length = 0
     lengths = special.get(b"content-length")
     codings = special.get(b"transfer-encoding")
     if codings is not None:
         # RFC 9112 section 6.1: a length beside a coding, or a coding from an HTTP/1.0 client, is an attack or a bug.
         if lengths is not None:
-            raise RequestRefused(400, "Content-Length beside Transfer-Encoding")
+            raise RequestRefused(refusals.LENGTH_BESIDE_CODING)
         if minor == b"0":
-            raise RequestRefused(400, "Transfer-Encoding in an HTTP/1.0 request")
+            raise RequestRefused(refusals.CODING_TOO_EARLY)
         _transfer_encoding(codings)
         length = CHUNKED
     elif lengths is not None:
         if len(lengths) > 1:
-            raise RequestRefused(400, "more than one Content-Length")
-        length = _content_length(lengths[0])
+            raise RequestRefused(refusals.LENGTH_REPEATED)
+        length = _content_length(lengths[0], limit_body)
 
     expect_continue = False
     expectations = special.get(b"expect")
@@ -270,7 +431,7 @@ def _examine_special(minor: bytes, special: dict[bytes, list[bytes]]) -> Framing
         # RFC 9110 section 10.1.1: ignored from HTTP/1.0 clients; the only expectation there is.
         for expectation in filter(None, _tokens(expectations)):
             if expectation != b"100-continue":
-                raise RequestRefused(417, "unknown expectation")
+                raise RequestRefused(refusals.EXPECTATION)
             expect_continue = True
 
     options = _tokens(special[b"connection"]) if b"connection" in special else []

@@ -12,7 +12,7 @@ from typing import cast
 import httptools
 
 from uvicorn.protocols.http.cycle import RequestResponseCycle as RequestResponseCycle
-from uvicorn.protocols.http.head import RequestRefused
+from uvicorn.protocols.http.head import NOT_TAKEN, RequestRefused
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.response import HEADER_RE as HEADER_RE
 from uvicorn.protocols.http.response import HEADER_VALUE_RE as HEADER_VALUE_RE
@@ -72,4 +72,4 @@ class HttpToolsProtocol(HTTPProtocol):
         try:
             return cast("list[tuple[bytes, bytes]]", parser.parse(_NEUTRAL_LINE + head[line_end:]))
         except httptools.HttpParserError as exc:
-            raise RequestRefused(400, f"refused by llhttp: {exc}") from exc
+            raise RequestRefused(NOT_TAKEN) from exc

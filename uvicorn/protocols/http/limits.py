@@ -1,12 +1,42 @@
-"""Numbers that a peer can push and no setting holds, for all implementations of HTTP/1.1, the native core included."""
+"""Numbers that a peer can push and no setting holds, for all implementations of HTTP/1.1, the native core included.
+
+`scripts/sync-settings` writes those that the native core has to know before it has seen a configuration, and the
+defaults of the settings beside them, into `native/wire/src/limits/table.rs`. A value of exactly the limit passes; one
+more does not.
+"""
 
 from __future__ import annotations
 
+MAX_METHOD_LENGTH = 64
+"""Bytes of a method; beyond it 501. The longest registered one has 17."""
+
+MAX_EMPTY_LINES = 8
+"""Empty lines skipped in front of a request line; beyond it 400. RFC 9112 section 2.2 asks for at least one."""
+
+MAX_LENGTH = 2**63 - 1
+"""Longest body that can be declared: what a signed number of 64 bits holds, as everywhere; beyond it 400."""
+
+MAX_CHUNK_SIZE_DIGITS = 16
+"""Digits of a chunk size: as many as 64 bits need; beyond it 400."""
+
+MAX_CHUNK_WASTE = 16384
+"""Bytes of chunk extensions and leading zeros that a body may waste at once; beyond it 400 (CVE-2023-39326). Data earns
+them back."""
+
+CHUNK_BYTES_PER_WASTE = 16
+"""Bytes of a chunk that earn back one byte of waste: chunk signatures pass in chunks of 2 KiB, a flood does not."""
+
+MAX_TRAILER_BYTES = 16384
+"""Bytes of the field lines of a trailer section; beyond it 431. They are read only to find the end of the message."""
+
+MAX_DISCARDED = 1048576
+"""Body bytes an application left unread that are read and dropped to keep the connection; beyond it, it closes."""
+
+HIGH_WATER_LIMIT = 65536
+"""Bytes kept for an application or a peer that does not take them, before the other side is made to wait."""
+
 BODY_BYTES_PER_SECOND = 16384
 """Every this many bytes of a request body move its deadline on by a second."""
-
-MAX_DISCARDED = 1024 * 1024
-"""Body bytes an application left unread that are read and dropped to keep the connection; beyond it, it closes."""
 
 LINGER_SECONDS = 10.0
 """How long a connection that was refused goes on reading, so that its peer reads the answer before a reset. Peers that

@@ -33,22 +33,22 @@ from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
 from uvicorn.access import AccessLog, FormattedLog
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, is_trusted_gateway
-from uvicorn.protocols.http import limits
+from uvicorn.protocols.http import limits, refusals, texts
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, SENDING, STARTED, RequestResponseCycle
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
 from uvicorn.protocols.http.head import (
     CHUNKED,
-    MAX_EMPTY_LINES,
-    MAX_METHOD_LENGTH,
     Framing,
+    HeadLimits,
+    HeadScan,
     RequestRefused,
     asks_for_head,
-    check_partial,
     examine,
+    is_usual,
     match_head,
     match_plain_line,
-    refusal,
+    refuse,
     split_fields,
     split_target,
 )
@@ -111,9 +111,7 @@ class ProtocolSettings:
         "extensions",
         "reset_contextvars",
         "limit_concurrency",
-        "limit_head",
-        "limit_fields",
-        "limit_target",
+        "limits",
         "limit_body",
         "timeout_idle",
         "timeout_head",
@@ -138,9 +136,7 @@ class ProtocolSettings:
         self.extensions = config.asgi_extensions
         self.reset_contextvars = config.reset_contextvars
         self.limit_concurrency = config.limit_concurrency
-        self.limit_head = limit_head
-        self.limit_fields = config.limit_request_fields
-        self.limit_target = config.limit_request_target
+        self.limits = HeadLimits(limit_head, config.limit_request_fields, config.limit_request_target)
         self.limit_body = config.limit_request_body
         # Zero seconds means the next turn of the loop.
         self.timeout_idle = max(config.timeout_keep_alive, 1e-6)
@@ -187,11 +183,11 @@ class HTTPProtocol(asyncio.Protocol):
         "_base",
         "_reading",
         "_pending",
-        "_searched",
+        "_scan",
         "_empty_lines",
         "_first",
         "_decoder",
-        "_body_bytes",
+        "_discarded",
         "_request",
         "_keep_alive",
         "_closing",
@@ -235,11 +231,11 @@ class HTTPProtocol(asyncio.Protocol):
         self._base: ScopeBase = cast(ScopeBase, None)
         self._reading = HEAD
         self._pending = bytearray()
-        self._searched = 0  # bytes of _pending already searched for the end of a head
+        self._scan: HeadScan | None = None  # of the head that begins _pending
         self._empty_lines = 0
         self._first = True  # no request yet
         self._decoder: LengthDecoder | ChunkedDecoder | None = None
-        self._body_bytes = 0
+        self._discarded = 0  # bytes of the current body that nobody will read
         self._request: tuple[bool, bool] = (False, False)  # HEAD, HTTP/1.0
         self._keep_alive = True
         self._closing = False
@@ -313,7 +309,7 @@ class HTTPProtocol(asyncio.Protocol):
             settings.extensions,
         )
         self.server_state.connections.add(self)
-        self._trace("%sHTTP connection made")
+        self._note(TRACE_LOG_LEVEL, "HTTP connection made")
         self._expire_in(settings.timeout_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -321,7 +317,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._reading = CLOSED
         self.server_state.connections.discard(self)
         self._cancel_timer()
-        self._trace("%sHTTP connection lost")
+        self._note(TRACE_LOG_LEVEL, "HTTP connection lost")
         if self.cycle is not None:
             self.cycle.disconnect()
             self.cycle = None
@@ -361,13 +357,14 @@ class HTTPProtocol(asyncio.Protocol):
         """Bytes that join others: a head in pieces, or requests behind the one being answered."""
         if self._reading >= LINGER:
             return
+        searched = len(self._pending)
         self._pending += data
         if self._reading is WAIT:
             if len(self._pending) > HIGH_WATER_LIMIT:
                 self._pause_reading()
             return
         # The end of the head can begin in the last three bytes searched before.
-        end = self._pending.find(b"\r\n\r\n", max(0, self._searched - 3))
+        end = self._pending.find(b"\r\n\r\n", max(0, searched - 3))
         if end >= 0 or self._pending.startswith(b"\r\n"):
             self._consume(self._take_pending())
             return
@@ -379,7 +376,7 @@ class HTTPProtocol(asyncio.Protocol):
     def _take_pending(self) -> bytes:
         data = bytes(self._pending)
         self._pending.clear()
-        self._searched = 0
+        self._scan = None
         return data
 
     def _consume(self, data: bytes) -> None:
@@ -435,19 +432,15 @@ class HTTPProtocol(asyncio.Protocol):
 
     def _await_head(self) -> None:
         """A head has begun and is not complete: hold it to the limits, and to its deadline."""
-        pending = self._pending
-        settings = self.settings
-        check_partial(pending, self._searched)
-        if len(pending) > settings.limit_target + MAX_METHOD_LENGTH and pending.find(b"\r\n", 0, -1) < 0:
-            raise RequestRefused(414, f"request target longer than limit_request_target ({settings.limit_target})")
-        if len(pending) > settings.limit_head:
-            raise self._head_too_large()
-        if not self._searched and not self._first:
-            self._expire_in(settings.timeout_head)
-        self._searched = len(pending)
-
-    def _head_too_large(self) -> RequestRefused:
-        return RequestRefused(431, f"request head larger than limit_request_head ({self.settings.limit_head} bytes)")
+        pending, settings = self._pending, self.settings
+        if pending == b"\r":
+            return  # of an empty line, probably
+        scan = self._scan
+        if scan is None:
+            self._scan = scan = HeadScan(settings.limits)
+            if not self._first:
+                self._expire_in(settings.timeout_head)
+        scan.advance(pending)
 
     def _read_head(self, data: bytes, position: int) -> int:
         """Read the request head that begins at `position`; return where what follows it begins."""
@@ -455,8 +448,8 @@ class HTTPProtocol(asyncio.Protocol):
             # RFC 9112 section 2.2: an empty line in front of a request is ignored.
             position += 2
             self._empty_lines += 1
-            if self._empty_lines > MAX_EMPTY_LINES:
-                raise RequestRefused(400, "empty lines instead of a request")
+            if self._empty_lines > limits.MAX_EMPTY_LINES:
+                raise RequestRefused(refusals.EMPTY_LINES, limits.MAX_EMPTY_LINES)
         end = data.find(b"\r\n\r\n", position) + 4
         if end == 3:
             if position < len(data):
@@ -466,7 +459,7 @@ class HTTPProtocol(asyncio.Protocol):
         settings = self.settings
         line_end = data.find(b"\r\n", position) + 2
         known = settings.sections.get(data[line_end:end])
-        if known is not None and end - position <= settings.limit_head:
+        if known is not None and end - position <= settings.limits.head:
             line = self._read_line(data[position:line_end])
             if line is not None:
                 fields, framing = known
@@ -482,27 +475,11 @@ class HTTPProtocol(asyncio.Protocol):
             if match is None:
                 return None
             method, target, minor = match.groups()
-            target, _ = self._check_line(method, target, len(text))  # names no host
+            if not (settings.limits.allow(len(text), method, target) and is_usual(method, target)):
+                return None
             line = self._base.line(method, target, minor)
             settings.lines.note(text, line)
         return line
-
-    def _check_line(self, method: bytes, target: bytes, head_size: int) -> tuple[bytes, bytes | None]:
-        """Return the path and query of a request line that is well-formed, and the host if it names one.
-
-        Raises:
-            RequestRefused: 400, 414, 431 or 501.
-        """
-        settings = self.settings
-        if len(target) > settings.limit_target:
-            raise RequestRefused(414, f"request target longer than limit_request_target ({settings.limit_target})")
-        if head_size > settings.limit_head:
-            raise self._head_too_large()
-        if len(method) > MAX_METHOD_LENGTH:
-            raise RequestRefused(501, "method too long")
-        if target[0] != 47 or b"#" in target or b"%" in target or method == b"CONNECT":
-            return split_target(method, target)
-        return target, None
 
     def _read_new_head(self, data: bytes, position: int, end: int) -> int:
         """Read a head whose fields were not met before, or whose request line is not plain."""
@@ -510,25 +487,27 @@ class HTTPProtocol(asyncio.Protocol):
         settings = self.settings
         match = match_head(head)
         if match is None:
-            raise refusal(head)
+            refuse(head, settings.limits)
         method, asked, minor = match.groups()
-        target, host = self._check_line(method, asked, len(head))
+        if not settings.limits.allow(len(head), method, asked):
+            refuse(head, settings.limits)
+        target, host = (asked, None) if is_usual(method, asked) else split_target(method, asked)
         line_end = match.end(3) + 2
         try:
             headers = self.parse_fields(head, line_end)
         except RequestRefused:
             # Our own rules decide, and say why.
             headers = split_fields(head, line_end)
-        if len(headers) > settings.limit_fields:
-            raise RequestRefused(431, f"more header fields than limit_request_fields ({settings.limit_fields})")
-        framing = examine(minor, headers)
+        if len(headers) > settings.limits.fields:
+            refuse(head, settings.limits)
+        framing = examine(minor, headers, settings.limit_body)
         if minor != b"0" and not framing.upgrade:
             settings.sections.note(head[line_end:], (tuple(headers), framing))
         if method == b"CONNECT":
-            raise RequestRefused(501, "CONNECT is not implemented")
+            raise RequestRefused(refusals.CONNECT)
         if host is not None:
             if asked[:6].lower() == b"https:" and not self._may_ask_for_https():
-                raise RequestRefused(421, "https asked for in clear text by somebody not in forwarded_allow_ips")
+                raise RequestRefused(refusals.MISDIRECTED)
             # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
             headers = [(b"host", host), *(field for field in headers if field[0] != b"host")]
         if framing.upgrade and self._upgrades(framing):
@@ -553,15 +532,13 @@ class HTTPProtocol(asyncio.Protocol):
         state = self.server_state
         limit = settings.limit_concurrency
         if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
-            self.logger.warning("Exceeded concurrency limit.")
+            self.logger.warning(texts.CONCURRENCY_EXCEEDED)
             app = service_unavailable
         scope = self._base.build(line, headers)
         self._request = (scope["method"] == "HEAD", scope["http_version"] == "1.0")
         self._empty_lines = 0
         self._first = False
         self._deadline = 0.0
-        if settings.limit_body is not None and length > settings.limit_body:
-            raise self._body_too_large()
         # Chunks need their decoder, and have a negative length.
         whole = 0 <= length <= len(data) - position
         self.cycle = cycle = RequestResponseCycle(self, app, scope, not whole, expect_continue)
@@ -575,8 +552,10 @@ class HTTPProtocol(asyncio.Protocol):
                 position = end
         else:
             self._reading = BODY
-            self._body_bytes = 0
-            self._decoder = ChunkedDecoder(settings.limit_fields) if length == CHUNKED else LengthDecoder(length)
+            if length == CHUNKED:
+                self._decoder = ChunkedDecoder(settings.limits.fields, settings.limit_body)
+            else:
+                self._decoder = LengthDecoder(length)
             if not expect_continue:
                 self._expire_in(settings.timeout_body)
             if position < len(data):
@@ -593,27 +572,22 @@ class HTTPProtocol(asyncio.Protocol):
             task.add_done_callback(state.tasks.discard)
         return position
 
-    def _body_too_large(self) -> RequestRefused:
-        return RequestRefused(413, f"request body larger than limit_request_body ({self.settings.limit_body} bytes)")
-
     def _read_body(self, data: bytes, position: int) -> int:
         """Take the body bytes of the current request from `data`; return where they end."""
-        decoder, cycle, settings = self._decoder, self.cycle, self.settings
+        decoder, cycle = self._decoder, self.cycle
         assert decoder is not None and cycle is not None
+        begin = position
         body, position = decoder.decode(data, position)
-        if body:
-            self._body_bytes += len(body)
-            if cycle.state is COMPLETE:
-                if self._body_bytes > limits.MAX_DISCARDED:
-                    self._close(linger=True)
-                    return len(data)
-            else:
-                if settings.limit_body is not None and self._body_bytes > settings.limit_body:
-                    raise self._body_too_large()
-                cycle.feed(body)
-                if len(cycle.body) > HIGH_WATER_LIMIT:
-                    self._pause_reading()
-                    self._deadline = 0.0
+        if cycle.state is COMPLETE:
+            self._discarded += position - begin
+            if self._discarded > limits.MAX_DISCARDED:
+                self._close(linger=True)
+                return len(data)
+        elif body:
+            cycle.feed(body)
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self._pause_reading()
+                self._deadline = 0.0
         if decoder.done:
             self._decoder = None
             self._deadline = 0.0
@@ -640,20 +614,21 @@ class HTTPProtocol(asyncio.Protocol):
 
         `request` is what there is of the request that is refused, if it has no cycle.
         """
-        status = refused.status
-        if status == 400:
-            text = "Invalid HTTP request received."
-            self.logger.warning(text)
-        else:
-            text = STATUS_PHRASES[status]
-            self.logger.warning("Request refused with %d %s: %s.", status, text, refused.reason)
         cycle = self.cycle
-        if cycle is not None and IDLE < cycle.state < COMPLETE:
+        if cycle is not None and cycle.state is COMPLETE:
+            # What is left of a body that nobody will read.
+            self._close(linger=True)
+            return
+        status, phrase = refused.status, STATUS_PHRASES[refused.status]
+        line = texts.REQUEST_REFUSED.format(status=status, phrase=phrase, reason=refused.reason)
+        self.logger.warning(texts.INVALID_REQUEST if status == 400 else line)
+        self._note(logging.DEBUG, line)
+        if cycle is not None and cycle.state is not IDLE:
             self.abort_response(cycle)
             return
-        if cycle is None or cycle.state is IDLE:
-            is_head = asks_for_head(request) if cycle is None else self._request[0]
-            self._write(error_response(status, text.encode("ascii"), self.server_state.default_head, is_head))
+        text = texts.INVALID_REQUEST if status == 400 else phrase
+        is_head = asks_for_head(request) if cycle is None else self._request[0]
+        self._write(error_response(status, text.encode("ascii"), self.server_state.default_head, is_head))
         self._close(linger=True)
 
     def _upgrades(self, framing: Framing) -> bool:
@@ -662,17 +637,14 @@ class HTTPProtocol(asyncio.Protocol):
         websocket = b"websocket" in wanted and framing.length == 0
         if websocket and self.settings.ws_protocol_class is not None:
             return True
-        self.logger.warning("Unsupported upgrade request.")
+        self.logger.warning(texts.UPGRADE_UNSUPPORTED)
         if websocket:
-            self.logger.warning(
-                "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install "
-                "'websockets' or 'wsproto' manually."
-            )
+            self.logger.warning(texts.WEBSOCKET_UNSUPPORTED)
         return False
 
     def _hand_over(self, data: bytes) -> None:
         """Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it."""
-        self._trace("%sUpgrading to WebSocket")
+        self._note(TRACE_LOG_LEVEL, "Upgrading to WebSocket")
         self._flush()
         self._cancel_timer()
         self._reading = CLOSED
@@ -716,9 +688,9 @@ class HTTPProtocol(asyncio.Protocol):
         if framing is FRAMED_BY_LENGTH:
             left = self._expected - size
             if left < 0:
-                raise RuntimeError("Response content longer than Content-Length")
+                raise RuntimeError(texts.TOO_LONG)
             if left and not more_body:
-                raise RuntimeError("Response content shorter than Content-Length")
+                raise RuntimeError(texts.TOO_SHORT)
             self._expected = left
         elif framing is BodyFraming.CHUNKED:
             body = encode_chunk(body, not more_body and cycle.trailers is None)
@@ -766,9 +738,9 @@ class HTTPProtocol(asyncio.Protocol):
         if framing is FRAMED_BY_LENGTH:
             left = self._expected - length
             if left < 0:
-                raise RuntimeError("Response content longer than Content-Length")
+                raise RuntimeError(texts.TOO_LONG)
             if left and not more_body:
-                raise RuntimeError("Response content shorter than Content-Length")
+                raise RuntimeError(texts.TOO_SHORT)
             self._expected = left
         elif framing is BodyFraming.CHUNKED and length:
             self._head += b"%x\r\n" % length
@@ -816,7 +788,7 @@ class HTTPProtocol(asyncio.Protocol):
         if self._eof or self._too_much_is_left():
             self._close(linger=True)
             return
-        self._body_bytes = 0
+        self._discarded = 0
         self._resume_reading()
         if not self._deadline:
             self._expire_in(self.settings.timeout_body)
@@ -1008,18 +980,14 @@ class HTTPProtocol(asyncio.Protocol):
         elif self._reading is HEAD and not self._pending:
             self._close()
         elif self._reading is HEAD:
-            self._refuse(
-                RequestRefused(408, f"head not complete within timeout_request_head ({settings.timeout_head} s)"),
-                self._pending,
-            )
+            self._refuse(RequestRefused(refusals.HEAD_TIMEOUT, settings.timeout_head), self._pending)
         elif self.cycle is not None and self.cycle.state is COMPLETE:
             self._close(linger=True)  # answered already: nothing is refused
         else:
-            self._refuse(
-                RequestRefused(408, f"body not complete within timeout_request_body ({settings.timeout_body} s)")
-            )
+            self._refuse(RequestRefused(refusals.BODY_TIMEOUT, settings.timeout_body))
 
-    def _trace(self, text: str) -> None:
-        if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
+    def _note(self, level: int, text: str) -> None:
+        """Log a line about this connection, with the client in front."""
+        if self.logger.isEnabledFor(level):
             client = self._base.client
-            self.logger.log(TRACE_LOG_LEVEL, text, "%s:%d - " % client if client else "")
+            self.logger.log(level, "%s%s", "%s:%d - " % client if client else "", text)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.head import TOKEN
 
 
@@ -74,13 +75,13 @@ _LINE_BYTES = 128
 def _check_field(name: object, value: object) -> tuple[bytes, bytes]:
     """Return the name in lower case and the value without outer white space."""
     if not isinstance(name, bytes) or not isinstance(value, bytes):
-        raise TypeError(f"Header names and values must be bytes, got {name!r}: {value!r}.")
+        raise TypeError(texts.FIELD_TYPE.format(name=repr(name), value=repr(value)))
     # By the methods of `bytes` itself: a class derived from it could give the line something that was not looked at.
     name, value = bytes.lower(name), bytes.strip(value, b" \t")
     if not _is_token(name):
-        raise RuntimeError("Invalid HTTP header name.")
+        raise RuntimeError(texts.FIELD_NAME)
     if HEADER_VALUE_RE.search(value):
-        raise RuntimeError("Invalid HTTP header value.")
+        raise RuntimeError(texts.FIELD_VALUE)
     return name, value
 
 
@@ -89,9 +90,10 @@ def _encode_line(name: object, value: object) -> tuple[bytes, _Kind, int]:
     kind = _KINDS.get(name, _Kind.PLAIN)
     length = 0
     if kind is _LENGTH:
-        if not value.isdigit():
-            raise RuntimeError("Invalid Content-Length header.")
-        length = int(value)
+        digits = value.lstrip(b"0")
+        # Without the zeros in front, of which there may be more digits than int() takes.
+        if not value.isdigit() or len(digits) > 20 or (length := int(digits or b"0")) >= 2**64:
+            raise RuntimeError(texts.CONTENT_LENGTH)
     return b"%b: %b\r\n" % (name, value), kind, length
 
 
@@ -119,9 +121,9 @@ def check_status(status: int) -> bytes:
         RuntimeError: it is not in 200..599: 1xx cannot end a request (RFC 9110 section 15.2).
     """
     if not isinstance(status, int):
-        raise TypeError(f"The status of a response must be an int, got {status!r}.")
+        raise TypeError(texts.STATUS_TYPE.format(status=repr(status)))
     if not 200 <= status <= 599:
-        raise RuntimeError(f"Invalid HTTP status code '{int(status)}' in response.")
+        raise RuntimeError(texts.STATUS.format(status=int(status)))
     return STATUS_LINE[status]
 
 
@@ -216,7 +218,7 @@ def _settle(
     codings = [value for _, kind, value in special if kind is _Kind.CODING and not http_10]
     options = [value for _, kind, value in special if kind is _Kind.CONNECTION]
     if len(set(lengths)) > 1:
-        raise RuntimeError("Conflicting Content-Length headers.")
+        raise RuntimeError(texts.LENGTHS_CONFLICT)
     says_close = b"close" in [option.strip(b" \t").lower() for option in b",".join(options).split(b",")]
 
     if head_request or status in (204, 205, 304):
@@ -261,7 +263,7 @@ def _coding_line(value: bytes, chunked: bool) -> bytes:
     others = [name for name in names if name and name != b"chunked"]
     if chunked:
         if others:
-            raise RuntimeError("Invalid Transfer-Encoding header.")
+            raise RuntimeError(texts.TRANSFER_ENCODING)
         return b""
     return b"transfer-encoding: %b\r\n" % b", ".join([*others, b"chunked"])
 
@@ -304,7 +306,7 @@ def encode_trailers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     for name, value in headers:
         name, value = _check_field(name, value)
         if name in FORBIDDEN_TRAILERS:
-            raise RuntimeError(f"Field '{name.decode('ascii')}' is not allowed in trailers.")
+            raise RuntimeError(texts.TRAILER.format(name=name.decode("ascii")))
         lines.append(b"%b: %b\r\n" % (name, value))
     return b"".join(lines)
 
@@ -327,9 +329,9 @@ def encode_early_hint(links: Iterable[bytes]) -> bytes:
     lines = []
     for link in links:
         if not isinstance(link, bytes):
-            raise TypeError(f"Links must be bytes, got {link!r}.")
+            raise TypeError(texts.LINK_TYPE.format(link=repr(link)))
         if HEADER_VALUE_RE.search(link):
-            raise RuntimeError("Invalid HTTP header value.")
+            raise RuntimeError(texts.FIELD_VALUE)
         lines.append(b"link: %b\r\n" % link.strip(b" \t"))
     return b"HTTP/1.1 103 Early Hints\r\n%b\r\n" % b"".join(lines) if lines else b""
 

@@ -11,6 +11,7 @@ import sys
 import zlib
 from typing import TYPE_CHECKING
 
+from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.head import TOKEN, RequestRefused
 from uvicorn.protocols.websockets.frames import FrameError, too_big
 
@@ -129,7 +130,7 @@ def negotiate(offers: list[bytes], max_size: int | None) -> tuple[Deflate, bytes
     while position < len(value):
         element = _element(value, position)
         if element is None:
-            raise RequestRefused(400, "invalid Sec-WebSocket-Extensions header")
+            raise RequestRefused(refusals.WEBSOCKET_EXTENSIONS)
         position = element.end()
         if element[1] == b"permessage-deflate":
             agreed = _agree([(name, given.strip(b'=" \t')) for name, given in _parameters(element[2])], max_size)

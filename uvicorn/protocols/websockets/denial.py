@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.response import BodyFraming, encode_chunk, encode_head
 
 
@@ -53,9 +54,9 @@ class DenialResponse:
         if self._framing is BodyFraming.LENGTH:
             self._owed -= len(body)
             if self._owed < 0:
-                raise RuntimeError("Response content longer than Content-Length")
+                raise RuntimeError(texts.TOO_LONG)
             if self._owed and not more_body:
-                raise RuntimeError("Response content shorter than Content-Length")
+                raise RuntimeError(texts.TOO_SHORT)
         if self._framing is BodyFraming.NONE:
             body = b""
         self.sent += len(body)

@@ -10,14 +10,16 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Protocol
 
+from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.head import (
     TOKEN,
+    HeadLimits,
     RequestRefused,
     examine,
+    is_usual,
     match_head,
-    refusal,
+    refuse,
     split_fields,
     split_target,
 )
@@ -48,13 +50,6 @@ _HINTS: dict[int, list[Header]] = {
 }
 
 
-class HandshakeLimits(Protocol):
-    """The settings that bound a handshake."""
-
-    limit_request_fields: int
-    limit_request_target: int
-
-
 class Handshake:
     """A valid request to open a WebSocket.
 
@@ -76,7 +71,7 @@ class Handshake:
         self.extensions = _values(headers, b"sec-websocket-extensions")
 
 
-def parse_handshake(head: bytes, limits: HandshakeLimits) -> Handshake:
+def parse_handshake(head: bytes, limits: HeadLimits) -> Handshake:
     """Return the handshake that a request head asks for; `head` ends with its empty line.
 
     Raises:
@@ -84,28 +79,26 @@ def parse_handshake(head: bytes, limits: HandshakeLimits) -> Handshake:
     """
     match = match_head(head)
     if match is None:
-        raise refusal(head)
+        refuse(head, limits)
     method, target, minor = match.groups()
-    if len(target) > limits.limit_request_target:
-        raise RequestRefused(414, "request target too long")
     headers = split_fields(head, match.end(3) + 2)
-    if len(headers) > limits.limit_request_fields:
-        raise RequestRefused(431, "too many header fields")
+    if not limits.allow(len(head), method, target) or len(headers) > limits.fields:
+        refuse(head, limits)
     if minor == b"0":
-        raise RequestRefused(505, "a WebSocket needs HTTP/1.1")
+        raise RequestRefused(refusals.WEBSOCKET_VERSION)
     if method != b"GET":
-        raise RequestRefused(405, f"unsupported HTTP method: {method.decode('ascii')}")
-    if target[:1] != b"/" or b"#" in target:
+        raise RequestRefused(refusals.WEBSOCKET_METHOD)
+    if not is_usual(method, target):
         target, host = split_target(method, target)
         if host is not None:
             # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
             headers = [(b"host", host), *(field for field in headers if field[0] != b"host")]
     framing = examine(minor, headers)
     if b"websocket" not in [name.strip(b" \t") for name in framing.upgrade.split(b",")]:
-        raise RequestRefused(426, "this needs a WebSocket client")
+        raise RequestRefused(refusals.WEBSOCKET_UPGRADE)
     if framing.length:
         # Its bytes would be taken for frames.
-        raise RequestRefused(400, "a WebSocket handshake has no body")
+        raise RequestRefused(refusals.WEBSOCKET_BODY)
     return Handshake(target, headers, _key(headers), _subprotocols(headers))
 
 
@@ -117,14 +110,14 @@ def _key(headers: list[Header]) -> bytes:
     """Return the key, after the version, which says what the key means."""
     versions = _values(headers, b"sec-websocket-version")
     if not versions:
-        raise RequestRefused(400, "missing Sec-WebSocket-Version header")
+        raise RequestRefused(refusals.WEBSOCKET_NO_PROTOCOL_VERSION)
     if versions != [b"13"]:
-        raise RequestRefused(426, "unsupported Sec-WebSocket-Version")
+        raise RequestRefused(refusals.WEBSOCKET_PROTOCOL_VERSION)
     keys = _values(headers, b"sec-websocket-key")
     if not keys:
-        raise RequestRefused(400, "missing Sec-WebSocket-Key header")
+        raise RequestRefused(refusals.WEBSOCKET_NO_KEY)
     if len(keys) > 1 or not _is_key(keys[0]):
-        raise RequestRefused(400, "invalid Sec-WebSocket-Key header")
+        raise RequestRefused(refusals.WEBSOCKET_KEY)
     return keys[0]
 
 
@@ -132,7 +125,7 @@ def _subprotocols(headers: list[Header]) -> list[str]:
     """Return the offered subprotocols: all fields, split at commas, trimmed (RFC 6455 section 11.3.4)."""
     names = [name.strip(b" \t") for value in _values(headers, b"sec-websocket-protocol") for name in value.split(b",")]
     if not all(_is_token(name) for name in names if name):
-        raise RequestRefused(400, "invalid Sec-WebSocket-Protocol header")
+        raise RequestRefused(refusals.WEBSOCKET_SUBPROTOCOLS)
     return [name.decode("ascii") for name in names if name]
 
 

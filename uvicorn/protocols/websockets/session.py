@@ -31,8 +31,9 @@ from uvicorn._types import (
 )
 from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.head import RequestRefused, asks_for_head, check_partial
+from uvicorn.protocols.http.head import HeadLimits, HeadScan, RequestRefused, asks_for_head
 from uvicorn.protocols.http.response import STATUS_PHRASES
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
@@ -110,6 +111,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "closer",
         "_handshake",
         "_head",
+        "_scan",
         "_reader",
         "_deflate",
         "_extension",
@@ -154,6 +156,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self.closer: Closer = cast(Closer, None)
         self._handshake: Handshake | None = None
         self._head = bytearray()  # of the handshake, until it is complete
+        self._scan: HeadScan | None = None
         self._reader = FrameReader(config.ws_max_size)
         self._deflate: Deflate | None = None
         self._extension = b""  # what the client is told about it
@@ -281,23 +284,25 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         """Collect the head of the handshake; its deadline was the HTTP protocol's."""
         if self.state is not SessionState.CONNECTING:
             return
-        head = self._head
+        config, head = self.config, self._head
+        limits = HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
         searched = len(head)
         head += data
         # Its end can begin in the last three bytes searched before.
         end = head.find(b"\r\n\r\n", max(0, searched - 3)) + 4
         try:
-            if len(head) > self.config.limit_request_head and not 3 < end <= self.config.limit_request_head:
-                raise RequestRefused(431, "handshake too large")
             if end == 3:
-                check_partial(head, searched)
+                self._scan = self._scan or HeadScan(limits)
+                self._scan.advance(head)
                 return
-            self._begin(parse_handshake(bytes(head[:end]), self.config))
+            self._begin(parse_handshake(bytes(head[:end]), limits))
         except RequestRefused as refused:
+            self._note_refusal(refused)
             self._refuse(refused.status, f"Failed to open a WebSocket connection: {refused.reason}.\n")
             return
         self._reader.feed(bytes(head[end:]))
         self._head = bytearray()
+        self._scan = None
 
     def _begin(self, handshake: Handshake) -> None:
         """The handshake is valid: start the application."""
@@ -391,11 +396,11 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this connection and nothing else.
-            self.logger.error("Exception in ASGI application\n", exc_info=exc)
+            self.logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             failed = True
         else:
             if result is not None:
-                self.logger.error("ASGI callable should return None, but returned '%s'.", result)
+                self.logger.error(texts.APPLICATION_RETURNED, result)
                 failed = True
             elif self.state is SessionState.CONNECTING or self.state is SessionState.DENYING:
                 self.logger.error("ASGI callable returned without completing handshake.")
@@ -712,6 +717,14 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             self.logger.info('%s - "WebSocket %s" [accepted]', *asked)
         else:
             self.logger.info('%s - "WebSocket %s" %d', *asked, status)
+
+    def _note_refusal(self, refused: RequestRefused) -> None:
+        """Log why a handshake is refused, as the HTTP protocols do for requests."""
+        if self.logger.isEnabledFor(logging.DEBUG):
+            client = get_remote_addr(self.transport)
+            status, reason = refused.status, refused.reason
+            text = texts.REQUEST_REFUSED.format(status=status, phrase=STATUS_PHRASES[status], reason=reason)
+            self.logger.debug("%s%s", "%s:%d - " % client if client else "", text)
 
     def _trace(self, text: str) -> None:
         if self.logger.isEnabledFor(TRACE_LOG_LEVEL):

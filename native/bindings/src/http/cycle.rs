@@ -19,6 +19,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use wire::h1::response::Trailers;
+use wire::texts;
 
 use crate::access::format::{EntryCell, length_of};
 use crate::awaitable::{Received, Sending};
@@ -281,7 +282,7 @@ impl Exchange {
         if self.disconnected.get() {
             return Ok(());
         }
-        self.connection.fail(py, self, 500, "Internal Server Error")?;
+        self.connection.fail(py, self, 500, wire::h1::response::reason(500))?;
         self.state.set(State::Complete);
         self.wake(py)
     }
@@ -292,12 +293,11 @@ impl Exchange {
         let error = &core.names.error;
         let state = self.state.get();
         if !result.is_none() {
-            let text = "ASGI callable should return None, but returned '%s'.";
-            core.logger.bind(py).call_method1(error, (text, result))?;
+            core.logger.bind(py).call_method1(error, (texts::APPLICATION_RETURNED, result))?;
         } else if state != State::Complete && !self.peer_gone.get() {
             let text = match state {
-                State::Idle => "ASGI callable returned without starting response.",
-                _ => "ASGI callable returned without completing response.",
+                State::Idle => texts::NOT_STARTED,
+                _ => texts::NOT_COMPLETED,
             };
             core.logger.bind(py).call_method1(error, (text,))?;
         } else {
@@ -312,7 +312,7 @@ impl Exchange {
         let core = &self.connection.core;
         let details = PyDict::new(py);
         details.set_item("exc_info", error.value(py))?;
-        let text = ("Exception in ASGI application\n",);
+        let text = (texts::APPLICATION_FAILED,);
         core.logger.bind(py).call_method(&core.names.error, text, Some(&details))?;
         if self.state.get() == State::Idle { self.send_500(py) } else { Ok(()) }
     }

@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyString};
 use wire::error::AppError;
 use wire::h1::response::Trailers;
 use wire::headers::has_member;
+use wire::texts;
 
 use crate::error::{exception, guard};
 use crate::ffi::ThreadBound;
@@ -55,15 +56,13 @@ pub(crate) fn out_of_order(state: State, kind: &Bound<'_, PyAny>) -> PyErr {
         State::Started => "body",
         State::Trailers => "trailers",
         State::Sending => {
-            let text = format!("Unexpected ASGI message '{kind}' sent, while a file is being sent.");
-            return PyRuntimeError::new_err(text);
+            return PyRuntimeError::new_err(texts::sending_file(kind));
         }
         State::Complete => {
-            let text = format!("Unexpected ASGI message '{kind}' sent, after response already completed.");
-            return PyRuntimeError::new_err(text);
+            return PyRuntimeError::new_err(texts::already_complete(kind));
         }
     };
-    PyRuntimeError::new_err(format!("Expected ASGI message 'http.response.{expected}', but got '{kind}'."))
+    PyRuntimeError::new_err(texts::out_of_order(expected, kind))
 }
 
 /// Write an interim response, in front of the final one: dropped if that has left, or the client is of 1.0.
@@ -73,7 +72,7 @@ fn send_early_hint(exchange: &Exchange, kind: &Bound<'_, PyAny>, links: &Bound<'
         let link = link?;
         match link.cast::<PyBytes>() {
             Ok(link) => values.push(link.clone()),
-            Err(_) => return Err(PyTypeError::new_err(format!("Links must be bytes, got {}.", link.repr()?))),
+            Err(_) => return Err(PyTypeError::new_err(texts::link_type(link.repr()?))),
         }
     }
     // Reading them may have run code of the application that has sent something.
@@ -112,7 +111,7 @@ fn add_trailer(trailers: &mut Trailers, name: &[u8], value: &[u8]) -> PyResult<(
     trailers.add(name, value).map_err(|error| match error {
         AppError::Trailer => {
             let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-            PyRuntimeError::new_err(format!("Field '{name}' is not allowed in trailers."))
+            PyRuntimeError::new_err(texts::trailer(name))
         }
         _ => exception(error),
     })

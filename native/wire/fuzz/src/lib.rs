@@ -22,7 +22,7 @@ use wire::h1::response::Exchange;
 use wire::h1::{
     BodyWriter, Chunked, Connection, Decoder, Event, Framing, Head, HeadWriter, Scratch, Sections, Status, Version,
 };
-use wire::{AppError, Limits};
+use wire::{AppError, Error, Limits};
 
 /// Limits small enough for a fuzzer to meet.
 fn small() -> Limits {
@@ -33,7 +33,7 @@ fn small() -> Limits {
         method: 8,
         empty_lines: 2,
         body: Some(40),
-        chunk_slack: 12,
+        chunk_waste: 12,
         trailers: 24,
         discard: 60,
     }
@@ -57,7 +57,7 @@ pub fn h1_request(data: &[u8]) -> u64 {
                 outcome.push(fingerprint(&(names, head.verb, head.expects_continue, head.persistent, head.upgrades)));
             }
             Ok(Status::Partial) => assert!(data.len() <= limits.head),
-            Err(error) => outcome.push(fingerprint(&error.detail)),
+            Err(error) => outcome.push(fingerprint(&error)),
         }
         agree_with_memory(data, &limits);
     }
@@ -220,7 +220,7 @@ pub fn h1_chunked(data: &[u8]) -> u64 {
     fingerprint(&(whole.1, whole.0.len().min(4)))
 }
 
-fn dechunk(data: &[u8], size: usize, limits: &Limits) -> (Vec<u8>, Result<Option<usize>, &'static str>) {
+fn dechunk(data: &[u8], size: usize, limits: &Limits) -> (Vec<u8>, Result<Option<usize>, Error>) {
     let mut decoder = Decoder::Chunked(Chunked::new(limits));
     let (mut body, mut at) = (Vec::new(), 0);
     while at < data.len() {
@@ -234,7 +234,7 @@ fn dechunk(data: &[u8], size: usize, limits: &Limits) -> (Vec<u8>, Result<Option
                     return (body, Ok(Some(data.len() - at)));
                 }
             }
-            Err(error) => return (body, Err(error.detail)),
+            Err(error) => return (body, Err(error)),
         }
     }
     (body, Ok(None))
@@ -358,7 +358,7 @@ fn check_response(out: &[u8], exchange: Exchange, status: u16, framing: Framing)
         }
         Framing::Chunked => {
             assert!(codings[0].ends_with(b"chunked"));
-            let limits = Limits { chunk_slack: 0, ..Limits::default() };
+            let limits = Limits { chunk_waste: 0, ..Limits::default() };
             assert_eq!(dechunk(body, body.len(), &limits).1, Ok(Some(0)), "no byte wasted, none left");
         }
         Framing::CloseDelimited => assert!(lengths.is_empty() && codings.is_empty()),

@@ -16,10 +16,11 @@
 use std::ops::Range;
 
 use crate::budget::Budget;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, Refusal};
 use crate::h1::framing::BodyLength;
 use crate::headers::token_byte;
-use crate::limits::{CHUNK_SIZE_DIGITS, Limits};
+use crate::limits::Limits;
+use crate::limits::table::{CHUNK_BYTES_PER_WASTE, MAX_CHUNK_SIZE_DIGITS};
 
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +112,7 @@ pub struct Chunked {
     left: u64,
     /// Data bytes of the chunks so far, this one included.
     total: u64,
-    slack: Budget,
+    waste: Budget,
     trailer_bytes: usize,
     trailers: usize,
 }
@@ -119,8 +120,8 @@ pub struct Chunked {
 impl Chunked {
     /// A decoder in front of the first chunk.
     pub fn new(limits: &Limits) -> Self {
-        let slack = Budget::new(limits.chunk_slack);
-        Self { state: State::Size(0), left: 0, total: 0, slack, trailer_bytes: 0, trailers: 0 }
+        let waste = Budget::new(limits.chunk_waste);
+        Self { state: State::Size(0), left: 0, total: 0, waste, trailer_bytes: 0, trailers: 0 }
     }
 
     fn decode(&mut self, input: &[u8], limits: &Limits) -> Result<Decoded, Error> {
@@ -170,7 +171,7 @@ impl Chunked {
             State::SizeLf => self.size_end(byte, limits),
             State::DataCr if byte == b'\r' => Ok(State::DataLf),
             State::DataLf if byte == b'\n' => Ok(State::Size(0)),
-            State::DataCr | State::DataLf => Err(Error::bad("chunk data not followed by CRLF")),
+            State::DataCr | State::DataLf => Err(Error::new(Refusal::ChunkEnd)),
             State::LineStart | State::TrailerName | State::TrailerValue | State::TrailerLf | State::FinalLf => {
                 self.trailer(byte, limits)
             }
@@ -181,8 +182,8 @@ impl Chunked {
     /// `1*HEXDIG`: no sign, no prefix, no white space in front. Leading zeros are waste.
     fn size(&mut self, byte: u8, digits: u8) -> Result<State, Error> {
         if let Some(digit) = char::from(byte).to_digit(16) {
-            if digits == CHUNK_SIZE_DIGITS {
-                return Err(Error::bad("chunk size over the limit"));
+            if usize::from(digits) == MAX_CHUNK_SIZE_DIGITS {
+                return Err(Error::over(Refusal::ChunkSizeTooLong, MAX_CHUNK_SIZE_DIGITS));
             }
             if digits > 0 && self.left == 0 {
                 self.waste()?;
@@ -191,26 +192,25 @@ impl Chunked {
             return Ok(State::Size(digits + 1));
         }
         match byte {
-            _ if digits == 0 => Err(Error::bad("chunk size missing")),
-            b'\r' => Ok(State::SizeLf),
-            b';' => self.waste().map(|()| State::ExtensionStart),
-            b' ' | b'\t' => self.waste().map(|()| State::BeforeSemicolon),
-            _ => Err(Error::bad("malformed chunk size")),
+            b'\r' if digits > 0 => Ok(State::SizeLf),
+            b';' if digits > 0 => self.waste().map(|()| State::ExtensionStart),
+            b' ' | b'\t' if digits > 0 => self.waste().map(|()| State::BeforeSemicolon),
+            _ => Err(Error::new(Refusal::ChunkSize)),
         }
     }
 
     fn size_end(&mut self, byte: u8, limits: &Limits) -> Result<State, Error> {
         if byte != b'\n' {
-            return Err(Error::bad("chunk size not followed by CRLF"));
+            return Err(Error::new(Refusal::ChunkLineEnd));
         }
         if self.left == 0 {
             return Ok(State::LineStart);
         }
-        self.total = self.total.checked_add(self.left).ok_or(Error::bad("chunks add up to too much"))?;
-        if limits.body.is_some_and(|limit| self.total > limit) {
-            return Err(Error::new(ErrorKind::ContentTooLarge, "chunks over the limit"));
+        self.total = self.total.checked_add(self.left).ok_or(Error::new(Refusal::ChunkSizeSum))?;
+        if let Some(limit) = limits.body.filter(|&limit| self.total > limit) {
+            return Err(Error::over(Refusal::BodyTooLarge, limit));
         }
-        self.slack.replenish(self.left / 16);
+        self.waste.replenish(self.left / CHUNK_BYTES_PER_WASTE as u64);
         Ok(State::Data)
     }
 
@@ -228,11 +228,11 @@ impl Chunked {
             (State::ExtensionName | State::AfterName, b' ' | b'\t') => State::AfterName,
             (State::Value | State::AfterQuote | State::BeforeSemicolon, b' ' | b'\t') => State::BeforeSemicolon,
             (State::ExtensionName | State::AfterName, b'=') => State::ValueStart,
-            (State::ExtensionStart | State::ValueStart, b';') => return Err(Error::bad("malformed chunk extension")),
+            (State::ExtensionStart | State::ValueStart, b';') => return Err(Error::new(Refusal::ChunkExtension)),
             (_, b';') => State::ExtensionStart,
             (State::ExtensionStart | State::ExtensionName, _) if token_byte(byte) != 0 => State::ExtensionName,
             (State::ValueStart | State::Value, _) if token_byte(byte) != 0 => State::Value,
-            _ => return Err(Error::bad("malformed chunk extension")),
+            _ => return Err(Error::new(Refusal::ChunkExtension)),
         };
         self.waste()?;
         Ok(state)
@@ -240,14 +240,14 @@ impl Chunked {
 
     /// Count a byte that only makes the framing longer.
     fn waste(&mut self) -> Result<(), Error> {
-        if self.slack.consume(1) { Ok(()) } else { Err(Error::bad("chunk extensions over the limit")) }
+        if self.waste.consume(1) { Ok(()) } else { Err(Error::new(Refusal::ChunkWaste)) }
     }
 
     /// Field lines up to the empty one (RFC 9112 section 7.1.2), as strict as those of a head.
     fn trailer(&mut self, byte: u8, limits: &Limits) -> Result<State, Error> {
         self.trailer_bytes += 1;
         if self.trailer_bytes > limits.trailers.saturating_add(2) {
-            return Err(Error::new(ErrorKind::FieldsTooLarge, "trailers over the limit"));
+            return Err(Error::over(Refusal::TrailersTooLarge, limits.trailers));
         }
         match (self.state, byte) {
             (State::LineStart, b'\r') => Ok(State::FinalLf),
@@ -257,13 +257,13 @@ impl Chunked {
             (State::TrailerName, _) if token_byte(byte) != 0 => Ok(State::TrailerName),
             (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
             (State::TrailerLf, b'\n') => Ok(State::LineStart),
-            _ => Err(Error::bad("malformed trailer")),
+            _ => Err(Error::new(Refusal::Trailer)),
         }
     }
 
     fn next_trailer(&mut self, limits: &Limits) -> Result<State, Error> {
         if self.trailers == limits.fields {
-            return Err(Error::new(ErrorKind::FieldsTooLarge, "too many trailers"));
+            return Err(Error::over(Refusal::TooManyTrailers, limits.fields));
         }
         self.trailers += 1;
         Ok(State::TrailerName)
@@ -462,7 +462,7 @@ mod tests {
     /// F13
     #[test]
     fn wasted_bytes_pass_up_to_the_limit() {
-        let limits = Limits { chunk_slack: 4, ..Limits::default() };
+        let limits = Limits { chunk_waste: 4, ..Limits::default() };
         let one = |size: &str| decode_with(format!("{size}\r\na\r\n0\r\n\r\n").as_bytes(), &limits).1.is_ok();
         assert!(one("1;abc") && !one("1;abcd"));
         assert!(one("1 ;ab") && !one("1 ;abc"));
@@ -474,7 +474,7 @@ mod tests {
     /// F13
     #[test]
     fn data_earns_waste_back() {
-        let limits = Limits { chunk_slack: 4, ..Limits::default() };
+        let limits = Limits { chunk_waste: 4, ..Limits::default() };
         let chunk = format!("40;abc\r\n{}\r\n", "x".repeat(64));
         assert!(decode_with((chunk.repeat(20) + "0\r\n\r\n").as_bytes(), &limits).1.is_ok());
         let greedy = format!("30;abc\r\n{}\r\n", "x".repeat(48));

@@ -449,7 +449,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::error::Refusal;
 
     const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
@@ -673,7 +673,7 @@ mod tests {
         let mut peer = Peer::new(&[GET, b"bad\r\n"].concat());
         peer.expect(&Event::Request).expect(&Event::Busy).respond();
         let error = peer.poll().unwrap_err();
-        assert_eq!(error.kind, ErrorKind::BadRequest);
+        assert_eq!(error.refusal, Refusal::Method);
         assert_eq!(peer.connection.refuse(&mut peer.out, &peer.limits, error.status(), b"", b"No."), Ok(true));
         let output = peer.output();
         assert!(output.starts_with(&format!("{PLAIN}HTTP/1.1 400 ")) && output.contains("connection: close\r\n"));

@@ -2,11 +2,12 @@
 //!
 //! This is where smuggling is stopped: whatever two readers of the same bytes could understand differently is refused.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, Refusal};
 use crate::h1::request::{Head, Version};
 use crate::h1::target::Authority;
 use crate::headers::{Name, Span, members, token_byte, trim};
 use crate::limits::Limits;
+use crate::limits::table::MAX_LENGTH;
 
 /// The body that follows a head (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,10 +87,10 @@ impl Marks {
     pub(crate) fn check_host(&self, version: Version, buf: &[u8]) -> Result<(), Error> {
         match (self.host.lines, version) {
             (0, Version::Http10) => Ok(()),
-            (0, Version::Http11) => Err(Error::bad("Host is missing")),
+            (0, Version::Http11) => Err(Error::new(Refusal::HostMissing)),
             (1, _) if Authority::parse(self.host.value.of(buf)).is_some() => Ok(()),
-            (1, _) => Err(Error::bad("invalid Host")),
-            _ => Err(Error::bad("more than one Host")),
+            (1, _) => Err(Error::new(Refusal::Host)),
+            _ => Err(Error::new(Refusal::HostRepeated)),
         }
     }
 
@@ -99,11 +100,11 @@ impl Marks {
         match (self.length.lines, self.coding.lines) {
             (0, 0) => Ok(BodyLength::None),
             (1, 0) => declared(self.length.value.of(buf), limits),
-            (_, 0) => Err(Error::bad("more than one Content-Length")),
-            (0, _) if head.version == Version::Http10 => Err(Error::bad("Transfer-Encoding on HTTP/1.0")),
+            (_, 0) => Err(Error::new(Refusal::LengthRepeated)),
+            (0, _) if head.version == Version::Http10 => Err(Error::new(Refusal::CodingTooEarly)),
             (0, 1) if self.coding.value.of(buf).eq_ignore_ascii_case(b"chunked") => Ok(BodyLength::Chunked),
             (0, _) => Err(refuse_codings(head, buf)),
-            _ => Err(Error::bad("both Content-Length and Transfer-Encoding")),
+            _ => Err(Error::new(Refusal::LengthBesideCoding)),
         }
     }
 
@@ -114,7 +115,7 @@ impl Marks {
             return Ok(false);
         }
         if self.other_expectation {
-            return Err(Error::new(ErrorKind::ExpectationFailed, "unknown expectation"));
+            return Err(Error::new(Refusal::Expectation));
         }
         Ok(self.continues)
     }
@@ -132,15 +133,12 @@ impl Marks {
     }
 }
 
-/// Longest body that can be declared: what a signed number of 64 bits holds, as everywhere.
-const MAX_LENGTH: u64 = i64::MAX.cast_unsigned();
-
 /// RFC 9110 section 8.6: digits only. Signs and lists, even of equal numbers, are refused.
 fn declared(value: &[u8], limits: &Limits) -> Result<BodyLength, Error> {
     let length = parse_length(value).filter(|&length| length <= MAX_LENGTH);
-    let length = length.ok_or(Error::bad("invalid Content-Length"))?;
-    if limits.body.is_some_and(|limit| length > limit) {
-        return Err(Error::new(ErrorKind::ContentTooLarge, "Content-Length over the limit"));
+    let length = length.ok_or(Error::new(Refusal::Length))?;
+    if let Some(limit) = limits.body.filter(|&limit| length > limit) {
+        return Err(Error::over(Refusal::BodyTooLarge, limit));
     }
     Ok(if length == 0 { BodyLength::None } else { BodyLength::Length(length) })
 }
@@ -169,11 +167,13 @@ fn refuse_codings(head: &Head, buf: &[u8]) -> Error {
         chunked += usize::from(last_is_chunked);
         codings += 1;
     }
-    if valid && chunked == usize::from(last_is_chunked) && (last_is_chunked || codings == 1) {
-        Error::new(ErrorKind::NotImplemented, "unknown transfer coding")
+    Error::new(if !valid {
+        Refusal::Coding
+    } else if chunked == usize::from(last_is_chunked) && (last_is_chunked || codings == 1) {
+        Refusal::CodingUnsupported
     } else {
-        Error::bad("malformed Transfer-Encoding")
-    }
+        Refusal::CodingOrder
+    })
 }
 
 /// `token *( OWS ";" OWS token BWS "=" BWS ( token / quoted-string ) )` (RFC 9112 section 7). A comma in quotes, or an

@@ -3,7 +3,7 @@
 //! The first byte that breaks a rule decides the error, so how a head was cut into reads never changes the outcome.
 //! What the fields mean for the message is decided in [`framing`](crate::h1::framing) once the head is complete.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, Refusal};
 use crate::h1::framing::{BodyLength, Marks};
 use crate::h1::sections::{Number, Sections};
 use crate::h1::target::{Form, Target};
@@ -151,19 +151,25 @@ impl Head {
         limits: &Limits,
         sections: Option<&mut Sections>,
     ) -> Result<Status, Error> {
+        if self.stage == Stage::Complete {
+            self.reset();
+        }
+        if self.stage == Stage::RequestLine
+            && let Err(error) = self.empty_lines(buf, limits)
+        {
+            return self.failed(error);
+        }
         // Spans hold 32 bits, whatever the limit.
-        let limit = limits.head.min(u32::MAX as usize);
-        let window = buf.get(..limit).unwrap_or(buf);
+        let end = self.start.saturating_add(limits.head).min(u32::MAX as usize);
+        let window = buf.get(..end).unwrap_or(buf);
         match self.advance(window, limits, sections) {
             Ok(Some(length)) => {
                 self.stage = Stage::Complete;
                 Ok(Status::Complete(length))
             }
-            Ok(None) if buf.len() <= limit => Ok(Status::Partial),
-            Ok(None) if self.stage == Stage::Fields => {
-                self.failed(Error::new(ErrorKind::FieldsTooLarge, "head over the limit"))
-            }
-            Ok(None) => self.failed(Error::new(ErrorKind::UriTooLong, "request line over the limit")),
+            Ok(None) if buf.len() <= end => Ok(Status::Partial),
+            Ok(None) if self.stage == Stage::Fields => self.failed(Error::over(Refusal::HeadTooLarge, limits.head)),
+            Ok(None) => self.failed(Error::over(Refusal::LineTooLong, limits.head)),
             Err(error) => self.failed(error),
         }
     }
@@ -205,9 +211,6 @@ impl Head {
         limits: &Limits,
         sections: Option<&mut Sections>,
     ) -> Result<Option<usize>, Error> {
-        if self.stage == Stage::Complete {
-            self.reset();
-        }
         if self.stage == Stage::RequestLine && !self.request_line_begin(buf, limits)? {
             return Ok(None);
         }
@@ -240,21 +243,39 @@ impl Head {
         Ok(Some(end))
     }
 
-    /// Empty lines and the method. Both are bounded and short, so after `Partial` they are simply read again.
+    /// RFC 9112 section 2.2: empty lines in front of a request line are ignored, here a few of them. They are short, so
+    /// after `Partial` they are simply read again, and so is the method.
+    #[inline]
+    fn empty_lines(&mut self, buf: &[u8], limits: &Limits) -> Result<(), Error> {
+        let mut at = 0;
+        while let [b'\r', b'\n', ..] = buf.get(at..).unwrap_or_default() {
+            if at == limits.empty_lines * 2 {
+                return Err(Error::over(Refusal::EmptyLines, limits.empty_lines));
+            }
+            at += 2;
+        }
+        (self.start, self.scanned) = (at, at);
+        Ok(())
+    }
+
     #[inline]
     fn request_line_begin(&mut self, buf: &[u8], limits: &Limits) -> Result<bool, Error> {
-        let Some(start) = skip_empty_lines(buf, limits)? else { return Ok(false) };
-        (self.start, self.scanned) = (start, buf.len());
+        let start = self.start;
         let rest = buf.get(start..).unwrap_or_default();
+        match rest {
+            [] | [b'\r'] => return Ok(false),
+            [b'\r' | b'\n', ..] => return Err(Error::new(Refusal::LineBegin)),
+            _ => self.scanned = buf.len(),
+        }
         let Some(length) = rest.iter().take(limits.method + 1).position(|&byte| !is_method_byte(byte)) else {
             if rest.len() > limits.method {
                 // RFC 9112 section 3: a method longer than any implemented SHOULD get 501.
-                return Err(Error::new(ErrorKind::NotImplemented, "method over the limit"));
+                return Err(Error::over(Refusal::MethodTooLong, limits.method));
             }
             return Ok(false);
         };
         if length == 0 || rest.get(length) != Some(&b' ') {
-            return Err(Error::bad("malformed method"));
+            return Err(Error::new(Refusal::Method));
         }
         self.method = Span::new(start, start + length);
         self.verb = Method::classify(self.method.of(buf));
@@ -281,13 +302,15 @@ impl Head {
         }
         let end = self.scanned;
         if end - self.from > limits.target {
-            return Err(Error::new(ErrorKind::UriTooLong, "request target over the limit"));
+            return Err(Error::over(Refusal::TargetTooLong, limits.target));
         }
         match buf.get(end..).unwrap_or_default() {
             [b' ', ..] if end > self.from => {}
             [] | [b'%'] => return Ok(false),
             [b'%', high] if high.is_ascii_hexdigit() => return Ok(false),
-            _ => return Err(Error::bad("malformed request target")),
+            [b'%', ..] => return Err(Error::new(Refusal::TargetPercent)),
+            [b'#', ..] => return Err(Error::new(Refusal::TargetFragment)),
+            _ => return Err(Error::new(Refusal::Target)),
         }
         self.target.whole = Span::new(self.from, end);
         self.from = end + 1;
@@ -313,10 +336,10 @@ impl Head {
         loop {
             let line = self.from;
             match buf.get(line) {
-                Some(b'\r') => return line_feed(buf, line + 1, "bare CR at the end of the head"),
+                Some(b'\r') => return line_feed(buf, line + 1, Refusal::HeadEnd),
                 None => return Ok(None),
                 Some(_) if self.fields.len() == limits.fields => {
-                    return Err(Error::new(ErrorKind::FieldsTooLarge, "too many fields"));
+                    return Err(Error::over(Refusal::TooManyFields, limits.fields));
                 }
                 Some(_) => {}
             }
@@ -350,7 +373,7 @@ impl Head {
                 self.scanned = end + 1;
                 Ok(Some((end, classify_name(Span::new(line, end).of(buf))?)))
             }
-            Some(_) => Err(Error::bad("malformed field name")),
+            Some(_) => Err(Error::new(Refusal::FieldName)),
         }
     }
 
@@ -362,8 +385,8 @@ impl Head {
         self.scanned = end;
         match buf.get(end) {
             None => Ok(None),
-            Some(b'\r') => Ok(line_feed(buf, end + 1, "bare CR in a field value")?.map(|next| (end, next))),
-            Some(_) => Err(Error::bad("control character in a field value")),
+            Some(b'\r') => Ok(line_feed(buf, end + 1, Refusal::FieldEnd)?.map(|next| (end, next))),
+            Some(_) => Err(Error::new(Refusal::FieldValue)),
         }
     }
 
@@ -377,24 +400,9 @@ impl Head {
         self.persistent = marks.persistent(self.version);
         self.upgrades = marks.upgrades(self.version);
         if self.target.form == Form::Authority {
-            return Err(Error::new(ErrorKind::NotImplemented, "CONNECT is not implemented"));
+            return Err(Error::new(Refusal::Connect));
         }
         Ok(())
-    }
-}
-
-/// RFC 9112 section 2.2: empty lines in front of a request line are ignored, here a few of them.
-#[inline]
-fn skip_empty_lines(buf: &[u8], limits: &Limits) -> Result<Option<usize>, Error> {
-    let mut at = 0;
-    loop {
-        match buf.get(at..).unwrap_or_default() {
-            [b'\r', b'\n', ..] if at == limits.empty_lines * 2 => return Err(Error::bad("too many empty lines")),
-            [b'\r', b'\n', ..] => at += 2,
-            [] | [b'\r'] => return Ok(None),
-            [b'\r' | b'\n', ..] => return Err(Error::bad("bare CR or LF before the request line")),
-            _ => return Ok(Some(at)),
-        }
     }
 }
 
@@ -415,15 +423,15 @@ fn parse_version(rest: &[u8]) -> Result<Option<Version>, Error> {
     }
     for (byte, expected) in rest.iter().zip(VERSION_LINE) {
         if byte != expected && !(byte.is_ascii_digit() && expected.is_ascii_digit()) {
-            return Err(Error::bad("malformed version"));
+            return Err(Error::new(Refusal::Version));
         }
     }
     match rest {
         [_, _, _, _, _, major, _, minor, _, _, ..] => match (major, minor) {
-            (b'0', _) => Err(Error::bad("version below 1.0")),
+            (b'0', _) => Err(Error::new(Refusal::VersionTooOld)),
             (b'1', b'0') => Ok(Some(Version::Http10)),
             (b'1', _) => Ok(Some(Version::Http11)),
-            _ => Err(Error::new(ErrorKind::VersionNotSupported, "major version other than 1")),
+            _ => Err(Error::new(Refusal::VersionUnsupported)),
         },
         _ => Ok(None),
     }
@@ -431,11 +439,11 @@ fn parse_version(rest: &[u8]) -> Result<Option<Version>, Error> {
 
 /// The index behind the LF that must stand at `at`, if it is there yet.
 #[inline]
-fn line_feed(buf: &[u8], at: usize, otherwise: &'static str) -> Result<Option<usize>, Error> {
+fn line_feed(buf: &[u8], at: usize, otherwise: Refusal) -> Result<Option<usize>, Error> {
     match buf.get(at) {
         Some(b'\n') => Ok(Some(at + 1)),
         None => Ok(None),
-        Some(_) => Err(Error::bad(otherwise)),
+        Some(_) => Err(Error::new(otherwise)),
     }
 }
 
@@ -444,7 +452,7 @@ fn line_feed(buf: &[u8], at: usize, otherwise: &'static str) -> Result<Option<us
 fn classify_name(name: &[u8]) -> Result<Name, Error> {
     let known = Name::classify(name);
     if known == Name::Other && !name.iter().all(|&byte| token_byte(byte) != 0) {
-        return Err(Error::bad("malformed field name"));
+        return Err(Error::new(Refusal::FieldName));
     }
     Ok(known)
 }
@@ -493,7 +501,7 @@ mod tests {
         head.parse(input, limits).map(|status| (status, head))
     }
 
-    fn outcome(result: &Result<(Status, Head), Error>) -> Result<String, (u16, &'static str)> {
+    fn outcome(result: &Result<(Status, Head), Error>) -> Result<String, Error> {
         match result {
             Ok((Status::Partial, _)) => Ok("partial".into()),
             Ok((status, head)) => Ok(format!(
@@ -508,7 +516,7 @@ mod tests {
                 head.persistent,
                 head.upgrades
             )),
-            Err(error) => Err((error.status(), error.detail)),
+            Err(error) => Err(*error),
         }
     }
 

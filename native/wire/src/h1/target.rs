@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::h1::request::Method;
 use crate::headers::Span;
 
@@ -79,14 +79,14 @@ impl Target {
         let scheme = [&b"http://"[..], b"https://"]
             .into_iter()
             .find(|scheme| before_query.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
-            .ok_or(Error::bad("request target in no valid form"))?;
+            .ok_or(Error::new(Refusal::Target))?;
         let rest = before_query.get(scheme.len()..).unwrap_or_default();
         let length = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
         let start = self.path.start as usize + scheme.len();
         let authority = Span::new(start, start + length);
         // RFC 9110 section 4.2.4: user information is an error.
         if Authority::parse(authority.of(buf)).is_none() {
-            return Err(Error::bad("invalid authority in the request target"));
+            return Err(Error::new(Refusal::TargetAuthority));
         }
         let path = Span { start: authority.end, end: self.path.end };
         Ok(Self { form: Form::Absolute, authority, path, ..self })
@@ -99,7 +99,7 @@ impl Target {
                 let nothing = Span { start: self.whole.end, end: self.whole.end };
                 Ok(Self { form: Form::Authority, authority: self.whole, path: nothing, query: nothing, ..self })
             }
-            _ => Err(Error::bad("CONNECT needs host and port")),
+            _ => Err(Error::new(Refusal::ConnectTarget)),
         }
     }
 }

@@ -9,7 +9,7 @@
 )]
 
 use wire::h1::{Connection, Event, Form, Scratch, Version};
-use wire::{Limits, Name};
+use wire::{Error, Limits, Name};
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
@@ -65,6 +65,8 @@ impl App {
 pub(crate) struct Server {
     pub(crate) requests: Vec<Seen>,
     pub(crate) out: Vec<u8>,
+    /// What was wrong with the request that was refused.
+    pub(crate) error: Option<Error>,
     connection: Connection,
     scratch: Scratch,
     limits: Limits,
@@ -78,6 +80,7 @@ impl Server {
         Self {
             requests: Vec::new(),
             out: Vec::new(),
+            error: None,
             connection: Connection::new(),
             scratch: Scratch::default(),
             limits,
@@ -124,7 +127,8 @@ impl Server {
                     }
                 }
                 Err(error) => {
-                    let text = error.reason().as_bytes();
+                    self.error = Some(error);
+                    let text = error.phrase().as_bytes();
                     self.connection.refuse(&mut self.out, &self.limits, error.status(), b"", text).unwrap();
                     self.in_hand = false;
                 }

@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use wire::error::Refusal;
 use wire::h1::connection::Deadline;
 
 use super::Connection;
-use super::refusal::timeout;
+use super::refusal::Refused;
 use crate::http::idle;
 
 impl Connection {
@@ -97,8 +98,8 @@ impl Connection {
         }
         let settings = &self.core.settings;
         match hint {
-            Deadline::Head => self.refuse(py, &timeout("head", settings.timeout_request_head)),
-            Deadline::Body => self.refuse(py, &timeout("body", settings.timeout_request_body)),
+            Deadline::Head => self.refuse(py, &Refused::late(Refusal::HeadTimeout, settings.timeout_request_head)),
+            Deadline::Body => self.refuse(py, &Refused::late(Refusal::BodyTimeout, settings.timeout_request_body)),
             Deadline::Discard => self.end(py, true),
             _ => self.end(py, false),
         }

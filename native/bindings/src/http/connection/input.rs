@@ -8,7 +8,7 @@ use wire::h1::connection::{Deadline, Event, Progress};
 use wire::h1::framing::BodyLength;
 use wire::h1::scratch::Scratch;
 
-use super::refusal::Refusal;
+use super::refusal::Refused;
 use super::{Connection, HIGH_WATER, State};
 use crate::error::guard;
 use crate::ffi::ThreadBound;
@@ -104,7 +104,7 @@ impl Connection {
         Ok(used)
     }
 
-    fn consume_events(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> Result<usize, PyResult<Refusal>> {
+    fn consume_events(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> Result<usize, PyResult<Refused>> {
         self.core.scratch.with(|scratch| self.events(py, input, eager, scratch))
     }
 
@@ -114,7 +114,7 @@ impl Connection {
         input: &[u8],
         eager: bool,
         scratch: &mut Scratch,
-    ) -> Result<usize, PyResult<Refusal>> {
+    ) -> Result<usize, PyResult<Refused>> {
         let limits = &self.core.settings.limits;
         let mut at = 0;
         let mut budget = self.core.settings.max_eager_requests;
@@ -126,7 +126,7 @@ impl Connection {
                 let sections = &mut *self.core.scope.kept.sections.borrow_mut();
                 self.state.borrow_mut().wire.poll_recalling(rest, scratch, limits, Some(sections))
             };
-            let Progress { consumed, event } = progress.map_err(|error| Ok(Refusal::new(error, limits)))?;
+            let Progress { consumed, event } = progress.map_err(|error| Ok(error.into()))?;
             let begin = at;
             at += consumed;
             match event {
@@ -134,7 +134,7 @@ impl Connection {
                     let head = scratch.head();
                     let input = input.get(begin..).unwrap_or_default();
                     if head.target.names_https(input) && !self.may_ask_for_https(py).map_err(Err)? {
-                        return Err(Ok(Refusal::misdirected()));
+                        return Err(Ok(Refused::misdirected()));
                     }
                     if head.upgrades
                         && self.wants_websocket(py, head.upgrades_to(input, b"websocket"), head.body).map_err(Err)?

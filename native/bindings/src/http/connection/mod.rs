@@ -32,11 +32,11 @@ use crate::http::cycle::{Exchange, State as ExchangeState, wake_all};
 use crate::server::{Core, Server};
 
 pub(super) use response::{Follows, copy_of, with_pair};
+pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 
-/// The level of the lines about single connections.
+/// The levels of the lines about single connections, and about requests that are refused.
 const TRACE: u8 = 5;
-/// Bytes kept for an application or a peer that does not take them, before the other side is made to wait.
-pub(super) const HIGH_WATER: usize = 65536;
+const DEBUG: u8 = 10;
 
 /// What changes while a connection lives.
 pub(super) struct State {
@@ -139,10 +139,10 @@ impl Connection {
         self.consuming.get()
     }
 
-    /// One line at TRACE, with the client in front.
-    fn trace(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+    /// One line about this connection, with the client in front.
+    fn note(&self, py: Python<'_>, level: u8, text: &str) -> PyResult<()> {
         let logger = self.core.logger.bind(py);
-        if !logger.call_method1(&self.core.names.is_enabled_for, (TRACE,))?.is_truthy()? {
+        if !logger.call_method1(&self.core.names.is_enabled_for, (level,))?.is_truthy()? {
             return Ok(());
         }
         let client = match &*self.client.borrow() {
@@ -153,7 +153,7 @@ impl Connection {
         if self.push_client(&mut prefix, client.bind(py)) && !prefix.is_empty() {
             prefix.push_str(" - ");
         }
-        logger.call_method1("log", (TRACE, text, prefix)).map(drop)
+        logger.call_method1("log", (level, "%s%s", prefix, text)).map(drop)
     }
 
     /// Append the client's address if `client` is it; the middleware may have put another in its place.
@@ -204,14 +204,14 @@ impl Connection {
             }
         }
         self.slot.set(Some(self.core.deadlines.insert(self.clone())));
-        self.trace(py, "%sHTTP connection made")?;
+        self.note(py, TRACE, "HTTP connection made")?;
         self.update_deadline(py)
     }
 
     pub(in crate::http) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
         self.forget(py)?;
         self.closed.set(true);
-        self.trace(py, "%sHTTP connection lost")?;
+        self.note(py, TRACE, "HTTP connection lost")?;
         self.descriptor.set(None);
         self.write_paused.set(false);
         self.leave_deadlines();

@@ -3,44 +3,34 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use wire::error::{Error, ErrorKind};
+use wire::error::{Error, Refusal};
 use wire::h1::connection::Deadline;
-use wire::limits::Limits;
+use wire::texts;
 
-use super::Connection;
+use super::{Connection, DEBUG};
 use crate::http::cycle::{Exchange, State as ExchangeState};
 
 /// Why a request is answered by the server itself.
-pub(super) struct Refusal {
-    status: u16,
+pub(super) struct Refused {
+    refusal: Refusal,
     reason: String,
 }
 
-impl Refusal {
+impl Refused {
     /// RFC 9110 section 7.4.
     pub(super) fn misdirected() -> Self {
-        Self { status: 421, reason: "https asked for in clear text by somebody not in forwarded_allow_ips".into() }
+        Error::new(Refusal::Misdirected).into()
     }
 
-    /// What the operator is told: which setting to look at, where there is one.
-    pub(super) fn new(error: Error, limits: &Limits) -> Self {
-        let reason = match error.kind {
-            ErrorKind::UriTooLong => {
-                format!("request target longer than limit_request_target ({})", limits.target)
-            }
-            ErrorKind::ContentTooLarge => {
-                let limit = limits.body.unwrap_or_default();
-                format!("request body larger than limit_request_body ({limit} bytes)")
-            }
-            ErrorKind::FieldsTooLarge if error.detail == "head over the limit" => {
-                format!("request head larger than limit_request_head ({} bytes)", limits.head)
-            }
-            ErrorKind::FieldsTooLarge if error.detail == "too many fields" => {
-                format!("more header fields than limit_request_fields ({})", limits.fields)
-            }
-            _ => error.detail.to_owned(),
-        };
-        Self { status: error.status(), reason }
+    /// The deadline of a head or of a body has passed.
+    pub(super) fn late(refusal: Refusal, deadline: Option<Duration>) -> Self {
+        Self { refusal, reason: refusal.reason(deadline.unwrap_or_default().as_secs_f64()) }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { refusal: error.refusal, reason: error.reason() }
     }
 }
 
@@ -57,23 +47,20 @@ impl Connection {
 
     /// Answer in the application's place, and end the connection.
     #[cold]
-    pub(super) fn refuse(&self, py: Python<'_>, refusal: &Refusal) -> PyResult<()> {
-        let Refusal { status, reason } = refusal;
-        let phrase = wire::h1::response::reason(*status);
-        let text = if *status == 400 {
-            self.core.warn(py, "Invalid HTTP request received.")?;
-            "Invalid HTTP request received."
-        } else {
-            self.core.warn(py, &format!("Request refused with {status} {phrase}: {reason}."))?;
-            phrase
-        };
+    pub(super) fn refuse(&self, py: Python<'_>, refused: &Refused) -> PyResult<()> {
+        let status = refused.refusal.status();
+        let phrase = wire::h1::response::reason(status);
+        let line = texts::request_refused(status, phrase, &refused.reason);
+        self.core.warn(py, if status == 400 { texts::INVALID_REQUEST } else { &line })?;
+        self.note(py, DEBUG, &line)?;
         let exchange = self.state.borrow().exchange.clone();
         match exchange {
             Some(exchange) if !matches!(exchange.state(), ExchangeState::Idle | ExchangeState::Complete) => {
                 self.abort_response(py, &exchange)
             }
             _ => {
-                self.say(py, *status, text)?;
+                let text = if status == 400 { texts::INVALID_REQUEST } else { phrase };
+                self.say(py, status, text)?;
                 self.end(py, true)
             }
         }
@@ -125,9 +112,4 @@ impl Connection {
         };
         log.answer(py, exchange, status, head, body);
     }
-}
-
-pub(super) fn timeout(part: &str, seconds: Option<Duration>) -> Refusal {
-    let seconds = seconds.unwrap_or_default().as_secs_f64();
-    Refusal { status: 408, reason: format!("{part} not complete within timeout_request_{part} ({seconds} s)") }
 }

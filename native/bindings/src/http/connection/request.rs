@@ -8,8 +8,9 @@ use wire::h1::connection::Deadline;
 use wire::h1::framing::BodyLength;
 use wire::h1::request::Head;
 use wire::h1::response::CONTINUE;
+use wire::texts;
 
-use super::Connection;
+use super::{Connection, TRACE};
 use crate::access::format::FormattedLog;
 use crate::ffi;
 use crate::http::cycle::{Exchange, Served};
@@ -74,7 +75,7 @@ impl Connection {
         let core = &self.core;
         let over = core.connections.bind(py).len()? >= limit || core.tasks.bind(py).len()? >= limit;
         if over {
-            core.warn(py, "Exceeded concurrency limit.")?;
+            core.warn(py, texts::CONCURRENCY_EXCEEDED)?;
         }
         Ok(over)
     }
@@ -151,13 +152,9 @@ impl Connection {
         if websocket && !self.core.ws_protocol_class.is_none(py) {
             return Ok(true);
         }
-        self.core.warn(py, "Unsupported upgrade request.")?;
+        self.core.warn(py, texts::UPGRADE_UNSUPPORTED)?;
         if websocket {
-            self.core.warn(
-                py,
-                "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install \
-                 'websockets' or 'wsproto' manually.",
-            )?;
+            self.core.warn(py, texts::WEBSOCKET_UNSUPPORTED)?;
         }
         Ok(false)
     }
@@ -166,7 +163,7 @@ impl Connection {
     pub(super) fn hand_over(&self, py: Python<'_>, input: &[u8], expects_continue: bool) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;
-        self.trace(py, "%sUpgrading to WebSocket")?;
+        self.note(py, TRACE, "Upgrading to WebSocket")?;
         if expects_continue {
             // RFC 9110 section 7.8: the one in front of the other.
             self.put(|_, out| {

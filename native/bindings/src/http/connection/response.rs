@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 use wire::error::AppError;
 use wire::h1::connection::Deadline;
 use wire::h1::response::{CONTINUE, Framing, HeadWriter};
+use wire::texts;
 
 use super::{Connection, HIGH_WATER, State};
 use crate::error::exception;
@@ -246,12 +247,11 @@ impl Connection {
 
 fn final_status(status: &Bound<'_, PyAny>) -> PyResult<u16> {
     if !status.is_instance_of::<pyo3::types::PyInt>() {
-        let text = format!("The status of a response must be an int, got {}.", status.repr()?);
-        return Err(PyTypeError::new_err(text));
+        return Err(PyTypeError::new_err(texts::status_type(status.repr()?)));
     }
     match status.extract::<u16>() {
         Ok(code @ 200..=599) => Ok(code),
-        _ => Err(PyRuntimeError::new_err(format!("Invalid HTTP status code '{}' in response.", status.str()?))),
+        _ => Err(PyRuntimeError::new_err(texts::status(status.str()?))),
     }
 }
 
@@ -313,8 +313,7 @@ fn with_bytes<R>(
     if let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) {
         return use_pair(name.as_bytes(), value.as_bytes());
     }
-    let text = format!("Header names and values must be bytes, got {}: {}.", name.repr()?, value.repr()?);
-    Err(PyTypeError::new_err(text))
+    Err(PyTypeError::new_err(texts::field_type(name.repr()?, value.repr()?)))
 }
 
 /// A copy of what a bytes-like object shows at this moment, item by item if it has gaps. Also of an instance of a class

@@ -1,0 +1,43 @@
+//! The numbers that both languages go by.
+//!
+//! Written by scripts/sync-settings from uvicorn/settings.py and uvicorn/protocols/http/limits.py. Do not edit.
+
+#![allow(clippy::doc_markdown, reason = "these texts are for people")]
+
+/// Bytes of a request line and header section together; beyond it 431.
+pub const LIMIT_REQUEST_HEAD: usize = 131_072;
+/// Header fields of a request, or trailer fields; beyond it 431.
+pub const LIMIT_REQUEST_FIELDS: usize = 256;
+/// Bytes of a request target; beyond it 414.
+pub const LIMIT_REQUEST_TARGET: usize = 65_536;
+/// Bytes of a request body; beyond it 413. By default any.
+pub const LIMIT_REQUEST_BODY: Option<u64> = None;
+/// Bytes of a method; beyond it 501. The longest registered one has 17.
+pub const MAX_METHOD_LENGTH: usize = 64;
+/// Empty lines skipped in front of a request line; beyond it 400. RFC 9112 section 2.2 asks for at least one.
+pub const MAX_EMPTY_LINES: usize = 8;
+/// Longest body that can be declared: what a signed number of 64 bits holds, as everywhere; beyond it 400.
+pub const MAX_LENGTH: u64 = 9_223_372_036_854_775_807;
+/// Digits of a chunk size: as many as 64 bits need; beyond it 400.
+pub const MAX_CHUNK_SIZE_DIGITS: usize = 16;
+/// Bytes of chunk extensions and leading zeros that a body may waste at once; beyond it 400 (CVE-2023-39326).
+/// Data earns them back.
+pub const MAX_CHUNK_WASTE: usize = 16_384;
+/// Bytes of a chunk that earn back one byte of waste: chunk signatures pass in chunks of 2 KiB, a flood does
+/// not.
+pub const CHUNK_BYTES_PER_WASTE: usize = 16;
+/// Bytes of the field lines of a trailer section; beyond it 431. They are read only to find the end of the
+/// message.
+pub const MAX_TRAILER_BYTES: usize = 16_384;
+/// Body bytes an application left unread that are read and dropped to keep the connection; beyond it, it
+/// closes.
+pub const MAX_DISCARDED: usize = 1_048_576;
+/// Bytes kept for an application or a peer that does not take them, before the other side is made to wait.
+pub const HIGH_WATER_LIMIT: usize = 65_536;
+/// Every this many bytes of a request body move its deadline on by a second.
+pub const BODY_BYTES_PER_SECOND: usize = 16_384;
+/// How long a connection that was refused goes on reading, so that its peer reads the answer before a reset.
+/// Peers that do read it close at once; the others are those that send the whole of a large body first.
+pub const LINGER_SECONDS: f64 = 10.0;
+/// Pipelined requests served before other connections get their turn.
+pub const MAX_EAGER_REQUESTS: usize = 32;
