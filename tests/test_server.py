@@ -525,15 +525,23 @@ async def test_lifespan_shutdown_has_none_where_the_drain_has_none(monkeypatch: 
     assert ended
 
 
-async def test_cancelling_serve_cleans_up_and_waits_for_nobody(log: pytest.LogCaptureFixture) -> None:
-    """API-19"""
+class Held:
+    """An application whose requests are answered when the test says so."""
 
-    async def stuck(scope: Any, receive: Any, send: Any) -> None:
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             return await app(scope, receive, send)
-        await asyncio.sleep(3600)
+        await self.release.wait()
+        await respond(send)
 
-    server = Server(make_config(stuck))
+
+@asynccontextmanager
+async def cancelled_amid_a_request(held: Held, **settings: Any) -> AsyncIterator[tuple[Server, Client]]:
+    """A server whose `serve()` was cancelled while `held` had a request."""
+    server = Server(make_config(held, **settings))
     task = asyncio.create_task(server.serve())
     await wait_until(lambda: server.started)
     async with connect(server) as client:
@@ -542,9 +550,72 @@ async def test_cancelling_serve_cleans_up_and_waits_for_nobody(log: pytest.LogCa
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 30)
-        assert not server.server_state.tasks
+        yield server, client
+
+
+async def test_cancelling_serve_waits_for_nobody_and_refuses_new_clients(
+    http_protocol_cls: Any, log: pytest.LogCaptureFixture
+) -> None:
+    """API-19: upstream goes on serving. A request in progress is finished, as the last one of its connection."""
+    held = Held()
+    async with cancelled_amid_a_request(held, http=http_protocol_cls) as (server, client):
         assert not server.servers[0].sockets
-    assert "Application shutdown complete." in lines(log)
+        assert len(server.server_state.connections) == 1
+        held.release.set()
+        assert b"\r\nconnection: close\r\n" in await client.rest()
+        assert "Shutting down" not in lines(log)
+        await server.shutdown()
+    assert lines(log)[-1] == "Application shutdown complete."
+
+
+async def test_shutdown_after_a_cancelled_serve_lets_requests_finish(
+    http_protocol_cls: Any, log: pytest.LogCaptureFixture
+) -> None:
+    """API-19: what launchers do."""
+    held = Held()
+    async with cancelled_amid_a_request(held, http=http_protocol_cls) as (server, client):
+        ending = asyncio.create_task(server.shutdown())
+        await wait_until(lambda: "Waiting for connections to close. (CTRL+C to force quit)" in lines(log))
+        assert server.server_state.tasks
+        held.release.set()
+        assert (await client.rest()).endswith(b"ok")
+        await asyncio.wait_for(ending, 30)
+        assert lines(log)[-1] == "Application shutdown complete."
+        await asyncio.wait_for(server.shutdown(), 30)  # some do it once more
+
+
+async def test_shutdown_after_a_cancelled_serve_has_the_deadline_that_was_asked_for(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    """LIFE-22"""
+    async with cancelled_amid_a_request(Held(), timeout_graceful_shutdown=0) as (server, _):
+        await asyncio.wait_for(server.shutdown(), 30)
+        assert not server.server_state.tasks
+    assert "Cancel 1 running task(s), timeout graceful shutdown exceeded" in lines(log)
+
+
+def test_run_that_is_cancelled_from_inside_shuts_the_application_down(
+    unused_tcp_port: int, log: pytest.LogCaptureFixture
+) -> None:
+    """Nobody else could: an application may cancel all tasks of its loop."""
+
+    async def cancelling(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await app(scope, receive, send)
+        await respond(send)
+        (server_task,) = (task for task in asyncio.all_tasks() if "_serve_and_abandon" in repr(task.get_coro()))
+        server_task.cancel()
+
+    server = Server(make_config(cancelling, port=unused_tcp_port, loop="asyncio"))
+
+    def run() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            server.run()
+
+    with running_thread(run):
+        wait_for(lambda: server.started)
+        assert request(("127.0.0.1", unused_tcp_port)).endswith(b"ok")
+    assert lines(log)[-1] == "Application shutdown complete."
 
 
 async def test_cancelling_serve_during_startup_cancels_the_lifespan() -> None:
@@ -783,7 +854,7 @@ async def test_tick_calls_back_each_tenth_time_if_that_is_due(monkeypatch: pytes
 
 
 async def test_callback_that_fails_ends_the_server_and_its_error_comes_out(log: pytest.LogCaptureFixture) -> None:
-    """LIFE-27: unlike upstream's, the sockets are closed and the application is shut down."""
+    """LIFE-27: unlike upstream's, the sockets are closed and the application is shut down, requests first."""
 
     async def notify() -> None:
         raise ZeroDivisionError
@@ -793,6 +864,249 @@ async def test_callback_that_fails_ends_the_server_and_its_error_comes_out(log: 
         await server.serve()
     assert not server.servers[0].sockets
     assert "Application shutdown complete." in lines(log)
+
+
+# What programs replace
+
+
+async def start(server: Server, sockets: list[socket.socket] | None = None) -> None:
+    """As programs do that have a main loop of their own."""
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    await server.startup(sockets=sockets)
+
+
+class Ticking(Server):
+    """Ends by itself, after some calls."""
+
+    calls = 3
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.counters: list[int] = []
+
+    async def on_tick(self, counter: int) -> bool:
+        self.counters.append(counter)
+        return len(self.counters) >= self.calls or await super().on_tick(counter)
+
+
+async def test_tick_of_a_subclass_is_called_until_it_ends_the_server(log: pytest.LogCaptureFixture) -> None:
+    """LIFE-11: drains, watches of a parent or of a file are written like this."""
+    server = Ticking(make_config())
+    await asyncio.wait_for(server.serve(), 30)
+    assert server.counters == [0, 1, 2]
+    assert server.should_exit is False
+    assert lines(log)[-1].startswith("Finished")
+
+
+async def test_tick_of_a_subclass_is_called_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def no_sleep(delay: float) -> None:
+        slept.append(delay)
+        await sleep(0)
+
+    server = Ticking(make_config())
+    await start(server)
+    monkeypatch.setattr(asyncio, "sleep", no_sleep)
+    await server.main_loop()
+    monkeypatch.undo()
+    await server.shutdown()
+    assert slept == [0.1, 0.1]
+
+
+async def test_counter_of_ticks_begins_again_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICKS_PER_DAY", 2)
+    monkeypatch.setattr(module, "TICK", 0)
+    server = Ticking(make_config())
+    server.calls = 5
+    await asyncio.wait_for(server.serve(), 30)
+    assert server.counters == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("where", ["instance", "class"])
+async def test_tick_that_is_assigned_is_called(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    server = Server(make_config())
+    original, counters = Server.on_tick, []
+
+    async def on_tick(counter: int) -> bool:
+        counters.append(counter)
+        if counter == 2:
+            server.should_exit = True
+        return await original(server, counter)
+
+    if where == "instance":
+        monkeypatch.setattr(server, "on_tick", on_tick)
+    else:
+        monkeypatch.setattr(Server, "on_tick", lambda self, counter: on_tick(counter))
+    await asyncio.wait_for(server.serve(), 30)
+    assert counters == [0, 1, 2]
+
+
+async def test_tick_of_our_own_is_not_called_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without requests costs nothing."""
+    calls = 0
+    original = Server._notify
+
+    async def notify(self: Server) -> None:
+        nonlocal calls
+        calls += 1
+        await original(self)
+
+    monkeypatch.setattr(Server, "_notify", notify)
+    monkeypatch.setattr(module, "TICK", 0)
+    async with run_server(make_config()) as server, connect(server) as client:
+        for _ in range(3):
+            client.send(GET)
+            await client.until(b"ok")
+        assert calls == 1
+
+
+class Property(Server):
+    """Whose end is decided somewhere else."""
+
+    is_over = False
+
+    @property
+    def should_exit(self) -> bool:
+        return self.is_over or self._told
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        self._told = value
+
+
+class Attribute(Server):
+    should_exit = False  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Property, "is_over"), (Property, "should_exit"), (Attribute, "should_exit")]
+)
+async def test_exit_flag_of_a_subclass_ends_the_server(
+    kind: type[Server], name: str, log: pytest.LogCaptureFixture
+) -> None:
+    server = kind(make_config())
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: server.started)
+    setattr(server, name, True)
+    await asyncio.wait_for(task, 30)
+    assert lines(log)[-1].startswith("Finished")
+
+
+async def test_forced_end_of_a_subclass_is_noticed(log: pytest.LogCaptureFixture) -> None:
+    class Forced(Server):
+        force_exit = False  # type: ignore[assignment]
+
+    server = Forced(make_config(Held()))
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: server.started)
+    async with connect(server) as client:
+        client.send(GET)
+        await wait_until(lambda: server.server_state.tasks)
+        server.should_exit = True
+        await wait_until(lambda: "Waiting for connections to close. (CTRL+C to force quit)" in lines(log))
+        server.force_exit = True
+        await asyncio.wait_for(task, 30)
+
+
+@pytest.mark.parametrize("kind", [Ticking, Property, Attribute])
+def test_subclass_can_be_sent_to_a_process(kind: type[Server]) -> None:
+    server = pickle.loads(pickle.dumps(kind(make_config("tests.test_server:app"))))
+    assert type(server) is kind
+    assert (server.should_exit, server.force_exit) == (False, False)
+
+
+async def test_message_about_the_start_may_be_another(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    """It is given the sockets, before the server has started."""
+    given: list[Any] = []
+
+    class Quiet(Server):
+        def _log_started_message(self, listeners: Any) -> None:
+            given.append((self.started, [sock.getsockname() for sock in listeners]))
+            if len(given) > 1:
+                super()._log_started_message(listeners)
+
+    for expected in ([], [f"Uvicorn running on unix socket {tmp_path / 's'} (Press CTRL+C to quit)"]):
+        server = Quiet(make_config(uds=str(tmp_path / "s")))
+        await start(server)
+        assert [line for line in lines(log) if line.startswith("Uvicorn running on")] == expected
+        await server.shutdown()
+    assert given == [(False, [str(tmp_path / "s")])] * 2
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        server = Quiet(make_config())
+        await start(server, [sock])
+        await server.shutdown()
+    assert len(given) == 2
+
+
+async def test_wait_for_tasks_may_be_another(log: pytest.LogCaptureFixture) -> None:
+    """It is called at each end; the server waits for what it waits for, and no longer than its deadline."""
+    called: list[bool] = []
+
+    class Waiting(Server):
+        async def _wait_tasks_to_complete(self) -> None:
+            called.append(bool(self.server_state.connections))
+            await super()._wait_tasks_to_complete()
+            called.append(bool(self.server_state.connections))
+
+    server = Waiting(make_config())
+    await start(server)
+    await server.shutdown()
+    assert called == [False, False]
+    held = Held()
+    server = Waiting(make_config(held))
+    await start(server)
+    async with connect(server) as client:
+        client.send(GET)
+        await wait_until(lambda: server.server_state.tasks)
+        ending = asyncio.create_task(server.shutdown())
+        await wait_until(lambda: len(called) == 3)
+        held.release.set()
+        assert (await client.rest()).endswith(b"ok")
+        await asyncio.wait_for(ending, 30)
+    assert called[2:] == [True, False]
+    assert lines(log).count("Waiting for connections to close. (CTRL+C to force quit)") == 1
+
+
+async def test_forced_end_is_not_waited_for() -> None:
+    server = Server(make_config(Held()))
+    await start(server)
+    async with connect(server) as client:
+        client.send(GET)
+        await wait_until(lambda: server.server_state.tasks)
+        server.force_exit = True
+        await asyncio.wait_for(server._wait_tasks_to_complete(), 30)
+        assert server.server_state.tasks
+        await server.shutdown()
+
+
+@pytest.mark.parametrize("where", ["subclass", "instance"])
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+async def test_program_that_installs_signal_handlers_keeps_them(where: str) -> None:
+    """As before `capture_signals`; most such methods do nothing, so that signals are left alone."""
+    calls = 0
+
+    def install() -> None:
+        nonlocal calls
+        calls += 1
+
+    class Installing(Server):
+        def install_signal_handlers(self) -> None:
+            install()
+
+    server = Installing(make_config()) if where == "subclass" else Server(make_config())
+    if where == "instance":
+        server.install_signal_handlers = install  # type: ignore[attr-defined]
+    before = [signal.getsignal(sig) for sig in module.HANDLED_SIGNALS]
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: server.started)
+    assert [signal.getsignal(sig) for sig in module.HANDLED_SIGNALS] == before
+    assert calls == 1
+    server.should_exit = True
+    await asyncio.wait_for(task, 30)
 
 
 # Context

@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from uvicorn._types import Connection
@@ -52,6 +53,9 @@ FORCED_GRACE = 0.5
 
 ABORT_GRACE = 0.5
 """Seconds the event loop gets to report aborted transports as lost."""
+
+WATCH_INTERVAL = 0.1
+"""Seconds between two looks at a flag that nobody announces."""
 
 CANCEL_MESSAGE = "Task cancelled, timeout graceful shutdown exceeded"
 
@@ -116,6 +120,23 @@ class Latch:
             self._waiters.remove(entry)
 
 
+class Watched:
+    """A `Latch` that is computed somewhere else: nobody says when it changes, so whoever waits looks now and then."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self._read = read
+
+    def __bool__(self) -> bool:
+        return bool(self._read())
+
+    async def wait(self) -> None:
+        """Return once the flag is up."""
+        while not self:
+            await asyncio.sleep(WATCH_INTERVAL)
+
+
 def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
@@ -139,6 +160,36 @@ async def first_of(*waits: Coroutine[Any, Any, object], timeout: float | None = 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def announce_close(connections: Iterable[Connection]) -> None:
+    """Have these connections say that their next response is the last; nothing else changes."""
+    for connection in list(connections):
+        # Protocol classes of third parties need not have it, and a WebSocket has no response to say it in.
+        announce = getattr(connection, "announce_close", None)
+        if announce is not None:
+            announce()
+
+
+def running_tasks(state: ServerState) -> set[asyncio.Task[None]]:
+    """Return the tasks of requests that are not done."""
+    return {task for task in state.tasks if not task.done()}
+
+
+async def wait_for_tasks(state: ServerState) -> None:
+    """Return once no task of a request runs."""
+    while running := running_tasks(state):
+        await asyncio.wait(running)
+
+
+async def wait_until_idle(state: ServerState, logs: bool = True) -> None:
+    """Return once nobody is connected and no task of a request runs; with `logs`, say what is waited for."""
+    if logs and state.connections:
+        logger.info("Waiting for connections to close. (CTRL+C to force quit)")
+    await state.wait_no_connections()
+    if logs and running_tasks(state):
+        logger.info("Waiting for background tasks to complete. (CTRL+C to force quit)")
+    await wait_for_tasks(state)
+
+
 class Drain:
     """Ends what goes on in `state`, once.
 
@@ -147,19 +198,22 @@ class Drain:
         timeout: seconds connections and tasks may take to end by themselves; None for any time.
         force: while it is set, nothing is waited for any more.
         on_stage: called with each stage as it is entered.
+        wait: waits for connections and tasks to end, within the deadline; `wait_until_idle` unless given.
     """
 
     def __init__(
         self,
         state: ServerState,
         timeout: float | None,
-        force: Latch,
+        force: Latch | Watched,
         on_stage: Callable[[Stage], None] = lambda stage: None,
+        wait: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._state = state
         self._timeout = timeout
         self._force = force
         self._on_stage = on_stage
+        self._wait = wait or functools.partial(wait_until_idle, state, logs=timeout != 0)
         self._told: set[Connection] = set()
         self._asked: set[Connection] = set()  # once: a TLS transport of asyncio that is closed twice can't be aborted
 
@@ -196,22 +250,17 @@ class Drain:
         if self._timeout == 0:
             return
         told, self._told = self._told, set(self._state.connections)
-        for connection in self._told - told:
-            # Protocol classes of third parties need not have it, and a WebSocket has no response to say it in.
-            announce = getattr(connection, "announce_close", None)
-            if announce is not None:
-                announce()
+        announce_close(self._told - told)
 
     async def _close(self) -> bool:
         """Ask connections to end and wait for them and for their tasks; false when the time is up."""
         self._shutdown_connections()
-        if await self._until(self._idle, SETTLE):
-            return True
+        settled = await self._until(self._idle, SETTLE)
         if self._force:
-            return False
+            return settled
         helpers = [asyncio.create_task(self._ask_newcomers()), asyncio.create_task(self._drop_closed())]
         try:
-            return await self._until(self._idle_with_log, self._timeout)
+            return await self._until(self._wait, self._timeout) or settled
         finally:
             for helper in helpers:
                 helper.cancel()
@@ -229,16 +278,7 @@ class Drain:
                 connection.shutdown()
 
     async def _idle(self) -> None:
-        await self._state.wait_no_connections()
-        await self._tasks_done()
-
-    async def _idle_with_log(self) -> None:
-        if self._state.connections and self._timeout != 0:
-            logger.info("Waiting for connections to close. (CTRL+C to force quit)")
-        await self._state.wait_no_connections()
-        if self._running() and self._timeout != 0:
-            logger.info("Waiting for background tasks to complete. (CTRL+C to force quit)")
-        await self._tasks_done()
+        await wait_until_idle(self._state, logs=False)
 
     async def _drop_closed(self) -> None:
         """Take the transports away from connections that are closed but for the peer's answer.
@@ -293,11 +333,10 @@ class Drain:
     # Waiting
 
     def _running(self) -> set[asyncio.Task[None]]:
-        return {task for task in self._state.tasks if not task.done()}
+        return running_tasks(self._state)
 
     async def _tasks_done(self) -> None:
-        while running := self._running():
-            await asyncio.wait(running)
+        await wait_for_tasks(self._state)
 
     async def _until(self, condition: Callable[[], Coroutine[Any, Any, None]], timeout: float | None) -> bool:
         """Wait for `condition`, the deadline or `force`; whether it was the condition."""

@@ -3,6 +3,8 @@
 `serve()` is `startup()`, `main_loop()`, `shutdown()` between two lines in the log; programs that embed a server may
 call the three themselves. Nothing here looks at a clock to see whether something has happened: it sleeps until
 `should_exit` is set (from any thread or signal handler), the request limit is reached or `callback_notify` is due.
+Only where a program has replaced what it waits for (`on_tick`, `should_exit`, `force_exit`) it looks ten times a
+second.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import random
@@ -18,7 +21,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -26,7 +29,7 @@ from uvicorn import sockets as listening
 from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
 from uvicorn.config import STARTUP_FAILURE, Config, blaming
-from uvicorn.drain import Drain, Latch, Stage, first_of
+from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.state import ServerState
 
 if TYPE_CHECKING:
@@ -48,6 +51,12 @@ MINIMUM_LIFESPAN_SHUTDOWN = 30.0
 
 NOTIFY_INTERVAL = 1.0
 """Shortest time in seconds between two calls of `callback_notify`."""
+
+TICK = 0.1
+"""Seconds between two calls of an `on_tick` that is not ours."""
+
+TICKS_PER_DAY = 864_000
+"""Where the counter given to `on_tick` begins again."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -72,6 +81,9 @@ class Server:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._reset()
+        # A subclass may have properties of its own here, whose setters make them work.
+        self.should_exit = False
+        self.force_exit = False
 
     def _reset(self) -> None:
         """What belongs to one process."""
@@ -84,7 +96,6 @@ class Server:
         self._should_exit = Latch()
         self._force_exit = Latch()
         self._limit_reached = Latch()
-        self._is_abrupt = False
         self._source: listening.Source | None = None
         self._captured_signals: list[int] = []
 
@@ -143,6 +154,11 @@ class Server:
     async def _serve_and_abandon(self, sockets: list[socket.socket] | None) -> None:
         try:
             await self.serve(sockets)
+        except asyncio.CancelledError:
+            # Nobody else is there to end it.
+            if self.started:
+                await self.shutdown(sockets=sockets)
+            raise
         finally:
             # A task that ignores its cancellation would keep `asyncio.run()` waiting for ever. The drain has given it
             # its time. In a loop that is not ours it stays where it is.
@@ -158,11 +174,22 @@ class Server:
             sockets: bound sockets to serve instead of the configured address; closed at the end.
 
         In the main thread SIGINT and SIGTERM end the server. They are raised again when it has ended, so that the
-        handlers of the program around it (or the default actions) see them. Cancelling the task that runs this ends
-        the server without waiting for connections.
+        handlers of the program around it (or the default actions) see them.
+
+        Cancelling the task that runs this ends it at once: new connections are refused, the others end with their next
+        response. `shutdown()` may then be awaited for the rest: it waits for requests in progress, and shuts the
+        application down.
         """
-        with self.capture_signals(), _awake():
+        with self._signals(), _awake():
             await self._serve(sockets)
+
+    def _signals(self) -> contextlib.AbstractContextManager[None]:
+        """`capture_signals`, unless a subclass or program has an `install_signal_handlers`, as older versions had."""
+        install: Callable[[], None] | None = getattr(self, "install_signal_handlers", None)
+        if install is None:
+            return self.capture_signals()
+        install()
+        return contextlib.nullcontext()
 
     async def _serve(self, sockets: list[socket.socket] | None) -> None:
         config = self.config
@@ -176,12 +203,15 @@ class Server:
             return
         try:
             await self.main_loop()
-        except BaseException:
-            # Cancelled, or `callback_notify` has failed: tidy up, but make nobody wait.
-            self._is_abrupt = True
+        except asyncio.CancelledError:
+            self._stop_listening()
+            announce_close(self.server_state.connections)
             raise
-        finally:
+        except BaseException:
+            # `callback_notify` has failed, or an `on_tick` of the program's.
             await self.shutdown(sockets=sockets)
+            raise
+        await self.shutdown(sockets=sockets)
         self._log("Finished server process [%d]")
 
     def _log(self, message: str) -> None:
@@ -209,16 +239,21 @@ class Server:
             source.release()
             await self._give_up(exc, sockets)
         self._source = source
+        if sockets is None:
+            self._log_started_message(bound)
         self.started = True
-        line = source.describe(bound[0]) if bound else None
+        self.on_stage(Stage.SERVING)
+
+    def _log_started_message(self, listeners: Sequence[socket.socket]) -> None:
+        """Log where the server can be reached, `listeners` being the sockets of its configured address."""
+        line = listening.source_of(self.config).describe(listeners[0])
         if line is not None:
             line.log()
-        self.on_stage(Stage.SERVING)
 
     async def _start_application(self) -> bool:
         """Run the lifespan's start-up; false when it has failed or the end is forced meanwhile."""
         try:
-            await first_of(self.lifespan.startup(), self._force_exit.wait())
+            await first_of(self.lifespan.startup(), self._flag("force_exit").wait())
         except BaseException:
             await self.lifespan.cancel()
             raise
@@ -271,23 +306,30 @@ class Server:
 
     async def main_loop(self) -> None:
         """Return when the server is to end: `should_exit` is set or the request limit is reached."""
-        while not await self.on_tick(0):
-            await first_of(self._should_exit.wait(), self._limit_reached.wait(), timeout=self._time_to_notify())
+        should_exit = self._flag("should_exit")
+        counter = 0
+        while not await self.on_tick(counter):
+            if self._is_own("on_tick"):
+                await first_of(should_exit.wait(), self._limit_reached.wait(), timeout=self._time_to_notify())
+            else:
+                await asyncio.sleep(TICK)
+                counter = (counter + 1) % TICKS_PER_DAY
         if self.has_successor and not self.should_exit:
             await self._await_successor()
 
     async def _await_successor(self) -> None:
         """Say that this server has served enough, and serve on: nobody is turned away while another one starts."""
         self.on_stage(Stage.RETIRING)
-        while not self.should_exit:
+        should_exit = self._flag("should_exit")
+        while not should_exit:
             await self._notify()
-            await first_of(self._should_exit.wait(), timeout=self._time_to_notify())
+            await first_of(should_exit.wait(), timeout=self._time_to_notify())
 
     async def on_tick(self, counter: int) -> bool:
         """Do what is due now, and return whether the server is to end.
 
-        `main_loop()` calls this when something has happened. For programs with a loop of their own it is what it was:
-        to be called ten times a second, `counter` going up; each tenth call looks whether `callback_notify` is due.
+        `main_loop()` calls this when something has happened. Where it has been replaced, by a subclass or otherwise, it
+        is called ten times a second, `counter` going up; each tenth call looks whether `callback_notify` is due.
         """
         if counter % 10 == 0:
             await self._notify()
@@ -313,34 +355,56 @@ class Server:
         elapsed = abs(time.time() - self.last_notified)
         return max(0.0, interval - elapsed)
 
+    # What a subclass, or a program by assignment, has replaced
+
+    def _is_own(self, name: str) -> bool:
+        """Whether the attribute of this name is the one that this module has defined."""
+        return inspect.getattr_static(self, name) is _OWN[name]
+
+    def _flag(self, name: str) -> Latch | Watched:
+        """`should_exit` or `force_exit` as something that can be waited for."""
+        latch: Latch = getattr(self, f"_{name}")
+        return latch if self._is_own(name) else Watched(lambda: getattr(self, name))
+
     # End
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new connections, let the present ones end within the deadline, then shut the application down."""
         logger.info("Shutting down")
-        timeout = 0 if self._is_abrupt else self.config.graceful_timeout
-        drain = Drain(self.server_state, timeout, self._force_exit, self.on_stage)
+        timeout, force = self.config.graceful_timeout, self._flag("force_exit")
+        drain = Drain(self.server_state, timeout, force, self.on_stage, self._wait_tasks_to_complete)
         await drain.run(refuse=lambda: self._refuse(sockets))
         try:
             await self._end_lifespan()
         finally:
             self.server_state.close()
 
+    async def _wait_tasks_to_complete(self) -> None:
+        """Return once nobody is connected and no request is in progress, or the end is forced."""
+        logs = self.config.graceful_timeout != 0
+        await first_of(wait_until_idle(self.server_state, logs), self._flag("force_exit").wait())
+
     async def _refuse(self, sockets: list[socket.socket] | None) -> None:
-        for server in self.servers:
-            server.close()
+        self._stop_listening()
         for sock in sockets or []:
             sock.close()
+        await first_of(listening.wait_opened(self.servers), self._flag("force_exit").wait())
+
+    def _stop_listening(self) -> None:
+        """Refuse new connections."""
+        for server in self.servers:
+            server.close()
         if self._source is not None:
             self._source.release()
-        await first_of(listening.wait_opened(self.servers), self._force_exit.wait())
+            self._source = None
 
     async def _end_lifespan(self) -> None:
         """Shut the application down, unless the end is forced, in a time that is finite whenever the drain's is."""
         limit = self.config.graceful_timeout
         if limit is not None:
             limit = max(limit, MINIMUM_LIFESPAN_SHUTDOWN)
-        in_time = self.force_exit or await first_of(self.lifespan.shutdown(), self._force_exit.wait(), timeout=limit)
+        forced = self._flag("force_exit")
+        in_time = bool(forced) or await first_of(self.lifespan.shutdown(), forced.wait(), timeout=limit)
         if not in_time:
             logger.error("Application shutdown not complete after %d seconds. Exiting.", limit)
         if not in_time or self.force_exit:
@@ -375,6 +439,10 @@ class Server:
             self.force_exit = True
         else:
             self.should_exit = True
+
+
+_OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit")}
+"""What wakes the server if nobody replaces it."""
 
 
 def _assign(latch: Latch, value: bool) -> None:
