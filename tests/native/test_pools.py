@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.harness import GET, Service, respond, serve
+from tests.protocols.harness import GET, Service, request, respond, serve
 from tests.utils import GIL, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +60,29 @@ async def test_buffer_is_with_its_connection_while_a_head_waits_for_its_body(nat
         await wait_until(lambda: len(service.state.connections) == 3 and not service.state.tasks)
         assert stats(service)["in_use"] == 0
         assert stats(service)["idle"] == stats(service)["created"]
+
+
+async def test_buffer_that_is_sent_in_two_parts_is_counted_for_each(native: Any) -> None:
+    proceed = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        if scope["path"] == "/held":
+            await proceed.wait()
+        await send({"type": "http.response.body"})
+
+    async with serve(native, app) as service:
+        client = await service.connect()
+        for _ in range(3):
+            # The first response is complete; the head of the second, behind it, waits.
+            await client.send(GET + request("GET", "/held"))
+            await client.response()
+            await wait_until(lambda: stats(service)["in_use"] == 1)
+            proceed.set()
+            await client.response()
+            proceed.clear()
+            assert stats(service)["in_use"] == 0
+        assert stats(service)["created"] == stats(service)["idle"] == 2
 
 
 async def test_pool_keeps_no_more_than_its_bound(native: Any) -> None:

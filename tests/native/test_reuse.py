@@ -327,3 +327,58 @@ async def test_request_that_arrives_while_an_application_runs_has_scope_and_cont
             assert (await outer.ask(request("GET", "/outer"))).body == b"/outer"
             assert (await inner.response()).body == b"/inner"
         assert seen == [("/outer", "unset"), ("/inner", "unset")] * ROUNDS
+
+
+@pytest.mark.parametrize("callable_", ["receive", "send"])
+async def test_what_is_changed_of_a_callable_stays_with_its_request(native: Any, callable_: str) -> None:
+    seen: list[Any] = []
+    left: list[weakref.ref[Kept]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        changed = {"receive": receive, "send": send}[callable_]
+        seen.append(changed.__module__)
+        changed.__module__ = Kept()
+        left.append(weakref.ref(changed.__module__))
+        await respond()(scope, receive, send)
+
+    async with serve(native, app) as service:
+        await three_ways(service)
+        del service
+    assert seen == [None] * 3 * ROUNDS
+    assert [reference() for reference in left] == seen
+
+
+async def test_the_type_of_a_message_is_not_kept_if_something_may_hang_on_it(native: Any) -> None:
+    class Type(str):
+        __slots__ = ("__dict__", "__weakref__")
+
+    left: list[weakref.ref[Type]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        start, body = Type("http.response.start"), Type("http.response.body")
+        left.extend(map(weakref.ref, (start, body)))
+        await send({"type": start, "status": 200})
+        await send({"type": body, "body": b""})
+
+    async with serve(native, app) as service:
+        await three_ways(service)
+    assert [reference() for reference in left] == [None] * 2 * 3 * ROUNDS
+
+
+@pytest.mark.parametrize("base", [object, asyncio.Task], ids=["no task class", "task class"])
+async def test_a_task_class_may_make_something_else(native: Any, base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it makes is not initialised as a task then, as in any call of a class."""
+
+    class Wrapper:
+        """Not a task, but it has one."""
+
+        def __init__(self, task: asyncio.Task[Any]) -> None:
+            self.task = task
+
+    class Substitute(base):  # type: ignore[misc]
+        def __new__(cls, coroutine: Any, *, loop: Any, context: Any, eager_start: bool) -> Any:
+            return Wrapper(loop.create_task(coroutine, context=context))
+
+    monkeypatch.setattr(asyncio, "Task", Substitute)
+    async with serve(native, respond()) as service:
+        await three_ways(service)

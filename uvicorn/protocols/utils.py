@@ -78,6 +78,15 @@ def get_path_with_query_string(scope: WWWScope) -> str:
     return path
 
 
+def is_reentrant(loop: asyncio.AbstractEventLoop) -> bool:
+    """Tell whether `loop` can be run from inside one of its own callbacks, as after `nest_asyncio.apply()`.
+
+    asyncio's own cannot, and nothing that makes them so leaves `_run_once` alone.
+    """
+    run_once = getattr(type(loop), "_run_once", None)
+    return run_once is not None and run_once.__module__ != "asyncio.base_events"
+
+
 def start_task(
     loop: asyncio.AbstractEventLoop,
     coroutine: Coroutine[Any, Any, None],
@@ -87,10 +96,12 @@ def start_task(
     """Run `coroutine` in a task whose context is `context` (not a copy of it).
 
     With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
-    factory. Ask for it on real loops only: tests hand the protocols one that can only `create_task` and `call_later`.
+    factory, or may be run again from inside that step, where a connection that waits for its turn to end would hear of
+    nothing more. Ask for it on real loops only: tests hand the protocols one that can only `create_task` and
+    `call_later`.
     """
     if sys.version_info >= (3, 12):
-        if eager and loop.get_task_factory() is None:
+        if eager and loop.get_task_factory() is None and not is_reentrant(loop):
             return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
     if not isinstance(loop, asyncio.AbstractEventLoop):
         return context.run(loop.create_task, coroutine)

@@ -1,5 +1,6 @@
 //! The only file that may say `unsafe`: calls of the C API that PyO3 does not wrap, and one system call.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -55,21 +56,31 @@ pub(crate) fn instantiate<'py>(
     keywords: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = class.py();
-    // SAFETY: `class` is a live, ready type object; its slots are called as `type.__call__` does: `tp_new` gives a new
-    // reference or null with an exception set, `tp_init` fills that object or sets an exception. Both only borrow
-    // their arguments, which live until the end of this function.
+    // SAFETY: `class` is a live, ready type object, and what a call of it does is up to `type.__call__`, which this is:
+    // `tp_new` gives a new reference or null with an exception set; if that object is one of the class, `tp_init` of its
+    // own type fills it or sets an exception. Both only borrow their arguments, which live until the end of this function.
     unsafe {
         let kind = class.as_type_ptr();
-        let (Some(new), Some(init)) = ((*kind).tp_new, (*kind).tp_init) else {
+        let is_plain = std::ptr::eq(ffi::Py_TYPE(class.as_ptr()), &raw const ffi::PyType_Type);
+        let Some(new) = (*kind).tp_new.filter(|_| is_plain) else {
             return class.call(arguments, Some(keywords));
         };
         let object = Bound::from_owned_ptr_or_err(py, new(kind, arguments.as_ptr(), keywords.as_ptr()))?;
-        if init(object.as_ptr(), arguments.as_ptr(), keywords.as_ptr()) == 0 {
-            Ok(object)
-        } else {
-            Err(PyErr::fetch(py))
+        if ffi::PyObject_TypeCheck(object.as_ptr(), kind) == 0 {
+            return Ok(object);
+        }
+        match (*ffi::Py_TYPE(object.as_ptr())).tp_init {
+            Some(init) if init(object.as_ptr(), arguments.as_ptr(), keywords.as_ptr()) != 0 => Err(PyErr::fetch(py)),
+            _ => Ok(object),
         }
     }
+}
+
+/// A number that a class loses with its next change, and that no other class has; 0 if it has none now.
+#[inline]
+pub(crate) fn class_version(class: &Bound<'_, PyType>) -> u32 {
+    // SAFETY: a live type object, of which one aligned field is read, as it is at this moment.
+    unsafe { (&raw const (*class.as_type_ptr()).tp_version_tag).read_volatile() }
 }
 
 /// The two callables an application gets, bound to `cycle`: `(receive, send)`.
@@ -145,7 +156,7 @@ pub(crate) fn are_equal(left: &Bound<'_, PyList>, right: &Bound<'_, PyList>) -> 
 }
 
 /// Whether nobody but the caller holds `cycle`, beside its two callables and the arguments of its task, which nobody but
-/// the caller holds either.
+/// the caller holds either, and of which none was changed: the callables' `__module__` is all that can be.
 #[inline]
 pub(crate) fn is_forgotten(
     py: Python<'_>,
@@ -155,7 +166,14 @@ pub(crate) fn is_forgotten(
 ) -> bool {
     is_known_to(cycle.bind(py), 4)
         && is_held_by(arguments.bind(py), 1)
-        && callables.into_iter().all(|callable| is_known_to(callable.bind(py), 1))
+        && callables.into_iter().all(|callable| is_known_to(callable.bind(py), 1) && has_no_module(callable.bind(py)))
+}
+
+/// Whether a callable made by [`callables`] is without a module, as it was made.
+#[inline]
+fn has_no_module(callable: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object of the type that PyCFunction_NewEx makes without a class, of which one field is read.
+    unsafe { (*callable.as_ptr().cast::<ffi::PyCFunctionObject>()).m_module.is_null() }
 }
 
 /// Whether just so many references to `object` exist, and no weak ones.
@@ -547,14 +565,14 @@ impl Poll {
     }
 
     /// What there is to tell now.
-    pub(crate) fn wait(&self) -> Vec<Ready> {
+    pub(crate) fn wait(&self, ready: &mut VecDeque<Ready>) {
         const HUNG_UP: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; Self::MAX_EVENTS as usize];
         // SAFETY: the kernel writes at most as many events as there is room for.
         let count = unsafe { libc::epoll_wait(self.descriptor(), events.as_mut_ptr(), Self::MAX_EVENTS.into(), 0) };
         let events = events.get(..usize::try_from(count).unwrap_or_default()).unwrap_or_default();
         let tell = |event: &libc::epoll_event| Ready { slot: event.u64 as usize, hung_up: event.events & HUNG_UP != 0 };
-        events.iter().map(tell).collect()
+        ready.extend(events.iter().map(tell));
     }
 }
 
@@ -585,9 +603,7 @@ impl Poll {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(crate) fn wait(&self) -> Vec<Ready> {
-        Vec::new()
-    }
+    pub(crate) fn wait(&self, _ready: &mut VecDeque<Ready>) {}
 }
 
 /// Read from a connected socket without blocking; how many bytes came, 0 at the end of input.

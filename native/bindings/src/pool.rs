@@ -55,13 +55,18 @@ impl Figures {
 }
 
 /// The free list of buffers.
-#[derive(Default)]
 pub(crate) struct BufferPool {
     idle: RefCell<Vec<Vec<u8>>>,
     figures: Figures,
+    poison: bool,
 }
 
 impl BufferPool {
+    /// None yet; none ever, if what comes back is to be poisoned.
+    pub(crate) fn new(poison: bool) -> Self {
+        Self { idle: RefCell::default(), figures: Figures::default(), poison }
+    }
+
     /// An empty buffer.
     #[inline]
     pub(crate) fn take(&self) -> Vec<u8> {
@@ -78,6 +83,18 @@ impl BufferPool {
         }
     }
 
+    /// What is in `buffer` from `at` on, in a buffer of its own.
+    pub(crate) fn split_off(&self, buffer: &mut Vec<u8>, at: usize) -> Vec<u8> {
+        let rest = buffer.get(at..).unwrap_or_default();
+        if rest.is_empty() {
+            return Vec::new();
+        }
+        let mut own = self.take();
+        own.extend_from_slice(rest);
+        buffer.truncate(at);
+        own
+    }
+
     /// Take `buffer` back; its contents are forgotten.
     #[inline]
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
@@ -85,14 +102,13 @@ impl BufferPool {
             return;
         }
         let mut idle = self.idle.borrow_mut();
-        let kept = idle.len() < CAPACITY && buffer.capacity() <= MAX_BYTES;
+        if self.poison {
+            poison(&mut buffer);
+        }
+        let kept = !self.poison && idle.len() < CAPACITY && buffer.capacity() <= MAX_BYTES;
         self.figures.given(kept);
         if !kept {
             return;
-        }
-        if cfg!(debug_assertions) {
-            // Whoever still looks at it notices.
-            buffer.fill(0xdd);
         }
         buffer.clear();
         idle.push(buffer);
@@ -105,17 +121,30 @@ impl BufferPool {
 
 /// What heads are read into. It is taken out while it is used: a connection that is served inside the turn of another
 /// has one of its own, and what a panic leaves is thrown away.
-#[derive(Default)]
-pub(crate) struct SpareScratch(Cell<Option<Box<Scratch>>>);
+pub(crate) struct SpareScratch {
+    place: Cell<Option<Box<Scratch>>>,
+    poison: bool,
+}
 
 impl SpareScratch {
+    pub(crate) fn new(poison: bool) -> Self {
+        Self { place: Cell::default(), poison }
+    }
+
     /// Run `body` with scratch that is empty, and empty it.
     #[inline]
     pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Scratch) -> R) -> R {
-        let mut scratch = self.0.take().unwrap_or_default();
+        let mut scratch = self.place.take().unwrap_or_default();
         let result = body(&mut scratch);
-        scratch.clear();
-        self.0.set(Some(scratch));
+        if !self.poison {
+            scratch.clear();
+            self.place.set(Some(scratch));
+        }
         result
     }
+}
+
+/// Overwrite what is in `buffer` with something that nobody can take for their own.
+pub(crate) fn poison(buffer: &mut [u8]) {
+    buffer.fill(0xdd);
 }

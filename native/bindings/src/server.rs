@@ -21,7 +21,7 @@ use crate::http::scope::ScopeTemplate;
 use crate::names::Names;
 use crate::pool::{BufferPool, SpareScratch};
 use crate::settings::Settings;
-use crate::task::EagerCall;
+use crate::task::{EagerCall, Reentrance};
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
@@ -39,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) context: Py<PyAny>,
     pub(crate) new_context: Py<PyAny>,
     pub(crate) eager_call: EagerCall,
+    pub(crate) reentrance: Reentrance,
     /// Tasks can be started eagerly (3.12) and told their context (3.11).
     pub(crate) eager: bool,
     pub(crate) task_context: bool,
@@ -93,7 +94,8 @@ impl Core {
             tasks: state.getattr("tasks")?.unbind(),
             context: state.getattr("context")?.unbind(),
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
-            eager_call: EagerCall::new(&task_class, event_loop, &names)?,
+            eager_call: EagerCall::new(&task_class, event_loop, &names, settings.poison)?,
+            reentrance: Reentrance::of(event_loop)?,
             eager: real_loop && version >= (3, 12),
             task_context: version >= (3, 11),
             logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
@@ -104,14 +106,14 @@ impl Core {
             ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
             finished: Py::new(py, Finished)?,
             default_head: DefaultHead::default(),
-            buffers: BufferPool::default(),
-            spare_cycles: SpareCycles::default(),
+            buffers: BufferPool::new(settings.poison),
+            spare_cycles: SpareCycles::new(settings.poison),
             deadlines: Deadlines::default(),
             reader: Reader::default(),
             rehearsal: Rehearsal::default(),
             access,
             formatted,
-            scratch: SpareScratch::default(),
+            scratch: SpareScratch::new(settings.poison),
             total_requests: Arc::default(),
             request_limit: Cell::new(state.getattr("request_limit")?.extract()?),
             last_server_address: RefCell::new(None),
@@ -284,7 +286,8 @@ impl KnownText {
     #[cold]
     fn compare(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         let equal = value.eq(&self.name)?;
-        if equal {
+        // Of a subclass a request could hang anything on it.
+        if equal && value.is_exact_instance_of::<PyString>() {
             // Held, so that its address cannot come to mean another object.
             let old = self.last.borrow_mut().replace(value.clone().unbind());
             drop(old);

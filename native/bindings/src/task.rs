@@ -1,76 +1,141 @@
 //! Tasks that take their first step while they are made, as they can since 3.12: `asyncio.Task(cycle, eager_start=True)`.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::ffi;
 use crate::names::Names;
+use crate::server::Core;
 
-/// The call that makes them.
+/// What makes them, and what the next one is made with.
 pub(crate) struct EagerCall {
     class: Py<PyType>,
-    keywords: Py<PyDict>,
-    /// A context in which nothing was ever set and that nobody knows any more; it stands in `keywords` too.
-    spare: RefCell<Option<Py<PyAny>>>,
+    pattern: Py<PyDict>,
+    /// Taken out while an application may run: a task that starts inside another has keywords and a context of its own.
+    spare: Cell<Option<Keywords>>,
+    poison: bool,
+}
+
+/// The keywords of one call, which the caller alone has, and the context that stands in them.
+pub(crate) struct Keywords {
+    dict: Py<PyDict>,
+    context: Option<Py<PyAny>>,
 }
 
 impl EagerCall {
-    pub(crate) fn new(class: &Bound<'_, PyType>, event_loop: &Bound<'_, PyAny>, names: &Names) -> PyResult<Self> {
-        let keywords = PyDict::new(class.py());
-        keywords.set_item("loop", event_loop)?;
-        keywords.set_item(&names.context, class.py().None())?;
-        keywords.set_item("eager_start", true)?;
-        Ok(Self { class: class.clone().unbind(), keywords: keywords.unbind(), spare: RefCell::default() })
+    pub(crate) fn new(
+        class: &Bound<'_, PyType>,
+        event_loop: &Bound<'_, PyAny>,
+        names: &Names,
+        poison: bool,
+    ) -> PyResult<Self> {
+        let pattern = PyDict::new(class.py());
+        pattern.set_item("loop", event_loop)?;
+        pattern.set_item(&names.context, class.py().None())?;
+        pattern.set_item("eager_start", true)?;
+        Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Cell::default(), poison })
     }
 
-    /// A context to run a task in, if one is at hand that is as good as a new one.
+    /// Keywords with a context that is empty, if one `may_be_empty` and is at hand, and otherwise with a `new` one.
     #[inline]
-    pub(crate) fn empty_context<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let spare = self.spare.take()?.into_bound(py);
-        is_forgotten(&spare).then_some(spare)
+    pub(crate) fn take<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        may_be_empty: bool,
+        new: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Keywords> {
+        let spare = self.spare.take().filter(|keywords| ffi::is_held_by(keywords.dict.bind(py), 1));
+        let dict = match spare {
+            Some(keywords) if may_be_empty && keywords.has_empty_context(py) => return Ok(keywords),
+            Some(keywords) => keywords.dict,
+            None => self.pattern.bind(py).copy()?.unbind(),
+        };
+        let context = new()?;
+        dict.bind(py).set_item(&names.context, &context)?;
+        Ok(Keywords { dict, context: Some(context.unbind()) })
     }
 
-    /// Start a task in `context`.
+    /// Start a task.
     #[inline]
     pub(crate) fn start<'py>(
         &self,
         arguments: &Bound<'py, PyTuple>,
-        context: &Bound<'py, PyAny>,
-        is_set: bool,
-        names: &Names,
+        keywords: &Keywords,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = context.py();
-        let keywords = self.keywords.bind(py);
-        if !is_set {
-            keywords.set_item(&names.context, context)?;
-        }
-        ffi::instantiate(self.class.bind(py), arguments, keywords)
+        let py = arguments.py();
+        ffi::instantiate(self.class.bind(py), arguments, keywords.dict.bind(py))
     }
 
-    /// The task is over and gone: its context serves the next one if it is empty and nobody else holds it.
+    /// Take back what a task was started with. If the task is over and gone, its context serves the next one, provided
+    /// that it is empty and nobody else holds it.
     #[inline]
-    pub(crate) fn give(&self, context: Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
-        if is_forgotten(&context) && is_empty(&context) {
-            self.spare.replace(Some(context.unbind()));
+    pub(crate) fn give(&self, py: Python<'_>, mut keywords: Keywords, names: &Names) -> PyResult<()> {
+        if !ffi::is_held_by(keywords.dict.bind(py), 1) {
             return Ok(());
         }
-        self.forget(context.py(), names)
-    }
-
-    /// Keep no context until the next task comes.
-    pub(crate) fn forget(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        let spare = self.spare.take();
-        drop(spare);
-        self.keywords.bind(py).set_item(&names.context, py.None())
+        let dict = keywords.dict.bind(py);
+        let stands = dict.get_item(&names.context)?;
+        let is_same = matches!((&stands, &keywords.context), (Some(stands), Some(context)) if stands.is(context));
+        drop(stands);
+        if self.poison || !is_same || !keywords.has_empty_context(py) {
+            dict.set_item(&names.context, py.None())?;
+            keywords.context = None;
+        }
+        self.spare.set(Some(keywords));
+        Ok(())
     }
 }
 
-/// Whether `context` is held by the keywords and the caller alone.
-#[inline]
-fn is_forgotten(context: &Bound<'_, PyAny>) -> bool {
-    ffi::is_known_to(context, 2)
+impl Keywords {
+    /// Whether nobody else knows the context, and nothing is in it.
+    #[inline]
+    fn has_empty_context(&self, py: Python<'_>) -> bool {
+        let context = self.context.as_ref().map(|context| context.bind(py));
+        context.is_some_and(|context| ffi::is_known_to(context, 2) && is_empty(context))
+    }
+}
+
+/// Whether the event loop can be run from inside one of its own callbacks. Libraries make those of asyncio so at any
+/// time, by changing their class; then a task must not start inside the call that reads its connection.
+pub(crate) struct Reentrance {
+    /// If it is one of asyncio's.
+    class: Option<Py<PyType>>,
+    /// What it was when the class had this version.
+    version: Cell<u32>,
+    is_given: Cell<bool>,
+}
+
+impl Reentrance {
+    pub(crate) fn of(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let base = event_loop.py().import("asyncio")?.getattr("BaseEventLoop")?;
+        let class = if event_loop.is_instance(&base)? { Some(event_loop.get_type().unbind()) } else { None };
+        Ok(Self { class, version: Cell::new(0), is_given: Cell::new(false) })
+    }
+
+    /// Whether it can ever be so.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.class.is_some()
+    }
+
+    /// Whether it is so now.
+    #[inline]
+    pub(crate) fn is_given(&self, core: &Core, py: Python<'_>) -> PyResult<bool> {
+        let Some(class) = &self.class else { return Ok(false) };
+        let class = class.bind(py);
+        let version = ffi::class_version(class);
+        if version == 0 || version != self.version.get() { self.look(core, class) } else { Ok(self.is_given.get()) }
+    }
+
+    #[cold]
+    fn look(&self, core: &Core, class: &Bound<'_, PyType>) -> PyResult<bool> {
+        let utils = class.py().import("uvicorn.protocols.utils")?;
+        self.is_given.set(utils.call_method1("is_reentrant", (&core.event_loop,))?.extract()?);
+        self.version.set(ffi::class_version(class));
+        Ok(self.is_given.get())
+    }
 }
 
 /// Whether no variable has a value in `context`.

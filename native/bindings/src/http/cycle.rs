@@ -355,24 +355,35 @@ impl Served {
         let arguments = PyTuple::new(py, [&cycle])?.unbind();
         Ok(Self { cycle: cycle.unbind(), receive: receive.unbind(), send: send.unbind(), arguments })
     }
+
+    /// Whether it is as it was made, and nobody else holds anything of it.
+    #[inline]
+    fn is_forgotten(&self, py: Python<'_>) -> bool {
+        crate::ffi::is_forgotten(py, &self.cycle, [&self.receive, &self.send], &self.arguments)
+    }
 }
 
 /// Cycles whose application ended in its first turn and kept nothing of them: they serve the next requests.
-#[derive(Default)]
 pub(crate) struct SpareCycles {
     idle: RefCell<Vec<Served>>,
     figures: Figures,
+    poison: bool,
 }
 
 /// As many as applications that run inside one another, which are few.
 const MAX_SPARE_CYCLES: usize = 8;
 
 impl SpareCycles {
+    /// None yet; none ever, if what comes back is to be poisoned.
+    pub(crate) fn new(poison: bool) -> Self {
+        Self { idle: RefCell::default(), figures: Figures::default(), poison }
+    }
+
     /// A cycle that runs `app` for `exchange`.
     #[inline]
     pub(crate) fn take(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>) -> PyResult<Served> {
         crate::ffi::bury();
-        let spare = self.idle.borrow_mut().pop();
+        let spare = self.idle.borrow_mut().pop().filter(|served| served.is_forgotten(py));
         let reused = spare.is_some();
         let served = spare.map_or_else(|| Served::new(py), Ok)?;
         self.figures.taken(reused);
@@ -389,8 +400,7 @@ impl SpareCycles {
         let exchange = served.cycle.get().exchange.take();
         drop(exchange);
         let mut idle = self.idle.borrow_mut();
-        let kept = idle.len() < MAX_SPARE_CYCLES
-            && crate::ffi::is_forgotten(py, &served.cycle, [&served.receive, &served.send], &served.arguments);
+        let kept = !self.poison && idle.len() < MAX_SPARE_CYCLES && served.is_forgotten(py);
         self.figures.given(kept);
         if kept {
             idle.push(served);

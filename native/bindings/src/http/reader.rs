@@ -6,15 +6,24 @@
 //! what the socket does not take, closing, and reading again for whoever takes the connection over.
 //!
 //! Only plain sockets of Linux are read like this, and only the transports of `uvloop` and `asyncio` are known well enough.
+//!
+//! An application that is called from here may run the loop again, and stay there. So nothing that others need is kept on
+//! the stack: what is to be read is in a queue, with which a call inside this one goes on, and that call has a buffer and
+//! a context of its own.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::error::guard;
-use crate::ffi::Poll;
+use crate::ffi::{Poll, Ready, ThreadBound, copy_context};
 use crate::http::connection::Connection;
+use crate::pool::poison;
 use crate::server::{Core, Server};
 
 /// Read at once from one connection; more stays for its next turn.
@@ -26,6 +35,8 @@ const MAX_READS: usize = 4;
 #[derive(Default)]
 pub(crate) struct Reader {
     poll: RefCell<Option<Poll>>,
+    /// What that told and is not read yet.
+    ready: RefCell<VecDeque<Ready>>,
     /// It was tried, and this system or this loop cannot.
     unavailable: Cell<bool>,
     /// Taken out while it is used, so that nothing is borrowed.
@@ -48,31 +59,22 @@ impl Reader {
     }
 
     /// Watch the socket of the connection in `slot`; `false`: it must be read by its transport.
-    pub(crate) fn watch(
-        &self,
-        core: &Core,
-        server: &Bound<'_, Server>,
-        descriptor: i32,
-        slot: usize,
-    ) -> PyResult<bool> {
+    pub(crate) fn watch(&self, core: &Core, server: &Bound<'_, Server>, descriptor: i32, slot: usize) -> bool {
         if self.unavailable.get() {
-            return Ok(false);
+            return false;
         }
         if self.poll.borrow().is_none() {
             let Ok(poll) = Poll::new() else {
                 self.unavailable.set(true);
-                return Ok(false);
+                return false;
             };
-            let py = server.py();
-            let add_reader = core.event_loop.bind(py).getattr("add_reader")?;
-            let arguments = (add_reader, poll.descriptor(), server.getattr("read")?);
-            if core.context.bind(py).call_method1(&core.names.run, arguments).is_err() {
+            if have_loop_watch(core, &poll, server).is_err() {
                 self.unavailable.set(true);
-                return Ok(false);
+                return false;
             }
             self.poll.replace(Some(poll));
         }
-        Ok(self.poll.borrow().as_ref().is_some_and(|poll| poll.add(descriptor, slot).is_ok()))
+        self.poll.borrow().as_ref().is_some_and(|poll| poll.add(descriptor, slot).is_ok())
     }
 
     /// Say again what there is to read.
@@ -90,6 +92,22 @@ impl Reader {
         }
     }
 
+    /// Whose turn it is.
+    fn next(&self) -> Option<Ready> {
+        self.ready.borrow_mut().pop_front()
+    }
+
+    /// See to it that a loop that is run from inside comes back here for those that are still to be read.
+    #[cold]
+    fn tell_again(&self, core: &Core) {
+        let ready = self.ready.borrow();
+        let mut connections = ready.iter().filter_map(|event| Some((event.slot, core.deadlines.get(event.slot)?)));
+        let next = connections.find_map(|(slot, connection)| Some((connection.readable()?, slot)));
+        if let Some((descriptor, slot)) = next {
+            self.rewatch(descriptor, slot);
+        }
+    }
+
     /// The server has ended: connections that are still there are read by their transports again.
     pub(crate) fn close(&self, core: &Core, py: Python<'_>) -> PyResult<()> {
         self.unavailable.set(true);
@@ -104,16 +122,64 @@ impl Reader {
     }
 }
 
+/// Have the loop call `Server.read` when there is something to read.
+fn have_loop_watch(core: &Core, poll: &Poll, server: &Bound<'_, Server>) -> PyResult<()> {
+    let py = server.py();
+    let event_loop = core.event_loop.bind(py);
+    let read = server.getattr("read")?;
+    if core.reentrance.is_possible() && event_loop.hasattr("_add_reader")? {
+        let handle = event_loop.call_method1("_add_reader", (poll.descriptor(), read))?;
+        let contexts = Contexts { base: core.context.clone_ref(py), spare: ThreadBound::default() };
+        return handle.setattr("_context", Py::new(py, contexts)?);
+    }
+    let add_reader = event_loop.getattr("add_reader")?;
+    core.context.bind(py).call_method1(&core.names.run, (add_reader, poll.descriptor(), read)).map(drop)
+}
+
+/// What a handle of asyncio's calls its callback in. A context could not be entered a second time, when the loop is run
+/// again from inside the callback; this takes another then.
+#[pyclass(module = "uvicorn._native", frozen)]
+struct Contexts {
+    /// The server's; each one is a copy of it.
+    base: Py<PyAny>,
+    spare: ThreadBound<Cell<Option<Py<PyAny>>>>,
+}
+
+#[pymethods]
+impl Contexts {
+    #[pyo3(signature = (*arguments))]
+    fn run<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let spare = self.spare.here()?;
+        let context = match spare.take() {
+            Some(context) => context.into_bound(py),
+            None => copy_context(self.base.bind(py))?,
+        };
+        let result = context.getattr("run")?.call1(arguments);
+        spare.set(Some(context.unbind()));
+        result
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.base)
+    }
+}
+
 /// Read from every connection that has something to say.
 pub(crate) fn read(core: &Rc<Core>, py: Python<'_>) -> PyResult<()> {
     let reader = &core.reader;
-    let ready = reader.poll.borrow().as_ref().map(Poll::wait).unwrap_or_default();
+    if let Some(poll) = &*reader.poll.borrow() {
+        poll.wait(&mut reader.ready.borrow_mut());
+    }
     let mut buffer = reader.buffer.take();
     buffer.resize(BUFFER_BYTES, 0);
     let outer = reader.running.replace(true);
+    let mut is_told = !core.reentrance.is_possible();
     // A connection that fails must not keep the others from being read.
     let mut outcome = Ok(());
-    for event in &ready {
+    while let Some(event) = reader.next() {
+        if !std::mem::replace(&mut is_told, true) {
+            reader.tell_again(core);
+        }
         if let Some(connection) = core.deadlines.get(event.slot) {
             let turn = guard(py, &connection, "data_received", |connection| {
                 read_from(py, connection, event.slot, event.hung_up, &mut buffer)
@@ -122,8 +188,11 @@ pub(crate) fn read(core: &Rc<Core>, py: Python<'_>) -> PyResult<()> {
         }
     }
     reader.running.set(outer);
+    if core.settings.poison {
+        poison(&mut buffer);
+    }
     reader.buffer.set(buffer);
-    if !outer && reader.flush_log.replace(false) {
+    if reader.flush_log.replace(false) {
         outcome = outcome.and(core.flush_log(py));
     }
     outcome

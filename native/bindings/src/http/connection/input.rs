@@ -214,7 +214,7 @@ impl Connection {
         if self.is_transport_closing(py)? || self.on_transport(py, &names.pause_reading)?.is_none() {
             return Ok(());
         }
-        if self.core.reader.watch(&self.core, self.server.bind(py), descriptor, slot)? {
+        if self.core.reader.watch(&self.core, self.server.bind(py), descriptor, slot) {
             self.adopted.set(true);
             return Ok(());
         }

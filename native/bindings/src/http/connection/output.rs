@@ -44,7 +44,7 @@ impl Connection {
                 return Ok(());
             }
             let mut out = std::mem::take(&mut state.out);
-            let rest = if length < out.len() { out.split_off(length) } else { Vec::new() };
+            let rest = self.core.buffers.split_off(&mut out, length);
             if state.held.is_some() {
                 state.held = Some(0);
             }

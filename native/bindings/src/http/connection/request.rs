@@ -15,7 +15,7 @@ use crate::access::format::FormattedLog;
 use crate::ffi;
 use crate::http::cycle::{Exchange, Served};
 use crate::http::scope::Endpoints;
-use crate::task::is_empty;
+use crate::task::{Keywords, is_empty};
 
 impl Connection {
     /// Build scope and exchange of the request in `head`; and choose who answers it.
@@ -93,55 +93,44 @@ impl Connection {
         let started = self.task(py, &served, eager);
         if served.cycle.get().is_over() {
             // The task goes first, because it holds cycle and context.
-            let context = started.map(|(_task, context)| context);
+            let keywords = started.map(|(_task, keywords)| keywords);
             core.spare_cycles.give(py, served);
-            return context?.map_or(Ok(()), |context| core.eager_call.give(context, &core.names));
+            return keywords?.map_or(Ok(()), |keywords| core.eager_call.give(py, keywords, &core.names));
         }
         let cycle = served.cycle.clone_ref(py);
         core.spare_cycles.part_with(served);
-        let (task, context) = started?;
-        if context.is_some() {
-            core.eager_call.forget(py, &core.names)?;
-        }
+        let (task, keywords) = started?;
         cycle.get().set_task(task.clone().unbind());
-        core.tasks.bind(py).call_method1(&core.names.add, (task,)).map(drop)
+        core.tasks.bind(py).call_method1(&core.names.add, (task,))?;
+        keywords.map_or(Ok(()), |keywords| core.eager_call.give(py, keywords, &core.names))
     }
 
-    /// The task of a cycle; one that starts eagerly may be over by now, and comes with its context.
+    /// The task of a cycle; one that starts eagerly may be over by now, and comes with what it was called with.
     fn task<'py>(
         &self,
         py: Python<'py>,
         served: &Served,
         eager: bool,
-    ) -> PyResult<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)> {
+    ) -> PyResult<(Bound<'py, PyAny>, Option<Keywords>)> {
         let core = &self.core;
         let names = &core.names;
-        let eager = eager && self.eager.get();
         let reset = core.settings.reset_contextvars;
-        let is_empty = reset || is_empty(core.context.bind(py));
-        let spare = if eager && is_empty { core.eager_call.empty_context(py) } else { None };
-        let is_set = spare.is_some();
-        let context = match spare {
-            Some(context) => context,
-            None if reset => core.new_context.bind(py).call0()?,
-            None => ffi::copy_context(core.context.bind(py))?,
-        };
+        let base = core.context.bind(py);
+        let context = || if reset { core.new_context.bind(py).call0() } else { ffi::copy_context(base) };
+        if eager && self.eager.get() && !core.reentrance.is_given(core, py)? {
+            let keywords = core.eager_call.take(py, names, reset || is_empty(base), context)?;
+            let task = core.eager_call.start(served.arguments.bind(py), &keywords)?;
+            return Ok((task, Some(keywords)));
+        }
         let event_loop = core.event_loop.bind(py);
         let cycle = served.cycle.bind(py);
-        if eager {
-            let task = core.eager_call.start(served.arguments.bind(py), &context, is_set, names);
-            return match task {
-                Ok(task) => Ok((task, Some(context))),
-                Err(error) => core.eager_call.forget(py, names).and(Err(error)),
-            };
-        }
         let task = if core.real_loop && core.task_context {
             let keywords = PyDict::new(py);
-            keywords.set_item(&names.context, context)?;
+            keywords.set_item(&names.context, context()?)?;
             event_loop.call_method(&names.create_task, (cycle,), Some(&keywords))
         } else {
             // Before 3.11 a task always copies the current context; a double knows no keyword.
-            context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))
+            context()?.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))
         };
         Ok((task?, None))
     }

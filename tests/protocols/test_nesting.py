@@ -1,0 +1,151 @@
+"""Applications that run the event loop from inside themselves, as `nest_asyncio` lets them.
+
+Other requests are served in the middle of theirs. Only asyncio's own loops can be run like this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tests.protocols.harness import GET, Client, Service, request, respond, serve
+from tests.utils import PATIENCE, wait_until
+from uvicorn.state import ServerState
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 4
+variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default="unset")
+get_context_of_task = pytest.mark.skipif(sys.version_info < (3, 12), reason="a task does not tell its context")
+
+
+class Reentrant(asyncio.SelectorEventLoop):
+    """A loop that says it can be run from inside: nothing is on the stack then that could not be entered again."""
+
+    def _run_once(self) -> None:
+        super()._run_once()  # type: ignore[misc]
+
+
+@pytest.fixture(params=[asyncio.SelectorEventLoop, Reentrant], ids=["by force", "by design"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """A loop that is run from inside although nothing says so, and one that says so."""
+    return "asyncio", {"loop_factory": request.param}
+
+
+def run_nested(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run the running loop, from inside one of its callbacks, until `coroutine` is done."""
+    loop: Any = asyncio.get_running_loop()
+    current = asyncio.current_task()
+    if current is not None:
+        asyncio.tasks._leave_task(loop, current)
+    counted = len(loop._ready)
+    try:
+        task = loop.create_task(coroutine)
+        impatience = loop.call_later(PATIENCE, task.cancel)
+        while not task.done():
+            loop._run_once()
+        impatience.cancel()
+    finally:
+        if current is not None:
+            asyncio.tasks._enter_task(loop, current)
+        # The turn of the loop that called us takes as many callbacks as there were when it began.
+        for _ in range(counted - len(loop._ready)):
+            loop.call_soon(print).cancel()
+    return task.result()
+
+
+def bare_state() -> ServerState:
+    """A state whose requests start from an empty context."""
+    return contextvars.Context().run(ServerState)
+
+
+@get_context_of_task
+async def test_a_context_that_somebody_holds_serves_no_other_request(http_protocol_cls: Any) -> None:
+    held: list[contextvars.Context] = []
+    inner: list[Client] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        context = asyncio.current_task().get_context()  # type: ignore[union-attr]
+        assert all(context is not other for other in held)
+        if scope["path"] != "/free":
+            held.append(context)
+        if scope["path"] == "/outer":
+            assert run_nested(inner[0].ask(request("GET", scope["query_string"].decode()))).status == 200
+        await respond()(scope, receive, send)
+
+    async with serve(http_protocol_cls, app, state=bare_state()) as service:
+        inner.append(await service.connect())
+        outer = await service.connect()
+        for path in ("/inner", "/free", "/inner", "/free"):
+            for target in (f"/outer?{path}", "/free", "/inner", "/free"):
+                assert (await outer.ask(request("GET", target))).status == 200
+        await wait_until(lambda: not service.state.tasks)
+
+
+async def test_what_a_request_sets_is_unknown_to_those_inside_and_behind_it(http_protocol_cls: Any) -> None:
+    inner: list[Client] = []
+    seen: list[Any] = []
+    wrong: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["path"], variable.get(), scope.get("user")))
+        before = scope.copy()
+        mine = f"set by {len(seen)}"
+        if scope["path"] != "/plain":
+            variable.set(mine)
+            scope["user"] = before["user"] = mine
+        if scope["path"] == "/outer":
+            for path in ("/plain", "/inner", "/plain"):
+                assert run_nested(inner[0].ask(request("GET", path, "cookie: inner"))).body == path.encode()
+        if scope != before or (scope["path"] != "/plain" and variable.get() != mine):
+            wrong.append((scope, before))
+        await respond(scope["path"].encode())(scope, receive, send)
+
+    async with serve(http_protocol_cls, app, state=bare_state()) as service:
+        inner.append(await service.connect())
+        outer = await service.connect()
+        for _ in range(ROUNDS):
+            for path in ("/outer", "/plain"):
+                assert (await outer.ask(request("GET", path, "cookie: outer"))).body == path.encode()
+    assert not wrong
+    turn = [(path, "unset", None) for path in ("/outer", "/plain", "/inner", "/plain", "/plain")]
+    assert seen == turn * ROUNDS
+
+
+async def test_every_connection_is_served_while_a_request_runs_the_loop(http_protocol_cls: Any) -> None:
+    """Those that are read in one go with the outer request, those that come later, and new ones."""
+    served: list[str] = []
+    waiting: list[Client] = []
+
+    services: list[Service] = []
+
+    async def others() -> None:
+        for client in waiting:
+            await client.response()
+        for client in [*waiting, await services[0].connect()]:
+            assert (await client.ask(request("GET", "/later"))).body == b"/later"
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        served.append(scope["path"])
+        if scope["path"] == "/outer":
+            run_nested(others())
+        await respond(scope["path"].encode())(scope, receive, send)
+
+    async with serve(http_protocol_cls, app) as service:
+        services.append(service)
+        outer = await service.connect()
+        clients = [await service.connect() for _ in range(5)]
+        for _ in range(3):
+            for client in [outer, *clients]:
+                assert (await client.ask()).status == 200
+        waiting.extend(clients)
+        # Without a turn of the loop in between: the server finds all of them at once.
+        for data, client in zip([request("GET", "/outer"), *[GET] * 5], [outer, *clients], strict=True):
+            client.sock.send(data)
+        assert (await outer.response()).body == b"/outer"
+        assert served.count("/later") == 6
