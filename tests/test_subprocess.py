@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from multiprocessing.context import SpawnProcess
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
+from tests.process import ROOT, ServerProcess
 from tests.utils import wait_for
 from uvicorn import _subprocess as module
 from uvicorn._subprocess import end_with_parent, get_subprocess, spawn, subprocess_started, terminate_self
 from uvicorn.config import Config, blaming
+from uvicorn.supervisors.limits import DrainLimits
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -161,6 +163,7 @@ def test_child_terminates_itself_when_its_parent_is_gone(monkeypatch: pytest.Mon
         sentinel = reader.fileno()
 
     monkeypatch.setattr(multiprocessing, "parent_process", Parent)
+    monkeypatch.setattr(module, "_native_watch", lambda: None)
     monkeypatch.setattr(module, "terminate_self", terminated.set)
     end_with_parent()
     assert not terminated.is_set()
@@ -168,6 +171,64 @@ def test_child_terminates_itself_when_its_parent_is_gone(monkeypatch: pytest.Mon
     assert terminated.wait(30)
     wait_for(lambda: not any(thread.name == "uvicorn-parent-watch" for thread in threading.enumerate()))
     reader.close()
+
+
+ORPHAN = """
+import ctypes, multiprocessing, signal, sys, time
+from uvicorn import _subprocess
+
+class Parent:
+    sentinel = 0
+
+multiprocessing.parent_process = Parent
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+if sys.argv[1] == "python":
+    _subprocess._native_watch = lambda: None
+_subprocess.end_with_parent(0.1)
+print("ready", flush=True)
+if sys.argv[1] == "native":
+    # A mutex that is locked twice, in a call that keeps the interpreter and heeds no signal.
+    lock, mutex = ctypes.PyDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+    lock(mutex)
+    lock(mutex)
+while True:
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a mutex of zeros")
+@pytest.mark.parametrize("watch", ["native", "python"])
+def test_orphan_that_does_not_end_is_killed(watch: str) -> None:
+    """MP-20: the one that is blocked in C needs a thread without an interpreter."""
+    if watch == "native":
+        pytest.importorskip("uvicorn._native")
+    command = [sys.executable, "-c", ORPHAN, watch]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as orphan:
+        assert orphan.stdout is not None and orphan.stdin is not None
+        try:
+            assert orphan.stdout.readline() == b"ready\n"
+            assert orphan.poll() is None
+            orphan.stdin.close()
+            assert orphan.wait(30) == -signal.SIGKILL
+        finally:
+            orphan.kill()
+
+
+def test_orphan_has_as_long_as_its_parent_would_give_it(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    """MP-06, MP-20"""
+    graces: list[float | None] = []
+    monkeypatch.setattr(module, "end_with_parent", graces.append)
+    subprocess_started(config, serve_nothing, [], None)
+    subprocess_started(Config(app, timeout_graceful_shutdown=-1), serve_nothing, [], None)
+    assert graces == [DrainLimits.of(config).total, None]
+
+
+def test_pipe_that_is_none_is_not_watched() -> None:
+    native = pytest.importorskip("uvicorn._native")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        native.end_with_pipe(-1, None)
+    with pytest.raises(ValueError, match="negative"):
+        native.end_with_pipe(0, -1.0)
 
 
 @posix

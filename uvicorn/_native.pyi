@@ -10,7 +10,21 @@ from uvicorn._types import HTTPScope, ProtocolConfig
 from uvicorn.access import FormattedLog
 from uvicorn.state import ServerState
 
-__all__ = ["FileSink", "Finished", "HTTPProtocol", "Received", "RequestResponseCycle", "Sending", "Server"]
+__all__ = [
+    "FileSink",
+    "Finished",
+    "HTTPProtocol",
+    "Received",
+    "RequestResponseCycle",
+    "Sending",
+    "Server",
+    "end_with_pipe",
+]
+
+def end_with_pipe(descriptor: int, grace: float | None) -> None:
+    """Send SIGTERM to this process when the other end of a pipe is closed, and SIGKILL `grace` seconds later (None:
+    never), from a thread that needs no interpreter. POSIX only.
+    """
 
 @final
 class Server:

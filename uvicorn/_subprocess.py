@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -43,7 +44,7 @@ def subprocess_started(
             sys.stdin = os.fdopen(stdin_fileno)
     try:
         config.configure_logging()
-        end_with_parent()
+        end_with_parent(_longest_end(config))
         target(sockets=sockets)
     except KeyboardInterrupt:
         pass  # Ctrl+C reaches the whole process group; the parent reports it
@@ -53,20 +54,44 @@ def subprocess_started(
         sys.exit(SETTING_FAILURE)
 
 
-def end_with_parent() -> None:
+def _longest_end(config: Config) -> float | None:
+    """Seconds after which a parent that is there kills a child it has told to end."""
+    # Its package imports this module.
+    from uvicorn.supervisors.limits import DrainLimits
+
+    return DrainLimits.of(config).total
+
+
+def end_with_parent(grace: float | None = None) -> None:
     """Send SIGTERM to this process once its parent is gone, however that ended; nothing if it has no parent.
 
-    A server that went on would hold the port, and nobody would restart or stop it.
+    A server that went on would hold the port, and nobody would restart or stop it. So one that has not ended `grace`
+    seconds later (None: any time) is killed: with the native core by a thread that needs no interpreter, for the one
+    that is blocked in C.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
+        return
+    if sys.platform != "win32" and (end_with_pipe := _native_watch()) is not None:
+        end_with_pipe(parent.sentinel, grace)
         return
 
     def watch() -> None:
         wait([parent.sentinel])
         terminate_self()
+        if grace is not None:
+            time.sleep(grace)
+            kill_self()
 
     threading.Thread(target=watch, name="uvicorn-parent-watch", daemon=True).start()
+
+
+def _native_watch() -> Callable[[int, float | None], None] | None:
+    try:
+        from uvicorn._native import end_with_pipe
+    except ImportError:
+        return None
+    return end_with_pipe
 
 
 def terminate_self() -> None:
@@ -76,3 +101,10 @@ def terminate_self() -> None:
         _thread.interrupt_main(signal.SIGTERM)
     else:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def kill_self() -> None:
+    """End this process as it stands."""
+    if sys.platform == "win32":
+        os._exit(SETTING_FAILURE)
+    os.kill(os.getpid(), signal.SIGKILL)

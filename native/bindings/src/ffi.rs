@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+#[cfg(unix)]
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(Py_GIL_DISABLED)]
 use std::thread::ThreadId;
@@ -324,6 +326,25 @@ pub(crate) fn send(_descriptor: i32, _data: &[u8]) -> io::Result<usize> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
+/// Another descriptor for what `descriptor` stands for, not inherited by programs that are started.
+#[cfg(unix)]
+pub(crate) fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a number goes in; the kernel says so if it is no descriptor.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// Send a signal to this process; nothing comes of a number that is none.
+#[cfg(unix)]
+pub(crate) fn signal_self(signal: i32) {
+    // SAFETY: neither call touches memory.
+    unsafe { libc::kill(libc::getpid(), signal) };
+}
+
 /// Whether `object` is exactly what a call of an `async def` function gives.
 #[inline]
 pub(crate) fn is_coroutine(object: &Bound<'_, PyAny>) -> bool {
@@ -516,7 +537,7 @@ pub(crate) struct Ready {
 
 /// An epoll(7) instance that watches sockets for input, by edges: what was said is not said again before more comes.
 #[cfg(target_os = "linux")]
-pub(crate) struct Poll(std::os::fd::OwnedFd);
+pub(crate) struct Poll(OwnedFd);
 
 #[cfg(target_os = "linux")]
 impl Poll {
@@ -525,12 +546,11 @@ impl Poll {
     const INTEREST: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
 
     pub(crate) fn new() -> io::Result<Self> {
-        use std::os::fd::FromRawFd as _;
         // SAFETY: takes no pointer; a descriptor that is not negative is new and nobody else's.
         unsafe {
             match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
                 -1 => Err(io::Error::last_os_error()),
-                descriptor => Ok(Self(std::os::fd::OwnedFd::from_raw_fd(descriptor))),
+                descriptor => Ok(Self(OwnedFd::from_raw_fd(descriptor))),
             }
         }
     }

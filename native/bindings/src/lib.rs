@@ -10,6 +10,7 @@ mod error;
 mod ffi;
 mod http;
 mod names;
+mod orphan;
 mod pool;
 mod server;
 mod settings;
@@ -29,6 +30,8 @@ mod native {
     use crate::http::extension::FileSink;
     #[pymodule_export]
     use crate::http::protocol::HTTPProtocol;
+    #[pymodule_export]
+    use crate::orphan::end_with_pipe;
     #[pymodule_export]
     use crate::server::Server;
 
