@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.doubles import MockTransport
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, WOKEN_TOGETHER, FlowControl, service_unavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +75,7 @@ async def test_writers_do_not_wait_unless_writing_is_paused() -> None:
     await asyncio.wait_for(flow.drain(), 1)
 
 
-async def test_all_writers_go_on_together() -> None:
+async def test_all_writers_go_on() -> None:
     """CON-08"""
     flow, _ = make()
     flow.pause_writing()
@@ -84,6 +84,7 @@ async def test_all_writers_go_on_together() -> None:
     assert not any(writer.done() for writer in writers)
     flow.resume_writing()
     await asyncio.wait_for(asyncio.gather(*writers), 1)
+    assert not flow.congested
 
 
 async def test_writer_waits_again_if_writing_was_paused_again() -> None:
@@ -108,6 +109,104 @@ async def test_writer_that_was_cancelled_does_not_disturb_the_others() -> None:
     await asyncio.sleep(0)
     flow.resume_writing()
     await asyncio.wait_for(kept, 1)
+
+
+class Writers:
+    """Some that write when it is their turn; the transport takes `room` of each before it pauses them again."""
+
+    def __init__(self, count: int, room: int) -> None:
+        self.flow, _ = make()
+        self.room = self.left = room
+        self.written: list[int] = []
+        self.flow.pause_writing()
+        self.tasks = [asyncio.create_task(self.write(number)) for number in range(count)]
+
+    async def write(self, number: int) -> None:
+        await self.flow.drain()
+        self.written.append(number)
+        self.left -= 1
+        if not self.left:
+            self.flow.pause_writing()
+
+    def resume(self) -> None:
+        self.left = self.room
+        self.flow.resume_writing()
+
+
+@pytest.mark.parametrize("room", [1, 3, 16, 40, 1000])
+async def test_writers_go_on_in_the_order_in_which_they_came(room: int) -> None:
+    """I8: as many as fit, the others keep their places; also those who come while others wait."""
+    writers = Writers(100, room)
+    await asyncio.sleep(0)
+    for resumed in range(1, 200):
+        writers.resume()
+        if resumed == 2:
+            writers.tasks += [asyncio.create_task(writers.write(number)) for number in range(100, 120)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(writers.written) == min(resumed * room, len(writers.tasks))
+    assert writers.written == list(range(120))
+
+
+async def test_each_writer_costs_the_same_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I8: with all woken at each resume, 3,000 of them would look 4,500,000 times whether it is their turn."""
+    looked = 0
+    writable = FlowControl._writable
+
+    def count(flow: FlowControl) -> bool:
+        nonlocal looked
+        looked += 1
+        return writable(flow)
+
+    monkeypatch.setattr(FlowControl, "_writable", count)
+    writers = Writers(3000, 1)
+    await asyncio.sleep(0)
+    while len(writers.written) < 3000:
+        writers.resume()
+        await asyncio.sleep(0)
+    assert writers.written == list(range(3000))
+    assert looked <= 3000 * 2 * (WOKEN_TOGETHER + 1)
+
+
+async def test_a_crowd_of_writers_does_not_hold_up_the_loop() -> None:
+    """I8: few of them go on in one turn."""
+    writers = Writers(1000, 10_000)
+    await asyncio.sleep(0)
+    writers.resume()
+    while len(writers.written) < 1000:
+        before = len(writers.written)
+        await asyncio.sleep(0)
+        assert len(writers.written) - before <= WOKEN_TOGETHER
+
+
+@pytest.mark.parametrize("woken", [False, True], ids=["waiting", "woken"])
+async def test_writers_that_were_cancelled_leave_nothing_behind(woken: bool) -> None:
+    """I5 I8"""
+    writers = Writers(100, 1000)
+    await asyncio.sleep(0)
+    if woken:
+        writers.resume()
+    for number in (*range(50), 60, 99):
+        writers.tasks[number].cancel()
+    await asyncio.wait(writers.tasks[:50])
+    if not woken:
+        writers.resume()
+    await asyncio.wait(writers.tasks)
+    assert writers.written == [number for number in range(50, 99) if number != 60]
+    assert not writers.flow.congested
+    assert not writers.flow._writers and writers.flow._writers._waiters == {}
+
+
+async def test_watchers_are_told_and_forgotten() -> None:
+    """I5: whoever has to know of it without waiting in the line"""
+    flow, _ = make()
+    flow.pause_writing()
+    kept, gone = flow.waiter(), flow.waiter()
+    gone.cancel()
+    flow.resume_writing()
+    assert kept.done()
+    await asyncio.sleep(0)
+    assert not flow._watchers
 
 
 async def test_service_unavailable_says_close() -> None:

@@ -189,7 +189,7 @@ class RequestResponseCycle:
             TypeError: a value of the wrong type.
         """
         connection = self.connection
-        if connection.flow.write_paused and not self.disconnected:
+        if connection.flow.congested and not self.disconnected:
             message = _copy(message)
             await connection.flow.drain()
         if self.disconnected:

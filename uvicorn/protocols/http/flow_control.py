@@ -4,11 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import islice
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.protocols.http.limits import HIGH_WATER_LIMIT as HIGH_WATER_LIMIT
 
 CLOSE_HEADER = (b"connection", b"close")
+
+WOKEN_TOGETHER = 16
+"""How many of those in a line go on in one turn of the event loop: enough to be quick, too few to hold up others."""
+
+
+class Line:
+    """Coroutines that wait for the same thing, and go on in the order in which they came.
+
+    Each costs the same however many there are, and one that is cancelled leaves nothing behind. It is true while
+    somebody is in it: whoever comes then has to queue up too.
+    """
+
+    __slots__ = ("_waiters", "_last")
+
+    def __init__(self) -> None:
+        # By ticket. Not a dict: to find the first key of one from which many were taken is to pass all their places.
+        self._waiters: OrderedDict[int, asyncio.Future[None]] | None = None  # until it is needed
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
+
+    async def wait(self, ready: Callable[[], bool]) -> None:
+        """Return when it is the caller's turn, and what it waits for is there, which `ready` tells."""
+        waiters = self._waiters
+        if waiters is None:
+            waiters = self._waiters = OrderedDict()
+        self._last = ticket = self._last + 1
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                waiters[ticket] = waiter = loop.create_future()  # in its old place, if it waits again
+                await waiter
+                if ready():
+                    return
+        finally:
+            del waiters[ticket]
+            if ready():
+                self.move()
+
+    def move(self) -> None:
+        """What they wait for is there: wake the first in the line. The others follow when those have left it."""
+        waiters = self._waiters
+        if not waiters or next(iter(waiters.values())).done():
+            return
+        for waiter in islice(waiters.values(), WOKEN_TOGETHER):
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class FlowControl:
@@ -18,27 +69,42 @@ class FlowControl:
         transport: whose reading it is.
         context: reading is resumed in it, because the loop reads on in the context of whoever resumes: that of a
             request would live as long as the connection. `None`: in the context of the caller.
+
+    Attributes:
+        read_paused: the socket is not read.
+        write_paused: the transport's buffer is above its high-water mark.
+        congested: so it is, or others wait to write: whoever comes has to `drain` first.
     """
 
-    __slots__ = ("_transport", "_context", "read_paused", "write_paused", "_waiters")
+    __slots__ = ("_transport", "_context", "read_paused", "write_paused", "congested", "_writers", "_watchers")
 
     def __init__(self, transport: asyncio.Transport, context: contextvars.Context | None = None) -> None:
         self._transport = transport
         self._context = context
         self.read_paused = False
         self.write_paused = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self.congested = False
+        self._writers = Line()
+        self._watchers: set[asyncio.Future[None]] | None = None  # until it is needed
 
     async def drain(self) -> None:
-        """Wait until the transport takes more to write, or is gone."""
-        while self.write_paused:
-            await self.waiter()
+        """Wait until the transport takes more to write, or is gone; first come, first served."""
+        if self.congested:
+            try:
+                await self._writers.wait(self._writable)
+            finally:
+                self.congested = self.write_paused or bool(self._writers)
+
+    def _writable(self) -> bool:
+        return not self.write_paused
 
     def waiter(self) -> asyncio.Future[None]:
         """Return a future that is done when the transport takes more to write, or is gone."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters = [other for other in self._waiters if not other.done()]
-        self._waiters.append(waiter)
+        if self._watchers is None:
+            self._watchers = set()
+        self._watchers.add(waiter)
+        waiter.add_done_callback(self._watchers.discard)
         return waiter
 
     def pause_reading(self) -> None:
@@ -58,15 +124,16 @@ class FlowControl:
 
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark: `drain` waits from now on."""
-        self.write_paused = True
+        self.write_paused = self.congested = True
 
     def resume_writing(self) -> None:
-        """The transport's buffer is low again, or the connection is lost: let all waiting writers go on."""
+        """The transport's buffer is low again, or the connection is lost: let those who wait go on."""
         self.write_paused = False
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self.congested = bool(self._writers)
+        self._writers.move()
+        for watcher in self._watchers or ():
+            if not watcher.done():
+                watcher.set_result(None)
 
 
 async def service_unavailable(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
