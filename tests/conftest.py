@@ -42,17 +42,23 @@ def http_protocol_cls(request: pytest.FixtureRequest) -> Any:
     return _load(request.param)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(
-            "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol", id="websockets-sansio"
-        ),
-        pytest.param("uvicorn.protocols.websockets.wsproto_impl:WSProtocol", id="wsproto"),
-    ]
-)
+#: Implementations of a WebSocket session, all of which behave the same.
+WS_PROTOCOLS = {
+    "websockets-sansio": "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol",
+    "wsproto": "uvicorn.protocols.websockets.wsproto_impl:WSProtocol",
+}
+
+
+@pytest.fixture(params=WS_PROTOCOLS)
 def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
-    """Each Python implementation of WebSocket in turn."""
-    return _load(request.param)
+    """Each implementation of WebSocket in turn."""
+    return _load(WS_PROTOCOLS[request.param])
+
+
+@pytest.fixture
+def ws_protocol_classes() -> dict[str, Any]:
+    """All of them, by name, for those who compare them."""
+    return {name: _load(path) for name, path in WS_PROTOCOLS.items()}
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ import struct
 import weakref
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.protocols.websocket_tools import (
+    BINARY,
     CLOSE,
     PING,
     TEXT,
@@ -27,6 +29,7 @@ from tests.protocols.websocket_tools import (
     handshake,
     listen,
 )
+from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets import closing
 from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
@@ -109,6 +112,41 @@ async def test_frames_behind_the_close_frame_are_not_looked_at(ws_protocol_cls: 
         peer.send(close_frame(1000) + b"\xff\xff\xff")
         await peer.until(lambda: app.done)
         assert peer.frames == [ServerFrame(CLOSE, b"\x03\xe8")]
+
+
+async def test_end_is_logged_with_client_path_and_code(ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Upstream does not log it. The code is what the application is told."""
+    caplog.set_level(logging.INFO, "uvicorn.error")
+
+    async def closes(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await send({"type": "websocket.close", "code": 4000})
+        await receive()
+
+    async def raises(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        raise ValueError
+
+    cases: list[tuple[Any, bytes | None, int]] = [
+        (listen, close_frame(1001, "x\ny"), 1001),
+        (listen, frame(CLOSE), 1005),
+        (listen, None, 1005),
+        (listen, frame(TEXT, b"", mask=None), 1002),
+        (accept, b"", 1000),
+        (raises, b"", 1011),
+        (closes, b"", 4000),
+    ]
+    for script, sent, code in cases:
+        app = Application(script)
+        async with connected(ws_protocol_cls, app) as peer:
+            await peer.open(target="/chat%0a?x=1")
+            if sent is None:
+                peer.wire.lose()
+            else:
+                peer.send(sent)
+            await peer.until(partial(getattr, peer.session, "disconnected"))
+            await peer.turn()
+        assert lines(caplog, logging.INFO)[-1] == f'192.0.2.7:50000 - "WebSocket /chat%0A?x=1" [closed {code}]'
 
 
 # The connection is lost
@@ -269,6 +307,63 @@ async def test_client_that_vanishes_while_send_waits_releases_it(ws_protocol_cls
         assert app.events[1:] == [disconnect(1005)]
 
 
+async def test_many_sends_to_a_client_that_does_not_read_keep_their_order_and_go_on_by_and_by(
+    ws_protocol_cls: Any,
+) -> None:
+    """I8: other connections have their turn in between."""
+    count = 2000
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.wire.stall()
+        waiting = [
+            asyncio.ensure_future(send({"type": "websocket.send", "text": str(number)})) for number in range(count)
+        ]
+        await asyncio.wait(waiting)
+        await send({"type": "websocket.send", "text": "last"})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        peer.wire.flow()
+        written = peer.wire.writes
+        while not app.done:
+            await asyncio.sleep(0)
+            assert peer.wire.writes - written <= WOKEN_TOGETHER + 2  # with the last message, and a close frame
+            written = peer.wire.writes
+        assert [sent.payload.decode() for sent in peer.frames if sent.first == TEXT] == [
+            *map(str, range(count)),
+            "last",
+        ]
+
+
+async def test_cancelled_sends_leave_nothing_behind(ws_protocol_cls: Any) -> None:
+    """I5 I8"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.wire.stall()
+        for _ in range(100):
+            waiting = asyncio.ensure_future(send({"type": "websocket.send", "text": "given up"}))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        left.append(bool(peer.session.flow._writers))
+        await send({"type": "websocket.send", "text": "kept"})
+
+    left: list[bool] = []
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: left)
+        assert left == [False]
+        peer.wire.flow()
+        await peer.until(lambda: app.done)
+        assert app.error is None
+        assert peer.frames[0] == ServerFrame(TEXT, b"kept")
+
+
 async def test_half_closed_client_that_does_not_read_is_dropped_by_a_deadline(ws_protocol_cls: Any) -> None:
     """W7: asyncio would wait for the buffer to drain, for ever."""
     app = sends(then=listen)
@@ -283,6 +378,7 @@ async def test_half_closed_client_that_does_not_read_is_dropped_by_a_deadline(ws
         await peer.open()
         await peer.turn()
         peer.eof()
+        peer.timers.advance(closing.ANSWER_SECONDS)
         await peer.until(lambda: app.done)
         assert isinstance(app.error, ClientDisconnected)
         assert not peer.wire.lost
@@ -447,6 +543,45 @@ async def test_paused_reading_does_not_hide_the_clients_close(ws_protocol_cls: A
         peer.send(frame(TEXT, b"a") + frame(TEXT, b"b") + close_frame(1000))
         await peer.until(lambda: peer.wire.lost)
         assert peer.frames[0].close == (1000, "")
+
+
+@pytest.mark.parametrize("size", [1001, 100_000, 2**40])
+async def test_client_whose_message_is_refused_can_finish_it_and_take_part_in_the_close(
+    ws_protocol_cls: Any, size: int
+) -> None:
+    """W8: half-closing in the middle of it makes the library on the other side fail. What follows is not kept."""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app, ws_max_size=1000) as peer:
+        await peer.open()
+        peer.send(b"\x82\xff" + size.to_bytes(8, "big") if size > 65535 else b"\x82\xfe" + size.to_bytes(2, "big"))
+        peer.send(b"mask" + b"x" * min(size // 2, 50_000))
+        await peer.until(lambda: app.done)
+        assert peer.frames[0].close[0] == 1009
+        assert not peer.wire.eof and not peer.wire.closing
+        if size > 2**32:
+            peer.timers.advance(9.9)
+            assert not peer.wire.closing
+            peer.timers.advance(0.1)
+        else:
+            rest = size - size // 2
+            peer.send(b"x" * (rest - 1), b"x" + frame(TEXT, b"late"), close_frame(1009))
+        await peer.until(lambda: peer.wire.lost)
+        assert len(peer.frames) == 1 and len(peer.session._reader) == 0
+
+
+async def test_message_beyond_the_limit_behind_the_servers_close_is_passed_over(ws_protocol_cls: Any) -> None:
+    """W3 W8: nothing of it is kept, and the client's close is still found."""
+    app = sends({"type": "websocket.close", "code": 3000})
+    async with connected(ws_protocol_cls, app, ws_max_size=1000) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        late = frame(BINARY, bytes(5000)) + frame(0x02, bytes(70_000)) + frame(PING) + frame(0x41, b"?")
+        for start in range(0, len(late), 999):
+            peer.send(late[start : start + 999])
+            assert len(peer.session._reader) < 20 and not peer.wire.closing
+        peer.send(close_frame(3000))
+        await peer.until(lambda: peer.wire.lost)
+        assert [sent.close for sent in peer.frames] == [(3000, "")]
 
 
 async def test_closing_over_tls_does_not_half_close(ws_protocol_cls: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -156,6 +158,85 @@ async def test_response_keeps_the_length_and_no_field_comes_twice(ws_protocol_cl
         await peer.until(lambda: app.done)
         assert [name for name, _ in peer.headers] == ["server", "content-length", "connection"]
         assert peer.body == b"hello"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(bytearray, id="bytearray"),
+        pytest.param(lambda data: memoryview(bytearray(data[::-1]))[::-1], id="backwards"),
+        pytest.param(lambda data: array("H", data), id="array"),
+    ],
+)
+@pytest.mark.parametrize("length", [None, b"8"], ids=["chunked", "length"])
+async def test_buffer_is_sent_as_it_was_at_send(ws_protocol_cls: Any, make: Any, length: bytes | None) -> None:
+    """I2"""
+
+    async def script(receive: Any, send: Any) -> None:
+        await send({**START, "headers": [(b"content-length", length)] if length else []})
+        peer.wire.stall()
+        buffer = make(b"abcdefgh")
+        sending = asyncio.ensure_future(send(body(buffer)))
+        await asyncio.sleep(0)
+        buffer[0] = 1
+        peer.wire.flow()
+        await sending
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert app.error is None
+        assert peer.body == b"abcdefgh"
+
+
+async def test_piece_of_the_wrong_length_leaves_the_response_as_it_was(ws_protocol_cls: Any) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await send({**START, "headers": [(b"content-length", b"5")]})
+        for wrong in (body(b"much too long"), body(b"he"), body(b"too long", more=True)):
+            with pytest.raises(RuntimeError, match="Content-Length"):
+                await send(wrong)
+        await send(body(b"hello"))
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert app.error is None
+        assert (peer.status, peer.body) == (401, b"hello")
+
+
+@pytest.mark.parametrize("outer", ["websocket.accept", "websocket.http.response.start"])
+@pytest.mark.parametrize(
+    ("inner", "status"),
+    [
+        pytest.param({"type": "websocket.accept"}, 101, id="accept"),
+        pytest.param({"type": "websocket.close"}, 403, id="close"),
+        pytest.param(START, 401, id="start"),
+    ],
+)
+async def test_send_while_headers_are_read_is_in_front(
+    ws_protocol_cls: Any, outer: str, inner: dict[str, Any], status: int
+) -> None:
+    """I4: headers may be a generator, which may send; what comes second is out of order."""
+
+    async def script(receive: Any, send: Any) -> None:
+        def headers() -> Iterator[tuple[bytes, bytes]]:
+            with pytest.raises(StopIteration):
+                send(inner).send(None)
+            yield b"x-late", b"1"
+
+        with pytest.raises(RuntimeError, match="ASGI message"):
+            await send({"type": outer, "status": 402, "headers": headers()})
+        if status == 401:
+            await send(body(b""))
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert app.error is None
+        assert peer.status == status and "x-late" not in dict(peer.headers)
 
 
 @pytest.mark.parametrize("status", [204, 304])
@@ -413,6 +494,7 @@ async def test_exception_before_accept_is_logged_and_answered_500(
         }
         assert lines(caplog) == [
             ("ERROR", "Exception in ASGI application"),
+            ("INFO", '192.0.2.7:50000 - "WebSocket /" 500'),
             ("INFO", "connection rejected (500 Internal Server Error)"),
         ]
         assert caplog.records[0].exc_info is not None and caplog.records[0].exc_info[0] is ValueError

@@ -386,7 +386,31 @@ async def test_broken_handshake_is_refused_and_the_application_not_called(
         assert "close" in headers["connection"]
         await peer.turn()
         assert app.scope is None
-        assert [record.getMessage().partition(" (")[0] for record in caplog.records] == ["connection rejected"]
+        asked, rejected = (record.getMessage() for record in caplog.records)
+        assert asked.startswith('192.0.2.7:50000 - "WebSocket ') and asked.endswith(f'" {status}')
+        assert rejected.startswith("connection rejected (")
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        pytest.param(handshake(target="/a?b=c", method="POST"), "/a?b=c", id="path and query"),
+        pytest.param(b"\r\n" + handshake(target='/"?"', method="POST"), "/%22?%22", id="quotation marks"),
+        pytest.param(handshake(target="/" + "x" * 9000, method="POST"), "/" + "x" * 2047, id="long"),
+        pytest.param(handshake(target="*"), "*", id="asterisk"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00", "-", id="not HTTP"),
+        pytest.param(b"GET /\x1b HTTP/1.1\r\n\r\n", "-", id="control character"),
+    ],
+)
+async def test_refused_handshake_is_logged_with_client_and_target(
+    ws_protocol_cls: Any, head: bytes, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Upstream says neither. Nothing of it can end the line, or reach the terminal as control."""
+    caplog.set_level(logging.INFO, "uvicorn.error")
+    async with connected(ws_protocol_cls, Application()) as peer:
+        peer.send(head)
+        line = caplog.records[0].getMessage()
+        assert line == f'192.0.2.7:50000 - "WebSocket {shown}" {peer.status}'
 
 
 async def test_refusal_of_a_head_request_has_no_content(ws_protocol_cls: Any) -> None:

@@ -7,6 +7,7 @@ import gc
 import logging
 import tracemalloc
 import zlib
+from array import array
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -286,28 +287,85 @@ async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_protocol_cls: A
         assert peer.wire.read_paused
 
 
-async def test_fragments_are_limited_in_number(ws_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """W9: exactly the limit passes, one more closes with 1008; what is kept of them stays small."""
-    assert frames.MAX_FRAGMENTS == 65536
-    limit = 2000
-    monkeypatch.setattr(frames, "MAX_FRAGMENTS", limit)
+async def test_small_fragments_pass_however_many_they_are(ws_protocol_cls: Any) -> None:
+    """W9: 70,000 fragments of a message that is within its limit, 16 bytes each"""
     app = Application()
     async with connected(ws_protocol_cls, app) as peer:
         await peer.open()
-        peer.send(frame(0x02) + frame(0x00) * (limit - 2) + frame(0x80, b"x"))
+        piece = frame(0x00, b"0123456789abcdef")
+        peer.send(frame(0x01), *[piece * 1000] * 70, frame(0x80, b"\r\n!"))
         await peer.until(lambda: app.messages)
-        assert app.messages == [b"x"]
+        assert app.messages == ["0123456789abcdef" * 70_000 + "\r\n!"]
+
+
+async def test_headers_of_fragments_are_limited_to_what_these_carry_and_some(
+    ws_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W9: exactly the limit passes, one more fragment closes with 1008; nothing is kept of those that carry nothing."""
+    assert frames.MAX_OVERHEAD == 2**20
+    monkeypatch.setattr(frames, "MAX_OVERHEAD", 6 * 2000)
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        for extra in (0, 60):
+            # What is carried pays for headers, before and behind it.
+            paid = frame(0x00, b"x" * extra) + frame(0x00) * (extra // 6 - 1) if extra else b""
+            peer.send(frame(0x02) + paid + frame(0x00) * 1998 + frame(0x80))
+            await peer.until(partial(getattr, app, "messages"))
+            assert app.messages.pop() == b"x" * extra
+            app.events.clear()
         gc.collect()
         tracemalloc.start()
         try:
             before = tracemalloc.get_traced_memory()[0]
-            peer.send(*[frame(0x02), *[frame(0x00)] * (limit - 1)])
-            assert tracemalloc.get_traced_memory()[0] - before < 100 * limit
+            peer.send(frame(0x02), *[frame(0x00)] * 1999)
+            assert tracemalloc.get_traced_memory()[0] - before < 4096
         finally:
             tracemalloc.stop()
-        assert len(peer.frames) == 1
+        assert len(peer.frames) == 2
         peer.send(frame(0x00))
-        assert peer.frames[-1].close == (1008, f"message in more than {limit} fragments")
+        await peer.until(lambda: len(peer.frames) == 3)
+        assert peer.frames[-1].close == (1008, "message in too many small fragments")
+
+
+@pytest.mark.parametrize("first", [0x01, 0x02], ids=["text", "binary"])
+async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_protocol_cls: Any, first: int) -> None:
+    """W9: 6 bytes each, so that the headers are paid for"""
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open()
+        peer.send(frame(first, b"abcdef"))
+        tracemalloc.start()
+        try:
+            for _ in range(50):
+                peer.send(frame(0x00, b"abcdef") * 100)
+            assert tracemalloc.get_traced_memory()[0] < 6 * 5000 * 5  # four bytes for a character
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["binary", "text", "fragment"])
+async def test_large_message_is_kept_once_while_it_comes(ws_protocol_cls: Any, kind: str) -> None:
+    """However many reads it takes; the reader's buffer and the message are not both there."""
+    size = 4_000_000
+    app = Application(listen)
+    first = {"binary": BINARY, "text": TEXT, "fragment": 0x02}[kind]
+    reads = frame(first, bytes(size))
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.turn()
+        pieces = [reads[start : start + 65536] for start in range(0, size - 65536, 65536)]
+        tracemalloc.start()
+        try:
+            for piece in pieces:
+                peer.session.data_received(piece)
+            assert tracemalloc.get_traced_memory()[1] < size * 1.3
+        finally:
+            tracemalloc.stop()
+        peer.send(reads[sum(map(len, pieces)) :])
+        if kind == "fragment":
+            peer.send(frame(0x80))
+        await peer.until(lambda: app.messages)
+        assert app.messages == ["\0" * size if kind == "text" else bytes(size)]
 
 
 # Pausing
@@ -400,7 +458,7 @@ async def test_cancelled_receive_loses_no_message(ws_protocol_cls: Any) -> None:
         await peer.open()
         await peer.until(lambda: app.done)
         assert app.messages == ["kept"]
-        assert peer.session._receivers == []
+        assert not peer.session._receivers
 
 
 async def test_several_receivers_get_one_message_each(ws_protocol_cls: Any) -> None:
@@ -462,6 +520,65 @@ async def test_message_that_cannot_be_sent_raises(ws_protocol_cls: Any, message:
         await peer.open()
         await peer.until(lambda: app.done)
         assert type(app.error) is error
+
+
+BUFFERS = [
+    pytest.param(bytearray, id="bytearray"),
+    pytest.param(lambda data: memoryview(bytearray(data)), id="memoryview"),
+    pytest.param(lambda data: memoryview(bytearray(byte for byte in data for _ in range(2)))[::2], id="strided"),
+    pytest.param(lambda data: memoryview(bytearray(data[::-1]))[::-1], id="backwards"),
+    pytest.param(lambda data: memoryview(bytearray(data)).cast("B", (len(data) // 4, 4)), id="two dimensions"),
+    pytest.param(lambda data: array("I", data), id="array"),
+]
+
+
+def spoil(buffer: Any) -> None:
+    """Change every byte of a buffer."""
+    if isinstance(buffer, bytearray | array):
+        buffer = memoryview(buffer)
+    if buffer.format != "B" or buffer.ndim > 1:
+        buffer = buffer.cast("B")
+    for position in range(len(buffer)):
+        buffer[position] ^= 0xFF
+
+
+@pytest.mark.parametrize("make", BUFFERS)
+@pytest.mark.parametrize("size", [16, 200_000])
+@pytest.mark.parametrize("stalled", [False, True], ids=["", "waiting"])
+async def test_what_was_in_a_buffer_at_send_arrives(ws_protocol_cls: Any, make: Any, size: int, stalled: bool) -> None:
+    """I2: whatever its shape, and whatever is done with it and its message while it waits"""
+    data = bytes(number * number % 251 for number in range(size))
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        if stalled:
+            peer.wire.stall()
+        buffer = make(data)
+        message = {"type": "websocket.send", "bytes": buffer}
+        sending = asyncio.ensure_future(send(message))
+        await asyncio.sleep(0)
+        spoil(buffer)
+        message.update(type="nonsense", bytes=None)
+        if stalled:
+            peer.wire.flow()
+        await sending
+        await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        assert peer.frames == [ServerFrame(BINARY, data)]
+
+
+@pytest.mark.parametrize("make", BUFFERS)
+async def test_buffer_is_compressed_as_it_was_at_send(ws_protocol_cls: Any, make: Any) -> None:
+    """I2"""
+    data = bytes(range(64)) * 1000
+    async with connected(ws_protocol_cls, sends({"bytes": make(data)})) as peer:
+        await peer.open(DEFLATE)
+        await peer.until(lambda: peer.frames)
+        assert Deflater().decompress(peer.frames[0].payload) == data
 
 
 # Compression

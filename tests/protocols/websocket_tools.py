@@ -217,7 +217,7 @@ class Peer:
         self.wire = Wire(tls)
         self.wire.protocol = self.session
         self.session.connection_made(self.wire)
-        self.seen = 0
+        self.ended = False
 
     def send(self, *pieces: bytes) -> None:
         """Bytes from the client; they wait while the session does not read, and are lost when it has closed."""
@@ -230,11 +230,15 @@ class Peer:
             data = bytes(self.wire.held)
             self.wire.held.clear()
             self.session.data_received(data)
+        if self.ended and not self.wire.held and not self.wire.read_paused and not self.wire.closing:
+            self.ended = False
+            if not self.session.eof_received():
+                self.wire.close()
 
     def eof(self) -> None:
-        """The client closes its sending side."""
-        if not self.session.eof_received():
-            self.wire.close()
+        """The client closes its sending side, which is seen when all it has sent was read."""
+        self.ended = True
+        self.deliver()
 
     async def turn(self) -> None:
         """Let everything happen that can happen without the client or the clock."""

@@ -7,6 +7,9 @@ import asyncio
 CLOSE_TIMEOUT = 10.0
 """Seconds without progress after which a connection is dropped: the peer answers no close frame, or reads no data."""
 
+ANSWER_SECONDS = 2.0
+"""Seconds an application has to answer the last message it took, when the client has ended behind that."""
+
 LINGER_SECONDS = 2.0
 """How long a connection that failed or was refused goes on reading, so that its peer reads why before a reset."""
 

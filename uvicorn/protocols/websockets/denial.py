@@ -52,11 +52,12 @@ class DenialResponse:
             self._headers.append((b"content-length", b"%d" % len(body)))
             self._encode_head()
         if self._framing is BodyFraming.LENGTH:
-            self._owed -= len(body)
-            if self._owed < 0:
+            owed = self._owed - len(body)
+            if owed < 0:
                 raise RuntimeError(texts.TOO_LONG)
-            if self._owed and not more_body:
+            if owed and not more_body:
                 raise RuntimeError(texts.TOO_SHORT)
+            self._owed = owed
         if self._framing is BodyFraming.NONE:
             body = b""
         self.sent += len(body)

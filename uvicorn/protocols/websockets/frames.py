@@ -8,13 +8,15 @@ No connection, no clock.
 
 from __future__ import annotations
 
+import io
 import struct
 import sys
 from collections.abc import Callable
 from enum import IntEnum
 
-MAX_FRAGMENTS = 65536
-"""Frames one message may consist of. Tiny fragments cost far more to keep than they carry (CVE-2026-48779 class)."""
+MAX_OVERHEAD = 1024 * 1024
+"""Bytes of frame headers one message may have beyond the bytes that it carries. Nobody has to send fragments that are
+smaller than their headers, and who does without end is not sending a message (CVE-2026-48779 class)."""
 
 MAX_CLOSE_REASON = 123
 """Bytes of a close reason: a control frame carries 125, the code takes two (RFC 6455 section 5.5)."""
@@ -133,6 +135,40 @@ def encode_message(first: int, payload: bytes) -> bytes:
     return struct.pack("!BBQ", first, 127, length) + payload
 
 
+class _Partial:
+    """A frame of which not all is there.
+
+    Args:
+        first: its first byte.
+        mask: of a whole message: what comes is unmasked at once, so that no two copies of it are kept. `None` keeps it
+            as it is.
+        left: bytes that are missing.
+    """
+
+    __slots__ = ("first", "mask", "left", "_kept")
+
+    def __init__(self, first: int, mask: bytes | None, left: int) -> None:
+        self.first = first
+        self.mask = mask
+        self.left = left
+        self._kept = io.BytesIO()
+
+    def add(self, piece: Buffer) -> None:
+        """Keep some of what is missing."""
+        mask = self.mask
+        self.left -= len(piece)
+        if mask is None:
+            self._kept.write(piece)
+        else:
+            self._kept.write(unmask(piece, mask))
+            turn = len(piece) % 4
+            self.mask = mask[turn:] + mask[:turn]
+
+    def content(self) -> bytes:
+        """Return all that was added."""
+        return self._kept.getvalue()
+
+
 class FrameReader:
     """Cuts what a client sends into messages and frames.
 
@@ -149,9 +185,10 @@ class FrameReader:
         "_whole",
         "_data",
         "_start",
-        "_needed",
-        "_fragments",
+        "_partial",
+        "_fragmented",
         "_size",
+        "_headers",
         "_deflated",
     )
 
@@ -164,40 +201,62 @@ class FrameReader:
         # First bytes of the frames that are whole messages; none while a message in fragments is in progress.
         self._whole = _WHOLE if inflate is None else _WHOLE_DEFLATED
         self._data: bytes | bytearray = b""
-        self._start = 0  # where in _data the next frame begins
-        self._needed = 2  # bytes of it that must be there before another look is worth it
-        self._fragments = 0  # of the message in progress
-        self._size = 0  # of those, in bytes on the wire
+        self._start = 0  # where in _data the next frame begins; what is beyond its end is dropped when it comes
+        self._partial: _Partial | None = None  # the frame in front of that, if it is not complete
+        self._fragmented = False  # a message in fragments is in progress
+        self._size = 0  # of its fragments, in bytes on the wire
+        self._headers = 0  # of those, in bytes
         self._deflated = False  # and whether they are compressed
 
     def __len__(self) -> int:
-        """Bytes received that were not yet read as frames."""
-        return len(self._data) - self._start
+        """Bytes received that were not yet looked at."""
+        return max(0, len(self._data) - self._start)
 
     def feed(self, data: bytes) -> None:
         """Add bytes from the client."""
-        if self._start >= len(self._data):
+        missing = self._start - len(self._data)
+        if missing >= 0:
             self._data = data
-        else:
-            if not isinstance(self._data, bytearray):
-                self._data = bytearray(self._data)
-            del self._data[: self._start]
-            self._data += data
+            self._start = missing
+            return
+        if not isinstance(self._data, bytearray):
+            self._data = bytearray(self._data)
+        del self._data[: self._start]
+        self._data += data
         self._start = 0
 
     def clear(self) -> None:
         """Forget the bytes that were not yet read."""
         self._data = b""
         self._start = 0
+        self._partial = None
+
+    def _consume(self, end: int) -> None:
+        """What is in front of `end` was read."""
+        if end < len(self._data):
+            self._start = end
+        else:
+            self._data = b""
+            self._start = 0
+
+    def _wait(self) -> None:
+        """The head of a frame is not complete: keep nothing but that."""
+        if self._start:
+            self._data = self._data[self._start :]
+            self._start = 0
 
     def read(self) -> str | bytes | Frame | None:
         """Return the next message or frame; `None` if it is not complete yet.
 
         Raises:
-            FrameError: what comes next may not be sent by a client, or is beyond a limit. The stream ends here.
+            FrameError: what comes next may not be sent by a client, or is beyond a limit. No more can be read, but,
+                unless the code is 1002, the client's close frame.
         """
+        if self._partial is not None:
+            return self._read_rest(self._partial)
         data, start = self._data, self._start
-        if len(data) - start < self._needed:
+        if len(data) - start < 2:
+            self._wait()
             return None
         first, second = data[start], data[start + 1]
         whole = second >= 0x80 and first in self._whole
@@ -207,34 +266,80 @@ class FrameReader:
         body = start + 6
         if length > 125:
             body = start + (8 if length == 126 else 14)
-            if len(data) < body:
-                self._needed = body - start
-                return None
+        if len(data) < body:
+            self._wait()
+            return None
+        if length > 125:
             length = _extended_length(data[start + 2 : body - 4])
         if not whole or length > self._max_size:
-            self._check_limits(first, length)
+            self._check_limits(first, length, body - start)
         end = body + length
         if end > len(data):
-            self._needed = end - start
+            self._begin(first, whole, body, end)
             return None
-        if end < len(data):
-            self._start = end
-        else:
-            self._data = b""
-            self._start = 0
-        self._needed = 2
-        if whole:
-            return self._message(first, data, body, end)
-        return self._frame(first, bytes(data[start:end]), length)
+        self._consume(end)
+        if not whole:
+            return self._frame(first, bytes(data[start:end]), length)
+        if length < 2048:
+            return self._message(first, unmask(data[body:end], data[body - 4 : body]))
+        # A view saves copying what is being copied anyway.
+        with memoryview(data) as view:
+            payload = unmask(view[body:end], data[body - 4 : body])
+        return self._message(first, payload)
 
-    def _message(self, first: int, data: bytes | bytearray, body: int, end: int) -> str | bytes:
+    def _begin(self, first: int, whole: bool, body: int, end: int) -> None:
+        """Keep what there is of a frame whose end has not come."""
+        data = self._data
+        kept = body if whole else self._start
+        self._partial = partial = _Partial(first, bytes(data[body - 4 : body]) if whole else None, end - kept)
+        with memoryview(data) as view:
+            partial.add(view[kept:])
+        self._consume(end)
+
+    def _read_rest(self, partial: _Partial) -> str | bytes | Frame | None:
+        """Return a message or frame of which some was kept; `None` if it is not complete yet."""
+        data, start = self._data, self._start
+        end = start + partial.left
+        with memoryview(data) as view:
+            partial.add(view[start:end])
+        self._consume(end)
+        if partial.left:
+            return None
+        self._partial = None
+        content = partial.content()
+        if partial.mask is not None:
+            return self._message(partial.first, content)
+        return self._frame(partial.first, content, _payload_length(content))
+
+    def read_close(self) -> Frame | None:
+        """Return the client's close frame, once it is there. What comes in front of it is dropped, and not kept.
+
+        Raises:
+            FrameError: 1002, what comes next is not a frame.
+        """
+        if self._partial is not None:
+            self._start += self._partial.left
+            self._partial = None
+        while True:
+            data, start = self._data, self._start
+            if len(data) - start < 2:
+                return None
+            first, second = data[start], data[start + 1]
+            _check_shape(first, second)
+            length = second & 0x7F
+            body = start + 6
+            if length > 125:
+                body = start + (8 if length == 126 else 14)
+                if len(data) < body:
+                    return None
+                length = _extended_length(data[start + 2 : body - 4])
+            end = body + length
+            if first & 0x0F == Opcode.CLOSE:
+                return Frame(Opcode.CLOSE, bytes(data[start:end])) if end <= len(data) else None
+            self._start = end
+
+    def _message(self, first: int, payload: bytes) -> str | bytes:
         """Return the content of a message that is one frame."""
-        if end - body < 2048:
-            payload = unmask(data[body:end], data[body - 4 : body])
-        else:
-            # A view saves copying what is being copied anyway.
-            with memoryview(data) as view:
-                payload = unmask(view[body:end], data[body - 4 : body])
         if first & RSV1:
             assert self._inflate is not None
             payload = self._inflate(payload, True)
@@ -250,52 +355,66 @@ class FrameReader:
         opcode = _OPCODES[first & 0x0F]
         if opcode < Opcode.CLOSE:
             if first & FIN:
-                self._fragments = self._size = 0
-                self._deflated = False
+                self._fragmented = self._deflated = False
+                self._size = self._headers = 0
                 self._whole = _WHOLE if self._inflate is None else _WHOLE_DEFLATED
             else:
-                self._fragments += 1
+                self._fragmented = True
                 self._size += length
+                self._headers += len(data) - length
                 self._deflated = self._deflated or bool(first & RSV1)
                 self._whole = _NONE
         return Frame(opcode, data)
 
     def _check(self, first: int, second: int) -> None:
         """Refuse a header that no client may send (RFC 6455 sections 5.1 to 5.5, RFC 7692 section 6)."""
+        _check_shape(first, second)
         opcode = first & 0x0F
-        if opcode not in _OPCODES:
-            raise FrameError(1002, "invalid opcode")
-        if second < 0x80:
-            raise FrameError(1002, "incorrect masking")
-        if opcode >= Opcode.CLOSE:
-            if second & 0x7F > 125:
-                raise FrameError(1002, "control frame too long")
-            if not first & FIN:
-                raise FrameError(1002, "fragmented control frame")
-        elif opcode == Opcode.CONTINUATION:
-            if not self._fragments:
+        if opcode == Opcode.CONTINUATION:
+            if not self._fragmented:
                 raise FrameError(1002, "unexpected continuation frame")
-        elif self._fragments:
+        elif opcode < Opcode.CLOSE and self._fragmented:
             raise FrameError(1002, "expected a continuation frame")
         # Compression is marked on the first frame of a message, if it was negotiated.
         allowed = RSV1 if self._inflate is not None and 0 < opcode < Opcode.CLOSE else 0
         if first & 0x70 & ~allowed:
             raise FrameError(1002, "reserved bits must be 0")
 
-    def _check_limits(self, first: int, length: int) -> None:
-        """Refuse a payload that is too big, alone or with the fragments before it, or one fragment too many."""
+    def _check_limits(self, first: int, length: int, header: int) -> None:
+        """Refuse a payload that is too big, alone or with the fragments before it, or fragments that carry nothing."""
         if first & 0x0F >= Opcode.CLOSE:
             return
         limit = self._max_wire_size if self._deflated or first & RSV1 else self._max_size
-        if self._size + length > limit:
+        size = self._size + length
+        if size > limit:
             raise too_big(self._max_size)
-        if self._fragments >= MAX_FRAGMENTS:
-            raise FrameError(1008, f"message in more than {MAX_FRAGMENTS} fragments")
+        if self._headers + header - size > MAX_OVERHEAD:
+            raise FrameError(1008, "message in too many small fragments")
+
+
+def _check_shape(first: int, second: int) -> None:
+    """Refuse what no frame of a client begins with, whatever came before it (RFC 6455 sections 5.1, 5.2 and 5.5)."""
+    opcode = first & 0x0F
+    if opcode not in _OPCODES:
+        raise FrameError(1002, "invalid opcode")
+    if second < 0x80:
+        raise FrameError(1002, "incorrect masking")
+    if opcode >= Opcode.CLOSE:
+        if second & 0x7F > 125:
+            raise FrameError(1002, "control frame too long")
+        if not first & FIN:
+            raise FrameError(1002, "fragmented control frame")
 
 
 _NONE: frozenset[int] = frozenset()
 _WHOLE = frozenset((FIN | Opcode.TEXT, FIN | Opcode.BINARY))
 _WHOLE_DEFLATED = frozenset(_SHORT)
+
+
+def _payload_length(data: bytes) -> int:
+    """Return how long the payload of a whole frame is."""
+    length = data[1] & 0x7F
+    return len(data) - (6 if length < 126 else 8 if length == 126 else 14)
 
 
 def _extended_length(data: bytes | bytearray) -> int:

@@ -27,9 +27,13 @@ from uvicorn.protocols.http.response import encode_line, error_response
 
 Header = tuple[bytes, bytes]
 
+MAX_LOGGED_TARGET = 2048
+"""Bytes of the target of a refused request that a log line shows."""
+
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _is_key = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch
 _is_token = re.compile(TOKEN).fullmatch
+_request_target = re.compile(rb"(?:\r\n)*[!-~]+ ([!-~]{1,%d})[!-~]*(?: |\Z)" % MAX_LOGGED_TARGET).match
 
 # What the answer says itself, and what may not stand on an answer without body (RFC 9112 section 6.1).
 _RESERVED = frozenset(
@@ -100,6 +104,12 @@ def parse_handshake(head: bytes, limits: HeadLimits) -> Handshake:
         # Its bytes would be taken for frames.
         raise RequestRefused(refusals.WEBSOCKET_BODY)
     return Handshake(target, headers, _key(headers), _subprotocols(headers))
+
+
+def requested_target(request: bytes | bytearray) -> str:
+    """Return what a request that is refused asks for, as one token for a log line: "-" if that cannot be told."""
+    match = _request_target(request)
+    return match[1].decode("ascii").replace('"', "%22") if match else "-"
 
 
 def _values(headers: list[Header], name: bytes) -> list[bytes]:

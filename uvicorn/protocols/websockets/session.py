@@ -8,6 +8,10 @@
         ├── websocket.http.response.start ──▶ DENYING                                 │
         └── websocket.close: 403 ─────────────────────────────────────────────────────┘
 
+What ends an open connection from the client's side, a close frame, a mistake or the end of its stream, takes effect
+behind the messages in front of it, when the application has taken those and asks for more: until then it can answer. So
+it makes no difference which of them came in one segment.
+
 The session owns the handshake, both queues, the deadlines and the application's task. It reads messages of one frame
 and writes all messages itself (`frames.py`); what a library is for, it does in the hooks of a subclass: `open`,
 `receive_frame`, `encode_close`, `encode_ping`.
@@ -17,9 +21,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import io
 import logging
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any, cast
 
 from uvicorn._types import (
@@ -32,9 +39,9 @@ from uvicorn._types import (
 from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, Line
 from uvicorn.protocols.http.head import HeadLimits, HeadScan, RequestRefused, asks_for_head
-from uvicorn.protocols.http.response import STATUS_PHRASES
+from uvicorn.protocols.http.response import STATUS_PHRASES, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
     ClientDisconnected,
@@ -45,7 +52,7 @@ from uvicorn.protocols.utils import (
     is_ssl,
     start_task,
 )
-from uvicorn.protocols.websockets.closing import CLOSE_TIMEOUT, Closer
+from uvicorn.protocols.websockets.closing import ANSWER_SECONDS, CLOSE_TIMEOUT, Closer
 from uvicorn.protocols.websockets.deflate import Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.frame_log import FrameLog
@@ -61,7 +68,13 @@ from uvicorn.protocols.websockets.frames import (
     parse_close,
     truncate_reason,
 )
-from uvicorn.protocols.websockets.handshake import Handshake, accept_response, parse_handshake, refuse_response
+from uvicorn.protocols.websockets.handshake import (
+    Handshake,
+    accept_response,
+    parse_handshake,
+    refuse_response,
+    requested_target,
+)
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 from uvicorn.state import ServerState
 
@@ -121,6 +134,9 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "_max_queue",
         "_queued",
         "_receivers",
+        "_took_at",
+        "_peer_end",
+        "_peer_end_timer",
         "_disconnect",
         "_ended",
         "_response",
@@ -162,10 +178,13 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._extension = b""  # what the client is told about it
         self._text_frame = FIN | Opcode.TEXT  # first byte of the frames we send
         self._binary_frame = FIN | Opcode.BINARY
-        self._pieces: list[Any] = []  # of a message in fragments: all str or all bytes
+        self._pieces: io.StringIO | io.BytesIO | None = None  # of a message in fragments, put together
         self._max_queue = max(1, config.ws_max_queue)
         self._queued = 0  # characters and bytes put into the queue since it was last empty
-        self._receivers: list[asyncio.Future[None]] = []
+        self._receivers = Line()
+        self._took_at = 0.0  # when the application took its last event, by the loop's clock
+        self._peer_end: Callable[[], None] | None = None  # the client has ended, which has not taken effect yet
+        self._peer_end_timer: asyncio.TimerHandle | None = None
         self._disconnect: WebSocketDisconnectEvent | None = None
         self._ended = ""  # what the application did to end the connection
         self._response: DenialResponse | None = None
@@ -229,6 +248,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         """The connection is gone, for whatever reason."""
         self.server_state.connections.discard(self)
         self._trace("%sWebSocket connection lost")
+        self._end_for_peer()
         self._peer_gone()
         self.state = SessionState.CLOSED
         self.closer.cancel()
@@ -241,11 +261,22 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._awaiting_close = False
         self._reader.clear()
 
+    def _peer_left(self) -> None:
+        """The client sends nothing more, and has had its answers."""
+        self._peer_gone()
+        self.closer.close()
+
     def eof_received(self) -> bool:
-        """The client sends nothing more. Returns whether the connection stays open: for a response it still reads."""
-        if self.state is SessionState.DENYING and self.transport.can_write_eof():
-            self._half_closed = True
-            return True
+        """The client sends nothing more. Returns whether the connection stays open: for answers that it still reads."""
+        if self.transport.can_write_eof():
+            if self.state is SessionState.DENYING:
+                self._half_closed = True
+                return True
+            if self.state is _ACCEPTED:
+                if self._peer_end is None:
+                    self._peer_ends(self._peer_left)
+                return True
+        self._end_for_peer()
         self._peer_gone()
         # Closing waits for what is still to be written, which a peer that has gone never reads.
         self.closer.close_within(CLOSE_TIMEOUT)
@@ -253,7 +284,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark."""
-        self.flow.pause_writing()
+        if self.state < SessionState.CLOSING:  # then there is nobody who could wait
+            self.flow.pause_writing()
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
@@ -276,7 +308,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
                 self.flow.pause_reading()
         elif self._awaiting_close:
             self._reader.feed(data)
-            self._read_frames()
+            self._read_close()
 
     # The handshake.
 
@@ -353,6 +385,9 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             message.get("subprotocol"),
             self._extension,
         )
+        if self.state is not SessionState.CONNECTING:
+            # Reading the headers ran code of the application, which has sent something meanwhile.
+            self._send_other(message)
         self._log_handshake(101, response)
         self.state = _ACCEPTED
         if self._deflate is not None:
@@ -363,12 +398,17 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._write_head(response)
         self.logger.info("connection open")
         self.start_keepalive()
+        self._took_at = self.loop.time()
         self._resume_reading()
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer with a response of the server's own."""
         head_request = asks_for_head(self._head)
-        self._write_head(refuse_response(status, text.encode(), self.server_state.default_head, head_request))
+        response = refuse_response(status, text.encode(), self.server_state.default_head, head_request)
+        self._log_handshake(status, response)
+        if self._entry is not None:
+            self._entry.sent = len(text)
+        self._write_head(response)
         self._rejected(status)
 
     def _rejected(self, status: int) -> None:
@@ -421,32 +461,26 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next event; `websocket.disconnect` is the last, and comes again however often it is asked for."""
         queue = self.queue
-        while not queue:
-            if self._disconnect is not None:
+        if not queue or self._receivers:
+            if not queue:
+                self._end_for_peer()
+            if self._receivers or not self._has_event():
+                await self._receivers.wait(self._has_event)
+            if not queue:
+                assert self._disconnect is not None
                 # An application that asks for ever must not stop the event loop.
                 await asyncio.sleep(0)
                 return self._disconnect.copy()
-            receiver = self.loop.create_future()
-            self._receivers.append(receiver)
-            try:
-                await receiver
-            except BaseException:
-                if receiver in self._receivers:
-                    self._receivers.remove(receiver)
-                raise
         event = queue.popleft()
+        self._took_at = self.loop.time()
         if not queue:
             self._queued = 0
             if self.flow.read_paused and self.state is _ACCEPTED:
                 self._resume_reading()
         return event
 
-    def _wake(self) -> None:
-        """Let all who wait for an event look again, so that a cancelled one can lose nothing."""
-        receivers, self._receivers = self._receivers, []
-        for receiver in receivers:
-            if not receiver.done():
-                receiver.set_result(None)
+    def _has_event(self) -> bool:
+        return bool(self.queue) or self._disconnect is not None
 
     async def send(self, message: ASGISendEvent) -> None:
         """Take one event from the application. Waits while the transport's buffer is above its high-water mark.
@@ -457,7 +491,9 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             ValueError: a close code that may not be sent.
             TypeError: a value of the wrong type.
         """
-        if self.flow.write_paused:
+        if self.flow.congested:
+            # What is sent is what there was when it was sent.
+            message = _copied(message)
             await self.flow.drain()
         if self.state is _ACCEPTED and message["type"] == "websocket.send":
             self._send_message(message)
@@ -465,7 +501,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             self._send_other(message)
 
     def _send_message(self, message: Any) -> None:
-        payload: bytes | bytearray | memoryview | None = message.get("bytes")
+        payload: Any = message.get("bytes")
         first = self._binary_frame
         if payload is None:
             text: str | None = message.get("text")
@@ -473,8 +509,10 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
                 raise TypeError("ASGI message 'websocket.send' needs 'bytes' or 'text'.")
             payload = text.encode()
             first = self._text_frame
-        elif not isinstance(payload, bytes):
-            payload = bytes(memoryview(payload))
+        elif type(payload) is not bytes:
+            payload = as_bytes(payload)
+            if self.state is not _ACCEPTED:
+                self._send_other(message)  # as for an accept: a buffer can be made by code
         if self._log is not None:
             self._log.frame(">", first & 0x0F, payload)
         if first & RSV1:
@@ -509,7 +547,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         elif state is SessionState.DENYING:
             if kind != "websocket.http.response.body":
                 raise RuntimeError(f"Expected ASGI message 'websocket.http.response.body' but got '{kind}'.")
-            self._send_response_body(message.get("body", b""), message.get("more_body", False))
+            self._send_response_body(as_bytes(message.get("body", b"")), message.get("more_body", False))
         elif self._ended and state is SessionState.CLOSING:
             raise RuntimeError(f"Unexpected ASGI message '{kind}', {self._ended}.")
         else:
@@ -526,8 +564,11 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     def _start_response(self, message: Any) -> None:
         headers = message.get("headers") or ()
-        self._response = DenialResponse(message["status"], headers, self.server_state.default_head)
-        self._log_handshake(self._response.status, self._response.head)
+        response = DenialResponse(message["status"], headers, self.server_state.default_head)
+        if self.state is not SessionState.CONNECTING:
+            self._send_other(message)  # as for an accept
+        self._response = response
+        self._log_handshake(response.status, response.head)
         self.state = SessionState.DENYING
 
     def _send_response_body(self, body: bytes, more_body: bool) -> None:
@@ -549,18 +590,40 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
                 item = reader.read()
                 if item is None:
                     return
-                if isinstance(item, Frame):
-                    self._receive_frame(item)
-                else:
+                if not isinstance(item, Frame):
                     self._deliver(item)
+                elif item.opcode is Opcode.CLOSE:
+                    self._receive_close(item)
+                    return
+                else:
+                    self.receive_frame(item)
         except FrameError as error:
-            self._fail(error)
+            self._peer_ends(partial(self._fail, error))
+
+    def _read_close(self) -> None:
+        """Look for the answer to our close frame; nothing else counts any more."""
+        try:
+            frame = self._reader.read_close()
+            if frame is None:
+                return
+            self._receive_close(frame)
+        except FrameError:
+            self.closer.close()
+        self._awaiting_close = False
+        self._reader.clear()
+
+    def _receive_close(self, frame: Frame) -> None:
+        code, reason = parse_close(frame.data)
+        if self._log is not None:
+            self._log.close("<", code, reason)
+        if self.state is _ACCEPTED:
+            self._reader.clear()
+            self._peer_ends(partial(self._peer_close, code, reason))
+        else:
+            self.closer.close()
 
     def _deliver(self, content: str | bytes) -> None:
         """Queue a message for the application, and stop reading when it falls behind."""
-        if self.state is not _ACCEPTED:
-            # What the client sends while we close is dropped.
-            return
         queue = self.queue
         if isinstance(content, str):
             queue.append({"type": "websocket.receive", "text": content})
@@ -570,28 +633,27 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         if len(queue) >= self._max_queue or self._queued > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
         if self._receivers:
-            self._wake()
+            self._receivers.move()
         if self._log is not None:
             self._log.message(content)
 
     def _resume_reading(self) -> None:
+        if self._peer_end is not None:
+            return
         self.flow.resume_reading()
         self.restart_deadline()
         self._read_frames()
 
-    def _receive_frame(self, frame: Frame) -> None:
-        if frame.opcode is Opcode.CLOSE:
-            self._peer_close(*parse_close(frame.data))
-        elif self.state is _ACCEPTED:
-            self.receive_frame(frame)
-
     def on_fragment(self, piece: str | bytes, final: bool) -> None:
         """A piece of a message in fragments; all of one message are text, or all bytes."""
-        self._pieces.append(piece)
+        pieces: Any = self._pieces
+        if pieces is None:
+            # Not a list: an object for each piece would take many times the place of what it carries.
+            pieces = self._pieces = io.StringIO() if isinstance(piece, str) else io.BytesIO()
+        pieces.write(piece)
         if final:
-            content = ("" if isinstance(piece, str) else b"").join(self._pieces)
-            self._pieces.clear()
-            self._deliver(content)
+            self._pieces = None
+            self._deliver(pieces.getvalue())
 
     def on_ping(self, payload: bytes, pong: bytes) -> None:
         """A ping, and the frame that answers it."""
@@ -605,14 +667,47 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     # The end.
 
+    def _peer_ends(self, act: Callable[[], None]) -> None:
+        """The client has sent its last. `act` on it when the application has had the chance to answer all before it.
+
+        It has had that when it asks for more, when it ends, or some time after it took the last event.
+        """
+        if self._receivers and not self.queue:
+            act()
+            return
+        self._peer_end = act
+        self.flow.pause_reading()
+        self.stop_keepalive()  # no pong would be read
+        if self.queue:
+            self._took_at = self.loop.time()
+        self._await_answers()
+
+    def _await_answers(self) -> None:
+        left = self._took_at + ANSWER_SECONDS - self.loop.time()
+        if left > 0:
+            self._peer_end_timer = self.loop.call_later(left, self._await_answers)
+        else:
+            self._end_for_peer()
+
+    def _end_for_peer(self) -> None:
+        """Let the client's end take effect, if it has ended."""
+        act, self._peer_end = self._peer_end, None
+        if self._peer_end_timer is not None:
+            self._peer_end_timer.cancel()
+            self._peer_end_timer = None
+        if act is not None:
+            act()
+
     def _end(self, code: int, reason: str | None = None) -> None:
         """Tell the application that the connection has ended; the first to say so is right."""
         if self._disconnect is None:
+            if self.state is _ACCEPTED:
+                self._log_end(code)
             self._disconnect = {"type": "websocket.disconnect", "code": code}
             if reason is not None:
                 self._disconnect["reason"] = reason
             self.queue.append(self._disconnect.copy())
-            self._wake()
+            self._receivers.move()
 
     def _start_closing(self) -> None:
         """From now on nothing is sent but what the close needs; writers who wait find out."""
@@ -620,7 +715,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         if self._entry is not None:
             self._entry.end()
         self.stop_keepalive()
-        self._pieces.clear()
+        self._pieces = None
         self._pong = b""
         self.flow.resume_writing()
 
@@ -628,15 +723,22 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         """Start the closing handshake and wait for the client's part of it (RFC 6455 section 7.1.2), not for ever."""
         self._end(code, reason)
         self._start_closing()
-        self._awaiting_close = True
         self._write(self._close_frame(code, reason))
+        if self._peer_end is not None:
+            self._end_for_peer()
+        else:
+            self._await_close()
+
+    def _await_close(self) -> None:
+        if self.transport.is_closing():
+            return
+        self._awaiting_close = True
         self.closer.close_within(CLOSE_TIMEOUT)
-        self._resume_reading()
+        self.flow.resume_reading()
+        self._read_close()
 
     def _peer_close(self, code: int, reason: str) -> None:
         """A close frame: echo it if it is not the echo of ours, and close (section 5.5.1)."""
-        if self._log is not None:
-            self._log.close("<", code, reason)
         if self.state is _ACCEPTED:
             self._end(code, reason)
             self._start_closing()
@@ -644,18 +746,24 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self.closer.close()
 
     def _fail(self, error: FrameError) -> None:
-        """The client broke the protocol: say why, and close without waiting for its answer (section 7.1.7)."""
+        """The client broke the protocol or a limit: say why, and close (section 7.1.7)."""
         if error.code == 1007:
             self.logger.error("Invalid UTF-8 sequence received from client.")
-        self._reader.clear()
-        if self.state is _ACCEPTED:
-            self._end(error.code, error.reason)
-            self._start_closing()
-            self._write(self._close_frame(error.code, error.reason))
-            self.flow.resume_reading()
-            self.closer.linger()
-        else:
+        if self.state is not _ACCEPTED:
             self.closer.close()
+            return
+        self._end(error.code, error.reason)
+        self._start_closing()
+        self._write(self._close_frame(error.code, error.reason))
+        if error.code == 1002:
+            # Where its frames begin and end cannot be told any more.
+            self._reader.clear()
+            if not self.transport.is_closing():
+                self.flow.resume_reading()
+                self.closer.linger()
+        else:
+            # It may be in the middle of a message that is refused: its library would fail if we half-closed.
+            self._await_close()
 
     def _close_frame(self, code: int, reason: str) -> bytes:
         if self._log is not None:
@@ -703,20 +811,28 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     # Log lines.
 
+    def _asked(self) -> tuple[str, str]:
+        """Return who asked for what, as log lines say it."""
+        if self.scope is not None:
+            return get_client_addr(self.scope), get_path_with_query_string(self.scope)
+        client = get_remote_addr(self.transport)
+        return "%s:%d" % client if client else "", requested_target(self._head)
+
     def _log_handshake(self, status: int, head: bytes) -> None:
         """Log what became of the handshake, with the client and what it asked for; in the access log if it has a format
         of the user's."""
-        assert self.scope is not None
         if self._entry is not None:
             self._entry.start(status, head)
             if status == 101:
                 self._entry.end()
-            return
-        asked = get_client_addr(self.scope), get_path_with_query_string(self.scope)
-        if status == 101:
-            self.logger.info('%s - "WebSocket %s" [accepted]', *asked)
+        elif status == 101:
+            self.logger.info('%s - "WebSocket %s" [accepted]', *self._asked())
         else:
-            self.logger.info('%s - "WebSocket %s" %d', *asked, status)
+            self.logger.info('%s - "WebSocket %s" %d', *self._asked(), status)
+
+    def _log_end(self, code: int) -> None:
+        """Log that an open connection ends, with what the application is told of it."""
+        self.logger.info('%s - "WebSocket %s" [closed %d]', *self._asked(), code)
 
     def _note_refusal(self, refused: RequestRefused) -> None:
         """Log why a handshake is refused, as the HTTP protocols do for requests."""
@@ -730,3 +846,12 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
             client = get_remote_addr(self.transport)
             self.logger.log(TRACE_LOG_LEVEL, text, "%s:%d - " % client if client else "")
+
+
+def _copied(message: Any) -> Any:
+    """Return an event that its application can no longer change."""
+    copied = dict(message)
+    for key in ("bytes", "body"):
+        if copied.get(key) is not None:
+            copied[key] = as_bytes(copied[key])
+    return copied
