@@ -31,7 +31,7 @@ from tests.protocols.websocket_tools import (
 )
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets import closing
+from uvicorn.protocols.websockets import limits
 from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
 
 pytestmark = pytest.mark.anyio
@@ -378,7 +378,7 @@ async def test_half_closed_client_that_does_not_read_is_dropped_by_a_deadline(ws
         await peer.open()
         await peer.turn()
         peer.eof()
-        peer.timers.advance(closing.ANSWER_SECONDS)
+        peer.timers.advance(limits.ANSWER_SECONDS)
         await peer.until(lambda: app.done)
         assert isinstance(app.error, ClientDisconnected)
         assert not peer.wire.lost
@@ -483,7 +483,7 @@ async def test_connection_is_kept_until_the_client_has_closed_too(ws_protocol_cl
 
 async def test_client_that_does_not_answer_the_close_is_dropped_after_ten_seconds(ws_protocol_cls: Any) -> None:
     """W3 WSX-13"""
-    assert closing.CLOSE_TIMEOUT == 10.0
+    assert limits.CLOSE_TIMEOUT == 10.0
     app = sends({"type": "websocket.close"})
     async with connected(ws_protocol_cls, app) as peer:
         await peer.open()

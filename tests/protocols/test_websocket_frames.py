@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.protocols.websocket_tools import BINARY, PING, TEXT, close_frame, frame, parse_frames
 from uvicorn.protocols.http.head import RequestRefused
-from uvicorn.protocols.websockets import frames
+from uvicorn.protocols.websockets import frames, limits
 from uvicorn.protocols.websockets.deflate import Deflate, negotiate
 from uvicorn.protocols.websockets.frames import (
     Frame,
@@ -105,7 +105,7 @@ def test_no_input_does_more_than_end_the_stream(data: bytes, deflate: bool) -> N
     try:
         items = read_all(reader)
     except FrameError as error:
-        assert error.code in (1002, 1007, 1008, 1009) and 0 < len(error.reason) <= frames.MAX_CLOSE_REASON
+        assert error.code in (1002, 1007, 1008, 1009) and 0 < len(error.reason) <= limits.MAX_CLOSE_REASON
     else:
         assert all(len(item) <= 100 for item in items if isinstance(item, str | bytes))
 

@@ -29,7 +29,7 @@ from tests.protocols.websocket_tools import (
     frame,
     listen,
 )
-from uvicorn.protocols.websockets import frames
+from uvicorn.protocols.websockets import limits
 
 pytestmark = pytest.mark.anyio
 
@@ -302,8 +302,8 @@ async def test_headers_of_fragments_are_limited_to_what_these_carry_and_some(
     ws_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W9: exactly the limit passes, one more fragment closes with 1008; nothing is kept of those that carry nothing."""
-    assert frames.MAX_OVERHEAD == 2**20
-    monkeypatch.setattr(frames, "MAX_OVERHEAD", 6 * 2000)
+    assert limits.MAX_OVERHEAD == 2**20
+    monkeypatch.setattr(limits, "MAX_OVERHEAD", 6 * 2000)
     app = Application()
     async with connected(ws_protocol_cls, app) as peer:
         await peer.open()

@@ -32,7 +32,7 @@ from tests.protocols.websocket_tools import (
     handshake,
 )
 from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets.closing import ANSWER_SECONDS
+from uvicorn.protocols.websockets.limits import ANSWER_SECONDS
 
 pytestmark = pytest.mark.anyio
 

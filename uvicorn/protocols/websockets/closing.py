@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-CLOSE_TIMEOUT = 10.0
-"""Seconds without progress after which a connection is dropped: the peer answers no close frame, or reads no data."""
-
-ANSWER_SECONDS = 2.0
-"""Seconds an application has to answer the last message it took, when the client has ended behind that."""
-
-LINGER_SECONDS = 2.0
-"""How long a connection that failed or was refused goes on reading, so that its peer reads why before a reset."""
+from uvicorn.protocols.websockets import limits
 
 
 class Closer:
@@ -32,7 +25,7 @@ class Closer:
     def close(self) -> None:
         """Close once everything is written."""
         self._transport.close()
-        self.close_within(CLOSE_TIMEOUT)
+        self.close_within(limits.CLOSE_TIMEOUT)
 
     def close_within(self, seconds: float) -> None:
         """Close in `seconds`, unless the peer does so before. One that is slow but reads gets its time again."""
@@ -46,7 +39,7 @@ class Closer:
             return
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self.close_within(LINGER_SECONDS)
+        self.close_within(limits.LINGER_SECONDS)
 
     def cancel(self) -> None:
         """The deadline is not needed any more: the connection is gone."""
@@ -58,7 +51,7 @@ class Closer:
         transport = self._transport
         unsent = transport.get_write_buffer_size()
         if 0 < unsent < self._unsent:
-            self.close_within(CLOSE_TIMEOUT)
+            self.close_within(limits.CLOSE_TIMEOUT)
         elif unsent or transport.is_closing():
             transport.abort()
         else:

@@ -14,12 +14,7 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 
-MAX_OVERHEAD = 1024 * 1024
-"""Bytes of frame headers one message may have beyond the bytes that it carries. Nobody has to send fragments that are
-smaller than their headers, and who does without end is not sending a message (CVE-2026-48779 class)."""
-
-MAX_CLOSE_REASON = 123
-"""Bytes of a close reason: a control frame carries 125, the code takes two (RFC 6455 section 5.5)."""
+from uvicorn.protocols.websockets import limits
 
 FIN = 0x80
 RSV1 = 0x40
@@ -112,9 +107,9 @@ def parse_close(data: bytes) -> tuple[int, str]:
 def truncate_reason(reason: str) -> str:
     """Return as much of `reason` as fits into a close frame, in whole characters."""
     encoded = reason.encode()
-    if len(encoded) <= MAX_CLOSE_REASON:
+    if len(encoded) <= limits.MAX_CLOSE_REASON:
         return reason
-    return encoded[:MAX_CLOSE_REASON].decode(errors="ignore")
+    return encoded[: limits.MAX_CLOSE_REASON].decode(errors="ignore")
 
 
 # The two bytes that begin a short frame: most messages are short.
@@ -388,7 +383,7 @@ class FrameReader:
         size = self._size + length
         if size > limit:
             raise too_big(self._max_size)
-        if self._headers + header - size > MAX_OVERHEAD:
+        if self._headers + header - size > limits.MAX_OVERHEAD:
             raise FrameError(1008, "message in too many small fragments")
 
 

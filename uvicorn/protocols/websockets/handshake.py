@@ -24,11 +24,9 @@ from uvicorn.protocols.http.head import (
     split_target,
 )
 from uvicorn.protocols.http.response import encode_line, error_response
+from uvicorn.protocols.websockets.limits import MAX_LOGGED_TARGET
 
 Header = tuple[bytes, bytes]
-
-MAX_LOGGED_TARGET = 2048
-"""Bytes of the target of a refused request that a log line shows."""
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _is_key = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch

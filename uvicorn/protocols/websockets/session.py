@@ -52,7 +52,7 @@ from uvicorn.protocols.utils import (
     is_ssl,
     start_task,
 )
-from uvicorn.protocols.websockets.closing import ANSWER_SECONDS, CLOSE_TIMEOUT, Closer
+from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.deflate import Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.frame_log import FrameLog
@@ -76,6 +76,7 @@ from uvicorn.protocols.websockets.handshake import (
     requested_target,
 )
 from uvicorn.protocols.websockets.keepalive import KeepAlive
+from uvicorn.protocols.websockets.limits import ANSWER_SECONDS, CLOSE_TIMEOUT
 from uvicorn.state import ServerState
 
 
