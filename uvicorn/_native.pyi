@@ -10,16 +10,7 @@ from uvicorn._types import HTTPScope, ProtocolConfig
 from uvicorn.access import FormattedLog
 from uvicorn.state import ServerState
 
-__all__ = [
-    "FileSink",
-    "Finished",
-    "HTTPProtocol",
-    "Received",
-    "RequestResponseCycle",
-    "Sending",
-    "Server",
-    "end_with_pipe",
-]
+__all__ = ["Call", "FileSink", "HTTPProtocol", "RequestResponseCycle", "Server", "end_with_pipe"]
 
 def end_with_pipe(descriptor: int, grace: float | None) -> None:
     """Send SIGTERM to this process when the other end of a pipe is closed, and SIGKILL `grace` seconds later (None:
@@ -113,13 +104,10 @@ class FileSink:
     def abandon(self) -> None: ...
 
 @final
-class Finished(_Coroutine):
-    """The result of a `send()` that is done."""
+class Call(_Coroutine):
+    """A call of `receive()` or `send()`: nothing happens before it is awaited."""
 
-@final
-class Received(_Coroutine):
-    """A `receive()`."""
-
-@final
-class Sending(_Coroutine):
-    """A `send()` that waits until the transport takes more."""
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...

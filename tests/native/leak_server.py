@@ -22,7 +22,7 @@ import uvicorn
 #: Types whose instances exist for a connection, a request or a call, by the end of their name.
 COUNTED = (
     *("HTTPProtocol", "NativeProtocol", "HttpToolsProtocol", "H11Protocol", "RequestResponseCycle"),
-    *("Received", "Sending", "Task", "Future", "Context", "Handle", "TimerHandle", "socket", "coroutine", "Event"),
+    *("Call", "Task", "Future", "Context", "Handle", "TimerHandle", "socket", "coroutine", "Event"),
     *("TCPTransport", "_SelectorSocketTransport", "WebSocketsSansIOProtocol", "ServerProtocol", "Queue"),
 )
 

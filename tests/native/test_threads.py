@@ -62,6 +62,7 @@ def test_loops_of_several_threads_serve_side_by_side(native: Any) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:coroutine 'RequestResponseCycle.receive' was never awaited")
 async def test_connection_dropped_in_another_thread_harms_nobody(native: Any) -> None:
     kept: list[Any] = []
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections.abc
+import inspect
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from tests.protocols.harness import GET, request, respond, serve
+from tests.protocols.harness import GET, PATIENCE, Response, request, respond, serve
+from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
 
-START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
-BODY = {"type": "http.response.body", "body": b"ok"}
+START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+BODY: dict[str, Any] = {"type": "http.response.body", "body": b"ok"}
 
 
 @pytest.fixture(
@@ -133,3 +138,327 @@ async def test_response_completed_while_a_message_is_read_is_not_added_to(http_p
             b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext"
         )
         assert (await client.ask(GET)).status == 200
+
+
+# A call of receive() or send() is a coroutine: nothing happens before it is awaited.
+
+
+def serving(app: Any) -> Any:
+    """`app`, and an answer with its path to each further request."""
+
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        await (app if scope["path"] == "/" else respond(scope["path"].encode()))(scope, receive, send)
+
+    return both
+
+
+async def ask(http_protocol_cls: Any, app: Any) -> Response:
+    """The response of `app`, on a connection that goes on to serve."""
+    async with serve(http_protocol_cls, serving(app)) as service:
+        client = await service.connect()
+        response = await client.ask()
+        assert (await client.ask(request("GET", "/next"))).body == b"/next"
+        await wait_until(lambda: not service.state.tasks)
+        return response
+
+
+async def test_messages_may_be_awaited_in_another_order_than_they_were_made(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        last, first = send(BODY), send(START)
+        await first
+        await last
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_messages_can_be_gathered(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        results = await asyncio.gather(
+            receive(), send(START), send({**BODY, "more_body": True}), send({**BODY, "body": b""})
+        )
+        assert list(results) == [{"type": "http.request", "body": b"", "more_body": False}, None, None, None]
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_message_in_a_task_is_sent_by_the_task(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        last = asyncio.create_task(send(BODY))
+        await send(START)
+        await last
+        assert last.result() is None
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_message_whose_task_is_cancelled_before_it_starts_is_not_sent(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        task = asyncio.create_task(send({**START, "status": 500}))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await send(START)
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).status == 200
+
+
+@pytest.mark.parametrize(
+    "wrap", [asyncio.shield, lambda call: asyncio.wait_for(call, PATIENCE)], ids=["shield", "wait_for"]
+)
+async def test_call_can_be_wrapped(http_protocol_cls: Any, wrap: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert (await wrap(receive()))["type"] == "http.request"
+        await wrap(send(START))
+        await wrap(send(BODY))
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_message_says_what_it_says_when_it_is_awaited(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = dict(START)
+        call = send(message)
+        message["status"] = 201
+        await call
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).status == 201
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        pytest.param({}, KeyError("type"), id="empty"),
+        pytest.param({"type": "http.response.start"}, KeyError("status"), id="incomplete"),
+        pytest.param(None, TypeError("'NoneType' object is not subscriptable"), id="none"),
+        pytest.param(5, TypeError("'int' object is not subscriptable"), id="number"),
+        pytest.param(
+            {"type": "x"},
+            RuntimeError("Expected ASGI message 'http.response.start', but got 'x'."),
+            id="out of order",
+        ),
+    ],
+)
+async def test_wrong_message_is_refused_when_it_is_awaited(
+    http_protocol_cls: Any, message: Any, error: Exception
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        call = send(message)
+        with pytest.raises(type(error)) as raised:
+            await call
+        assert repr(raised.value) == repr(error)
+        await send(START)
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+class Mapping:
+    """Some of what a mapping has: as much as a message needs."""
+
+    def __init__(self, **items: Any) -> None:
+        self.items = items
+
+    def __getitem__(self, key: str) -> Any:
+        return self.items[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.items.get(key, default)
+
+
+async def test_message_may_be_any_mapping(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        with pytest.raises(KeyError, match="status"):
+            await send(Mapping(type="http.response.start"))
+        await send(Mapping(**START))
+        await send(Mapping(**BODY, more_body=True))
+        await send(MappingProxyType({**BODY, "body": b""}))
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+@pytest.mark.parametrize("function", ["receive", "send"])
+async def test_call_that_is_over_cannot_be_awaited_again(http_protocol_cls: Any, function: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        calls = [receive(), receive(), receive()] if function == "receive" else [send(START), send(START), send(START)]
+        done, closed, thrown = calls
+        await done
+        closed.close()
+        closed.close()
+        with pytest.raises(ValueError, match="mine"):
+            thrown.throw(ValueError("mine"))
+        for call in calls:
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+                await call
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+                call.throw(ValueError)
+            call.close()
+        if function == "receive":
+            await send(START)
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+@pytest.mark.parametrize("function", ["receive", "send"])
+async def test_call_starts_with_none(http_protocol_cls: Any, function: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        call = receive() if function == "receive" else send(START)
+        with pytest.raises(TypeError, match="can't send non-None value to a just-started coroutine"):
+            call.send(1)
+        await call
+        if function == "receive":
+            await send(START)
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_call_is_awaited_by_one_alone(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        call = receive()
+        waiting = asyncio.ensure_future(call)
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="coroutine is being awaited already"):
+            await call
+        await send(START)
+        await send(BODY)
+        assert await waiting == {"type": "http.disconnect"}
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+@pytest.mark.parametrize("function", ["receive", "send"])
+async def test_call_that_nobody_awaits_does_nothing_and_is_warned_of(http_protocol_cls: Any, function: str) -> None:
+    """Whoever forgets an `await` must be told, and not be served by one implementation alone."""
+    text = f"coroutine 'RequestResponseCycle.{function}' was never awaited"
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        with pytest.warns(RuntimeWarning, match=text):
+            receive() if function == "receive" else send({**START, "status": 500})
+        # What is on its way is not lost over it.
+        with pytest.raises(ValueError, match="mine"), pytest.warns(RuntimeWarning, match=text):
+            raise_with(receive() if function == "receive" else send(START))
+        assert (await receive())["type"] == "http.request"
+        await send(START)
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+def raise_with(forgotten: Any) -> None:
+    """Raise with a local variable that dies of it."""
+    try:
+        raise ValueError("mine")
+    finally:
+        del forgotten
+
+
+async def test_calls_look_like_coroutines(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for name, call in [("receive", receive()), ("send", send(START))]:
+            assert (call.__name__, call.__qualname__) == (name, f"RequestResponseCycle.{name}")
+            assert repr(call).startswith(f"<coroutine object RequestResponseCycle.{name} at 0x")
+            assert asyncio.iscoroutine(call)
+            assert isinstance(call, collections.abc.Coroutine)
+            assert inspect.isawaitable(call)
+            call.close()
+        await send(START)
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_calls_are_made_anywhere_and_run_where_they_are_awaited(http_protocol_cls: Any) -> None:
+    """`run_coroutine_threadsafe(send(...), loop)` makes the call in a thread that is not the loop's."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            for call in (receive(), send(START), send(BODY)):
+                asyncio.run_coroutine_threadsafe(call, loop).result(PATIENCE)
+
+        await loop.run_in_executor(None, work)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+# After the end.
+
+DISCONNECT = {"type": "http.disconnect"}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("when", ["at once", "later"])
+async def test_receive_after_the_response_tells_of_the_end(http_protocol_cls: Any, reads: bool, when: str) -> None:
+    """BODY-04: at once, also when the application has not read the body; in the application's turn and behind it."""
+    seen: list[Any] = []
+    told = asyncio.Event()
+    background: list[asyncio.Task[None]] = []
+
+    async def afterwards(receive: Any, send: Any) -> None:
+        if when == "later":
+            await told.wait()
+        seen.extend([await receive(), await receive(), *await asyncio.gather(receive(), receive())])
+        with pytest.raises(RuntimeError, match=refused("http.response.body")):
+            await send(BODY)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if reads:
+            await receive()
+        await respond()(scope, receive, send)
+        if when == "at once":
+            await afterwards(receive, send)
+        else:
+            background.append(asyncio.create_task(afterwards(receive, send)))
+
+    async with serve(http_protocol_cls, serving(app)) as service:
+        client = await service.connect()
+        assert (await client.ask()).body == b"ok"
+        # What served this one must not be seen by the first.
+        assert (await client.ask(request("GET", "/next"))).body == b"/next"
+        await wait_until(lambda: not service.state.tasks)
+        told.set()
+        await asyncio.gather(*background)
+        assert (await client.ask(request("GET", "/last"))).body == b"/last"
+    assert seen == [DISCONNECT] * 4
+
+
+@pytest.mark.parametrize("how", ["returned", "raised", "refused"])
+async def test_after_a_failure_receive_tells_of_the_end(
+    http_protocol_cls: Any, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the application did not read of the request is not delivered any more; what it sends is too late."""
+    background: list[asyncio.Task[None]] = []
+    told = asyncio.Event()
+
+    async def afterwards(receive: Any, send: Any) -> None:
+        await told.wait()
+        assert [await receive(), await receive()] == [DISCONNECT] * 2
+        if how == "returned":
+            await send(START)
+            await send({"type": "nonsense"})
+        else:
+            for message in (START, BODY):
+                with pytest.raises(RuntimeError, match=refused(message["type"])):  # type: ignore[arg-type]
+                    await send(message)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        background.append(asyncio.create_task(afterwards(receive, send)))
+        if how == "returned":
+            await send(START)
+        if how == "raised":
+            raise RuntimeError
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(GET)
+        assert (await client.rest())[:12] == (b"" if how == "returned" else b"HTTP/1.1 500")
+        await wait_until(lambda: not service.state.tasks)
+        told.set()
+        await asyncio.gather(*background)
+    assert len(caplog.records) == 1
+    caplog.clear()

@@ -1,296 +1,487 @@
-//! What `receive()` and `send()` return: objects that can be awaited, and handed to `create_task`, `wait_for`, `gather`
-//! and `ensure_future`, since they are coroutines to `collections.abc`.
+//! What `receive()` and `send()` return: a [`Call`], which does nothing before it is awaited, and then what a call of an
+//! `async def` function would do. It can be handed to `create_task`, `gather`, `wait_for` and the like.
+//!
+//! ```text
+//! Created ──first step──▶ Running ──nothing to be waited for──▶ Closed
+//!                          ▲   │
+//!                          │   ▼
+//!                         Waiting ──close(), or forgotten──▶ Closed
+//! ```
+//!
+//! An application mostly awaits a call at once and keeps nothing of it. What is left then serves the next ([`SpareCall`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::{PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
-use crate::error::guard;
-use crate::ffi::{ThreadBound, Turn, step};
-use crate::http::cycle::Exchange;
+use crate::error::{guard, undisturbed};
+use crate::ffi::{ThreadBound, Turn, is_known_to, step};
+use crate::http::cycle::{Exchange, RequestResponseCycle};
+use crate::http::message;
 
-/// The exception that `throw(type, value, traceback)` or `throw(value)` means.
-fn thrown(kind: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyErr {
-    match value {
-        Some(value) if !value.is_none() => PyErr::from_value(value.clone()),
-        _ => PyErr::from_value(kind.clone()),
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    Receive,
+    Send,
+}
+
+impl Function {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Send => "send",
+        }
+    }
+
+    fn qualified_name(self) -> &'static str {
+        match self {
+            Self::Receive => "RequestResponseCycle.receive",
+            Self::Send => "RequestResponseCycle.send",
+        }
     }
 }
 
-/// The result of a `send()` that is done already: awaiting it takes no time. One object serves all.
-#[pyclass(module = "uvicorn._native", frozen)]
-pub struct Finished;
-
-#[pymethods]
-impl Finished {
-    fn __await__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[expect(clippy::unused_self, reason = "a slot of the class")]
-    fn __next__(&self) -> Option<Py<PyAny>> {
-        None
-    }
-
-    /// Take a turn, which ends it.
-    #[expect(clippy::unused_self, reason = "a method of every coroutine")]
-    #[pyo3(signature = (_value, /))]
-    fn send(&self, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(PyStopIteration::new_err(()))
-    }
-
-    /// Raise `value` here.
-    #[expect(clippy::unused_self, reason = "a method of every coroutine")]
-    #[pyo3(signature = (kind, value=None, _traceback=None, /))]
-    fn throw(
-        &self,
-        kind: &Bound<'_, PyAny>,
-        value: Option<&Bound<'_, PyAny>>,
-        _traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        Err(thrown(kind, value))
-    }
-
-    /// Nothing is open.
-    #[expect(clippy::unused_self, reason = "a method of every coroutine")]
-    fn close(&self) {}
+/// What is to be done yet.
+enum Operation {
+    Receive,
+    Send(Py<PyAny>),
+    /// What is waited for does it.
+    PassedOn,
 }
 
-/// The iterator of a future that is being waited for.
+/// Where a call waits, or what it has passed its operation on to.
+struct Wait {
+    /// What gives the task the future to wait for.
+    iterator: Py<PyAny>,
+    place: Option<Place>,
+}
+
+/// A place in one of the lines of an exchange. Whoever leaves it, in whatever way, lets the next have its turn.
+struct Place {
+    exchange: Rc<Exchange>,
+    function: Function,
+    ticket: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = Python::try_attach(|py| {
+            undisturbed(py, || {
+                self.exchange.line(self.function).leave(self.ticket);
+                self.exchange.advance(py, self.function)
+            });
+        });
+    }
+}
+
+impl Wait {
+    /// Queue up, or queue up again in the same place.
+    fn new(py: Python<'_>, exchange: &Rc<Exchange>, function: Function, place: Option<Place>) -> PyResult<Self> {
+        let core = &exchange.connection().core;
+        let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?;
+        let iterator = future.call_method0(&core.names.dunder_await)?.unbind();
+        let future = future.unbind();
+        let line = exchange.line(function);
+        let place = if let Some(place) = place {
+            line.wait_again(place.ticket, future);
+            place
+        } else {
+            Place { exchange: exchange.clone(), function, ticket: line.join(future) }
+        };
+        exchange.advance(py, function)?;
+        Ok(Self { iterator, place: Some(place) })
+    }
+}
+
+/// How far a call has come.
 #[derive(Default)]
-struct Waiting(RefCell<Option<Py<PyAny>>>);
+enum Stage {
+    Created {
+        cycle: Py<RequestResponseCycle>,
+        /// What `send()` was called with.
+        message: Option<Py<PyAny>>,
+    },
+    Running,
+    Waiting(Box<Waiting>),
+    #[default]
+    Closed,
+}
 
-impl Waiting {
-    /// Let the future have its turn: what the task must wait for, or `None` when the wait is over.
-    fn step(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let Some(iterator) = self.0.borrow().as_ref().map(|iterator| iterator.clone_ref(py)) else { return Ok(None) };
-        let turn = step(iterator.bind(py));
-        if !matches!(turn, Ok(Turn::Yielded(_))) {
-            self.0.borrow_mut().take();
+struct Waiting {
+    exchange: Rc<Exchange>,
+    operation: Operation,
+    wait: Wait,
+}
+
+struct State {
+    function: Cell<Function>,
+    stage: RefCell<Stage>,
+}
+
+/// A call of `receive()` or `send()`: a coroutine.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Call {
+    state: ThreadBound<State>,
+}
+
+impl Call {
+    /// A call of a function of `cycle`, with a message if it takes one. In any thread.
+    pub(crate) fn make(
+        cycle: &Bound<'_, RequestResponseCycle>,
+        message: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let state = State { function: Cell::new(Function::Receive), stage: RefCell::default() };
+        state.begin(cycle, message);
+        Ok(Py::new(cycle.py(), Self { state: cycle.get().beside(state) })?.into_any())
+    }
+
+    /// The same, made of one that nobody knows any more, if there is one.
+    #[inline]
+    pub(crate) fn recycled<'py>(
+        cycle: &Bound<'py, RequestResponseCycle>,
+        message: Option<&Bound<'py, PyAny>>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let call = cycle.get().spare_call(cycle.py())?;
+        call.get().state.if_here()?.begin(cycle, message);
+        Some(call.into_any())
+    }
+
+    /// A turn of the coroutine.
+    #[inline]
+    pub(crate) fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn> {
+        let py = slf.py();
+        let state = slf.get().state.here()?;
+        let (cycle, message) = match state.stage.replace(Stage::Running) {
+            Stage::Created { cycle, message } => (cycle.into_bound(py), message),
+            stage => return state.resume(py, stage),
+        };
+        let exchange = cycle.get().exchange().inspect_err(|_| state.set(Stage::Closed))?;
+        let message = match message {
+            Some(message) if !exchange.must_wait_to_send(false) => message.into_bound(py),
+            message => return state.start(py, &exchange, message),
+        };
+        let rest = guard(py, exchange.connection(), "send", |_| Exchange::send(&exchange, &message));
+        state.set(Stage::Closed);
+        if let Some(rest) = rest? {
+            return state.pass_on(py, &exchange, rest);
+        }
+        exchange.connection().core.spare_call.give(slf);
+        Ok(Turn::Returned(py.None()))
+    }
+
+    /// Whether somebody waits for it already.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> PyResult<bool> {
+        let state = self.state.here()?;
+        Ok(state.stage.try_borrow().is_ok_and(|stage| matches!(&*stage, Stage::Waiting(_) | Stage::Running)))
+    }
+
+    /// Refuse to be awaited by a second.
+    #[cold]
+    pub(crate) fn check_awaited(&self) -> PyResult<()> {
+        if self.is_awaited()? { Err(PyRuntimeError::new_err("coroutine is being awaited already")) } else { Ok(()) }
+    }
+}
+
+impl State {
+    #[inline]
+    fn begin(&self, cycle: &Bound<'_, RequestResponseCycle>, message: Option<&Bound<'_, PyAny>>) {
+        self.function.set(if message.is_none() { Function::Receive } else { Function::Send });
+        let message = message.map(|message| message.clone().unbind());
+        self.set(Stage::Created { cycle: cycle.clone().unbind(), message });
+    }
+
+    #[inline]
+    fn set(&self, stage: Stage) {
+        match self.stage.replace(stage) {
+            // Nothing in them, so nothing to be done for them.
+            old @ (Stage::Running | Stage::Closed) => std::mem::forget(old),
+            old => drop(old),
+        }
+    }
+
+    /// Take a step; if it does not end in waiting, it is the last one. After a panic a message is sent as if the client
+    /// was gone, and received is that it is.
+    #[inline]
+    fn guarded(
+        &self,
+        py: Python<'_>,
+        exchange: &Rc<Exchange>,
+        body: impl FnOnce() -> PyResult<Option<Turn>>,
+    ) -> PyResult<Turn> {
+        let function = self.function.get();
+        let turn = guard(py, exchange.connection(), function.name(), |_| body());
+        if !matches!(turn, Ok(Some(Turn::Yielded(_)))) {
+            self.set(Stage::Closed);
         }
         match turn? {
-            Turn::Yielded(future) => Ok(Some(future)),
-            Turn::Returned(_) => Ok(None),
+            Some(turn) => Ok(turn),
+            None if function == Function::Send => Ok(Turn::Returned(py.None())),
+            None => Ok(Turn::Returned(exchange.disconnect_message(py)?.into_any().unbind())),
         }
     }
 
-    fn start(&self, future: &Bound<'_, PyAny>) -> PyResult<()> {
-        let iterator = future.call_method0("__await__")?;
-        self.0.borrow_mut().replace(iterator.unbind());
-        Ok(())
+    /// Go on with a call that is not at its beginning.
+    #[cold]
+    fn resume(&self, py: Python<'_>, stage: Stage) -> PyResult<Turn> {
+        let Waiting { exchange, operation, wait } = *self.waiting(stage)?;
+        self.guarded(py, &exchange, || self.go_on(py, &exchange, operation, Some(wait)))
     }
 
-    /// The wait is cut short by an exception.
-    fn throw(&self, py: Python<'_>, error: PyErr) -> PyErr {
-        let iterator = self.0.borrow_mut().take();
-        if let Some(iterator) = iterator
-            && let Err(raised) = iterator.bind(py).call_method1("throw", (error.clone_ref(py),))
-        {
-            return raised;
-        }
-        error
-    }
-
-    fn close(&self) {
-        let iterator = self.0.borrow_mut().take();
-        drop(iterator);
-    }
-
-    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.0.try_borrow().map_or(Ok(()), |iterator| visit.call(&*iterator))
-    }
-}
-
-/// A `receive()`: nothing happens before it is awaited.
-#[pyclass(module = "uvicorn._native", frozen)]
-pub struct Received {
-    exchange: ThreadBound<Rc<Exchange>>,
-    waiting: ThreadBound<Waiting>,
-}
-
-impl Received {
-    pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
-        Self { exchange: ThreadBound::new(exchange), waiting: ThreadBound::new(Waiting::default()) }
-    }
-
-    fn turn(&self, py: Python<'_>) -> PyResult<Receive> {
-        loop {
-            if let Some(future) = self.waiting.step(py)? {
-                return Ok(Receive::Waits(future));
-            }
-            if let Some(message) = self.exchange.receive(py)? {
-                return Ok(Receive::Message(message.unbind()));
-            }
-            self.waiting.start(&self.exchange.wait_for_message(py)?)?;
-        }
-    }
-}
-
-/// What a turn of a `receive()` led to.
-#[derive(Default)]
-enum Receive {
-    Waits(Py<PyAny>),
-    Message(Py<PyDict>),
-    /// The connection is no more.
-    #[default]
-    Gone,
-}
-
-#[pymethods]
-impl Received {
-    fn __await__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let connection = self.exchange.here()?.connection();
-        match guard(py, connection, "receive", |_| self.turn(py))? {
-            Receive::Waits(future) => Ok(Some(future)),
-            Receive::Message(message) => Err(PyStopIteration::new_err((message,))),
-            Receive::Gone => {
-                Err(PyStopIteration::new_err((connection.core.names.disconnect.bind(py).copy()?.unbind(),)))
+    /// What it waits for, unless it does not wait.
+    fn waiting(&self, stage: Stage) -> PyResult<Box<Waiting>> {
+        match stage {
+            Stage::Waiting(waiting) => Ok(waiting),
+            Stage::Running => Err(PyValueError::new_err("coroutine already executing")),
+            Stage::Created { .. } | Stage::Closed => {
+                self.set(Stage::Closed);
+                Err(PyRuntimeError::new_err("cannot reuse already awaited coroutine"))
             }
         }
     }
 
-    /// Take a turn.
-    #[pyo3(signature = (_value, /))]
-    fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err(()))
+    /// Begin with what may have to wait.
+    #[cold]
+    fn start(&self, py: Python<'_>, exchange: &Rc<Exchange>, message: Option<Py<PyAny>>) -> PyResult<Turn> {
+        let operation = message.map_or(Operation::Receive, Operation::Send);
+        self.guarded(py, exchange, || self.go_on(py, exchange, operation, None))
     }
 
-    /// Raise an exception where this waits.
-    #[pyo3(signature = (kind, value=None, _traceback=None, /))]
-    fn throw(
+    /// Let `rest` do the rest.
+    #[cold]
+    fn pass_on(&self, py: Python<'_>, exchange: &Rc<Exchange>, rest: Py<PyAny>) -> PyResult<Turn> {
+        self.set(Stage::Running);
+        let wait = Some(Wait { iterator: rest, place: None });
+        self.guarded(py, exchange, || self.go_on(py, exchange, Operation::PassedOn, wait))
+    }
+
+    /// Do what is to be done, as soon as it can be.
+    fn go_on(
         &self,
         py: Python<'_>,
-        kind: &Bound<'_, PyAny>,
-        value: Option<&Bound<'_, PyAny>>,
-        _traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        Err(self.waiting.here()?.throw(py, thrown(kind, value)))
-    }
-
-    /// Stop waiting.
-    fn close(&self) -> PyResult<()> {
-        self.waiting.here()?.close();
-        Ok(())
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.waiting.for_collector().traverse(&visit)
-    }
-
-    fn __clear__(&self) {
-        if let Some(waiting) = self.waiting.if_here() {
-            waiting.close();
-        }
-    }
-}
-
-/// A `send()` that waits until the transport takes more, and then sends.
-#[pyclass(module = "uvicorn._native", frozen)]
-pub struct Sending {
-    exchange: ThreadBound<Rc<Exchange>>,
-    message: ThreadBound<RefCell<Option<Py<PyAny>>>>,
-    waiting: ThreadBound<Waiting>,
-    /// What is waited for does the rest.
-    passed_on: ThreadBound<Cell<bool>>,
-}
-
-impl Sending {
-    pub(crate) fn new(exchange: Rc<Exchange>, message: Py<PyAny>) -> Self {
-        Self {
-            exchange: ThreadBound::new(exchange),
-            message: ThreadBound::new(RefCell::new(Some(message))),
-            waiting: ThreadBound::new(Waiting::default()),
-            passed_on: ThreadBound::new(Cell::new(false)),
-        }
-    }
-
-    fn turn(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        exchange: &Rc<Exchange>,
+        mut operation: Operation,
+        mut wait: Option<Wait>,
+    ) -> PyResult<Option<Turn>> {
         loop {
-            if let Some(future) = self.waiting.step(py)? {
-                return Ok(Some(future));
+            // The place is kept until all is done: who comes in the meantime comes later.
+            let mut place = None;
+            if let Some(wait) = wait.take() {
+                if let Turn::Yielded(future) = step(wait.iterator.bind(py))? {
+                    return Ok(Some(self.wait(exchange, operation, wait, future)));
+                }
+                place = wait.place;
             }
-            if self.passed_on.get() {
-                return Ok(None);
-            }
-            if let Some(future) = self.exchange.connection().wait_until_writable(py)? {
-                self.waiting.start(&future)?;
-                continue;
-            }
-            let Some(message) = self.message.borrow_mut().take() else {
-                return Err(PyTypeError::new_err("cannot reuse already awaited coroutine"));
+            (operation, wait) = match operation {
+                Operation::Receive => match exchange.receive(py, place.is_some())? {
+                    Some(message) => return Ok(Some(Turn::Returned(message.into_any().unbind()))),
+                    None => (Operation::Receive, Some(Wait::new(py, exchange, Function::Receive, place)?)),
+                },
+                Operation::Send(message) if exchange.must_wait_to_send(place.is_some()) => {
+                    let message = match &place {
+                        Some(_) => message,
+                        None => message::copy(message.bind(py), &exchange.connection().core.names)?.into_any().unbind(),
+                    };
+                    (Operation::Send(message), Some(Wait::new(py, exchange, Function::Send, place)?))
+                }
+                Operation::Send(message) => match Exchange::send(exchange, message.bind(py))? {
+                    Some(rest) => (Operation::PassedOn, Some(Wait { iterator: rest, place: None })),
+                    None => return Ok(Some(Turn::Returned(py.None()))),
+                },
+                Operation::PassedOn => return Ok(Some(Turn::Returned(py.None()))),
             };
-            let Some(rest) = Exchange::send(&self.exchange, message.bind(py))? else { return Ok(None) };
-            self.passed_on.set(true);
-            self.waiting.start(rest.bind(py))?;
+        }
+    }
+
+    fn wait(&self, exchange: &Rc<Exchange>, operation: Operation, wait: Wait, future: Py<PyAny>) -> Turn {
+        self.stage.replace(Stage::Waiting(Box::new(Waiting { exchange: exchange.clone(), operation, wait })));
+        Turn::Yielded(future)
+    }
+
+    /// Raise `error` where this waits, if it does.
+    fn throw(&self, py: Python<'_>, error: PyErr) -> PyResult<Turn> {
+        let stage = self.stage.replace(Stage::Running);
+        if matches!(stage, Stage::Created { .. }) {
+            self.set(Stage::Closed);
+            return Err(error);
+        }
+        let Waiting { exchange, operation, wait } = *self.waiting(stage)?;
+        self.guarded(py, &exchange, || match wait.iterator.bind(py).call_method1("throw", (error,)) {
+            Ok(future) => Ok(Some(self.wait(&exchange, operation, wait, future.unbind()))),
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                self.go_on(py, &exchange, operation, Some(wait))
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    /// It was thrown away: if it was never awaited, somebody has forgotten to.
+    fn abandon(&self) {
+        let Stage::Created { .. } = self.stage.take() else { return };
+        let _ = Python::try_attach(|py| {
+            let text = format!("coroutine '{}' was never awaited", self.function.get().qualified_name());
+            undisturbed(py, || {
+                let text = std::ffi::CString::new(text)?;
+                PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
+            });
+        });
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.if_here() {
+            state.abandon();
         }
     }
 }
 
+/// A call that is over, and nobody knows any more: it serves as the next. It is not here while it does.
+pub(crate) struct SpareCall {
+    place: Cell<Option<Py<Call>>>,
+    poison: bool,
+}
+
+impl SpareCall {
+    /// None yet; none ever, if what comes back is to be poisoned.
+    pub(crate) fn new(poison: bool) -> Self {
+        Self { place: Cell::default(), poison }
+    }
+
+    /// The call, unless somebody has kept it.
+    #[inline]
+    pub(crate) fn take<'py>(&self, py: Python<'py>) -> Option<Bound<'py, Call>> {
+        let call = self.place.take()?.into_bound(py);
+        is_known_to(&call, 1).then_some(call)
+    }
+
+    /// `call` is over. Whoever awaits it still holds it.
+    #[inline]
+    fn give(&self, call: &Bound<'_, Call>) {
+        if !self.poison {
+            let old = self.place.replace(Some(call.clone().unbind()));
+            drop(old);
+        }
+    }
+}
+
+/// The exception that `throw(type, value, traceback)` or `throw(value)` means.
+pub(crate) fn thrown(
+    kind: &Bound<'_, PyAny>,
+    value: Option<&Bound<'_, PyAny>>,
+    traceback: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyErr> {
+    let error = match value {
+        None => PyErr::from_value(kind.clone()),
+        Some(value) if value.is_none() => PyErr::from_value(kind.clone()),
+        Some(value) if value.is_instance_of::<PyBaseException>() => PyErr::from_value(value.clone()),
+        Some(value) => PyErr::from_value(kind.call1((value,))?),
+    };
+    if let Some(traceback) = traceback
+        && !traceback.is_none()
+    {
+        error.set_traceback(kind.py(), Some(traceback.cast()?.clone()));
+    }
+    Ok(error)
+}
+
+/// What `send()` and `throw()` of a coroutine give: what it waits for, or its result in an exception.
+fn outcome(turn: Turn) -> PyResult<Py<PyAny>> {
+    match turn {
+        Turn::Yielded(future) => Ok(future),
+        Turn::Returned(value) => Err(PyStopIteration::new_err((value,))),
+    }
+}
+
 #[pymethods]
-impl Sending {
-    fn __await__(slf: Py<Self>) -> Py<Self> {
-        slf
+impl Call {
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        Ok(format!("<coroutine object {} at {:p}>", slf.get().__qualname__()?, slf.as_ptr()))
     }
 
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    /// The name of the function.
+    #[getter]
+    fn __name__(&self) -> PyResult<&'static str> {
+        Ok(self.state.here()?.function.get().name())
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        guard(py, self.exchange.here()?.connection(), "send", |_| self.turn(py))
+    /// The name of the function, with its class.
+    #[getter]
+    fn __qualname__(&self) -> PyResult<&'static str> {
+        Ok(self.state.here()?.function.get().qualified_name())
+    }
+
+    fn __await__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        slf.get().check_awaited().map(|()| slf.clone().unbind())
+    }
+
+    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        Self::__await__(slf)
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        outcome(Self::turn(slf)?)
     }
 
     /// Take a turn.
-    #[pyo3(signature = (_value, /))]
-    fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err(()))
+    fn send(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        if !value.is_none() && matches!(&*slf.get().state.here()?.stage.borrow(), Stage::Created { .. }) {
+            return Err(PyTypeError::new_err("can't send non-None value to a just-started coroutine"));
+        }
+        Self::__next__(slf)
     }
 
     /// Raise an exception where this waits.
-    #[pyo3(signature = (kind, value=None, _traceback=None, /))]
+    #[pyo3(signature = (kind, value=None, traceback=None, /))]
     fn throw(
         &self,
         py: Python<'_>,
         kind: &Bound<'_, PyAny>,
         value: Option<&Bound<'_, PyAny>>,
-        _traceback: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        Err(self.waiting.here()?.throw(py, thrown(kind, value)))
+        outcome(self.state.here()?.throw(py, thrown(kind, value, traceback)?)?)
     }
 
     /// Stop waiting.
-    fn close(&self) -> PyResult<()> {
-        self.waiting.here()?.close();
-        Ok(())
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let state = self.state.here()?;
+        match state.stage.take() {
+            Stage::Waiting(waiting) => waiting.wait.iterator.bind(py).call_method0("close").map(drop),
+            Stage::Running => {
+                state.stage.replace(Stage::Running);
+                Err(PyValueError::new_err("coroutine already executing"))
+            }
+            Stage::Created { .. } | Stage::Closed => Ok(()),
+        }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Ok(message) = self.message.for_collector().try_borrow() {
-            visit.call(&*message)?;
+        let Ok(stage) = self.state.for_collector().stage.try_borrow() else { return Ok(()) };
+        match &*stage {
+            Stage::Created { cycle, message } => {
+                visit.call(cycle)?;
+                visit.call(message)
+            }
+            Stage::Waiting(waiting) => {
+                visit.call(&waiting.wait.iterator)?;
+                match &waiting.operation {
+                    Operation::Send(message) => visit.call(message),
+                    Operation::Receive | Operation::PassedOn => Ok(()),
+                }
+            }
+            Stage::Running | Stage::Closed => Ok(()),
         }
-        self.waiting.for_collector().traverse(&visit)
     }
 
     fn __clear__(&self) {
-        if let Some(waiting) = self.waiting.if_here() {
-            waiting.close();
+        if let Some(state) = self.state.if_here() {
+            state.abandon();
         }
     }
 }

@@ -18,6 +18,18 @@ pub(crate) fn exception(error: AppError) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
+/// Do what may fail where nobody is left to be told, because an object is being freed: an exception that is on its way
+/// goes on, and one of `body` is reported as that of a destructor.
+pub(crate) fn undisturbed(py: Python<'_>, body: impl FnOnce() -> PyResult<()>) {
+    let pending = PyErr::take(py);
+    if let Err(error) = body() {
+        error.write_unraisable(py, None);
+    }
+    if let Some(pending) = pending {
+        pending.restore(py);
+    }
+}
+
 thread_local! {
     /// Where and why this thread panicked, until whoever catches the panic logs it.
     static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };

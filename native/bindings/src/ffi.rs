@@ -10,12 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(Py_GIL_DISABLED)]
 use std::thread::ThreadId;
 
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
-use crate::awaitable::Finished;
+use crate::awaitable::Call;
 use crate::error::describe;
 use crate::http::cycle::RequestResponseCycle;
 
@@ -220,28 +221,46 @@ static SEND: Definition = Definition(ffi::PyMethodDef {
 
 unsafe extern "C" fn receive(cycle: *mut ffi::PyObject, _none: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: called by the interpreter through RECEIVE, so with a cycle and a thread state.
-    unsafe { method(cycle, |cycle| cycle.get().receive(cycle.py())) }
+    unsafe { make_call(cycle, std::ptr::null_mut()) }
 }
 
 unsafe extern "C" fn send_message(cycle: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: called by the interpreter through SEND, so with a cycle, a live argument and a thread state.
-    unsafe { method(cycle, |cycle| cycle.get().send_message(&Bound::from_borrowed_ptr(cycle.py(), message))) }
+    unsafe { make_call(cycle, message) }
 }
 
-/// The body of a C function whose first argument is a cycle: exceptions and panics become Python exceptions.
+/// A call of `send()`, or of `receive()` if there is no message.
 ///
 /// # Safety
-/// `cycle` must be a live `RequestResponseCycle`, and the caller must hold a thread state.
+/// `cycle` must be a live `RequestResponseCycle`, `message` null or a live object, and the caller must hold a thread state.
 #[inline]
-unsafe fn method(
-    cycle: *mut ffi::PyObject,
-    body: impl FnOnce(&Bound<'_, RequestResponseCycle>) -> PyResult<Py<PyAny>>,
+unsafe fn make_call(cycle: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: as the caller guarantees. Recycling neither panics nor runs Python code, so that it needs nothing around it.
+    unsafe {
+        let py = Python::assume_attached();
+        let message = Bound::from_borrowed_ptr_or_opt(py, message);
+        let ours = Bound::from_borrowed_ptr(py, cycle).cast_into_unchecked::<RequestResponseCycle>();
+        match Call::recycled(&ours, message.as_ref()) {
+            Some(call) => call.into_ptr(),
+            None => method(cycle, |cycle| Call::make(cycle, message.as_ref())),
+        }
+    }
+}
+
+/// The body of a C function whose first argument is a `T`: exceptions and panics become Python exceptions.
+///
+/// # Safety
+/// `object` must be a live `T`, and the caller must hold a thread state.
+#[inline]
+unsafe fn method<T: PyTypeInfo>(
+    object: *mut ffi::PyObject,
+    body: impl FnOnce(&Bound<'_, T>) -> PyResult<Py<PyAny>>,
 ) -> *mut ffi::PyObject {
     Python::attach(|py| {
         // SAFETY: the type is what the caller guarantees.
-        let cycle = unsafe { Bound::from_borrowed_ptr(py, cycle).cast_into_unchecked::<RequestResponseCycle>() };
+        let object = unsafe { Bound::from_borrowed_ptr(py, object).cast_into_unchecked::<T>() };
         // Panics that cost the connection its life are caught further in; left is a call from another thread.
-        let result = catch_unwind(AssertUnwindSafe(|| body(&cycle)))
+        let result = catch_unwind(AssertUnwindSafe(|| body(&object)))
             .unwrap_or_else(|payload| Err(PyRuntimeError::new_err(describe(&*payload))));
         match result {
             Ok(object) => object.into_ptr(),
@@ -253,33 +272,86 @@ unsafe fn method(
     })
 }
 
-/// Put our own functions into the slots of `Finished` and `RequestResponseCycle` that every request goes through: they
-/// do without the argument handling of PyO3's, which stay behind the methods of the same names.
+/// Put our own functions into the slots of `Call` and `RequestResponseCycle` that every request goes through: they do
+/// without the argument handling of PyO3's, which stay behind the methods of the same names.
 pub(crate) fn install_slots(py: Python<'_>) {
-    let finished = py.get_type::<Finished>();
+    let call = py.get_type::<Call>();
     let cycle = py.get_type::<RequestResponseCycle>();
     // SAFETY: both are heap types that are ready and that no other thread knows yet, since their module is just being
     // made; heap types own their `tp_as_async`. The functions have the signatures of their slots.
     unsafe {
-        let kind = finished.as_type_ptr();
-        (*kind).tp_iternext = Some(finished_next);
-        (*(*kind).tp_as_async).am_await = Some(itself);
+        let kind = call.as_type_ptr();
+        (*kind).tp_iternext = Some(call_next);
+        (*(*kind).tp_as_async).am_await = Some(call_await);
+        (*(*kind).tp_as_async).am_send = Some(call_send);
         let kind = cycle.as_type_ptr();
         (*(*kind).tp_as_async).am_send = Some(cycle_send);
-        ffi::PyType_Modified(finished.as_type_ptr());
+        ffi::PyType_Modified(call.as_type_ptr());
         ffi::PyType_Modified(cycle.as_type_ptr());
     }
 }
 
-/// `__await__` of what is its own iterator.
-unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: called by the interpreter with a live object.
-    unsafe { ffi::Py_NewRef(object) }
+/// `__await__` of a call.
+unsafe extern "C" fn call_await(call: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: called by the interpreter through the slot of the type, so with a call and a thread state.
+    unsafe {
+        let py = Python::assume_attached();
+        let ours = Bound::from_borrowed_ptr(py, call).cast_into_unchecked::<Call>();
+        match ours.get().is_awaited() {
+            Ok(false) => ours.into_ptr(),
+            _ => method(call, |call: &Bound<'_, Call>| {
+                call.get().check_awaited().map(|()| call.clone().into_any().unbind())
+            }),
+        }
+    }
 }
 
-/// The end of an iteration without a value: null, and no exception.
-unsafe extern "C" fn finished_next(_object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+/// `__next__` of a call: null without an exception is the end of one that returns None.
+unsafe extern "C" fn call_next(call: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut result = std::ptr::null_mut();
+    // SAFETY: called by the interpreter through the slot of the type, so with a call and a thread state. `result` is a
+    // new reference or null; one that is not handed on is given back, or kept by the exception.
+    unsafe {
+        match call_send(call, std::ptr::null_mut(), &raw mut result) {
+            ffi::PySendResult::PYGEN_NEXT => return result,
+            ffi::PySendResult::PYGEN_RETURN if result != ffi::Py_None() => {
+                ffi::PyErr_SetObject(ffi::PyExc_StopIteration, result);
+            }
+            ffi::PySendResult::PYGEN_RETURN | ffi::PySendResult::PYGEN_ERROR => {}
+        }
+        ffi::Py_XDECREF(result);
+    }
     std::ptr::null_mut()
+}
+
+/// A turn of a call.
+unsafe extern "C" fn call_send(
+    call: *mut ffi::PyObject,
+    _value: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    let mut over = false;
+    // SAFETY: as in `cycle_send`.
+    unsafe {
+        *result = method(call, |call| match Call::turn(call)? {
+            Turn::Yielded(future) => Ok(future),
+            Turn::Returned(value) => {
+                over = true;
+                Ok(value)
+            }
+        });
+        sent(*result, over)
+    }
+}
+
+/// What a turn that gave `result` means.
+#[inline]
+fn sent(result: *mut ffi::PyObject, over: bool) -> ffi::PySendResult {
+    match result.is_null() {
+        true => ffi::PySendResult::PYGEN_ERROR,
+        false if over => ffi::PySendResult::PYGEN_RETURN,
+        false => ffi::PySendResult::PYGEN_NEXT,
+    }
 }
 
 /// A turn of the task's coroutine.
@@ -292,16 +364,12 @@ unsafe extern "C" fn cycle_send(
     // SAFETY: called by the interpreter through the slot of the type, so with a cycle and a thread state; `result` is
     // where the new reference goes, null with an exception set.
     unsafe {
-        *result = method(cycle, |cycle| {
+        *result = method(cycle, |cycle: &Bound<'_, RequestResponseCycle>| {
             let turn = cycle.get().guarded(cycle.py(), || cycle.get().turn(cycle.py()))?;
             over = turn.is_none();
             Ok(turn.unwrap_or_else(|| cycle.py().None()))
         });
-        match (*result).is_null() {
-            true => ffi::PySendResult::PYGEN_ERROR,
-            false if over => ffi::PySendResult::PYGEN_RETURN,
-            false => ffi::PySendResult::PYGEN_NEXT,
-        }
+        sent(*result, over)
     }
 }
 
@@ -376,6 +444,17 @@ impl<T> ThreadBound<T> {
             value: ManuallyDrop::new(value),
             #[cfg(Py_GIL_DISABLED)]
             owner: orphans::here(),
+        }
+    }
+
+    /// `value` belongs to the thread that this belongs to, whichever is the current one: it must be fit for any thread
+    /// until it gets there.
+    #[cfg_attr(not(Py_GIL_DISABLED), expect(clippy::unused_self, reason = "without a GIL it has an owner"))]
+    pub(crate) fn beside<U>(&self, value: U) -> ThreadBound<U> {
+        ThreadBound {
+            value: ManuallyDrop::new(value),
+            #[cfg(Py_GIL_DISABLED)]
+            owner: self.owner,
         }
     }
 

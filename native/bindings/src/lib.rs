@@ -9,6 +9,7 @@ mod clock;
 mod error;
 mod ffi;
 mod http;
+mod line;
 mod names;
 mod orphan;
 mod pool;
@@ -23,7 +24,7 @@ mod native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::awaitable::{Finished, Received, Sending};
+    use crate::awaitable::Call;
     #[pymodule_export]
     use crate::http::cycle::RequestResponseCycle;
     #[pymodule_export]

@@ -91,6 +91,7 @@ names! {
     discard "discard"
     run "run"
     throw "throw"
+    dunder_await "__await__"
     default_head "default_head"
     warning "warning"
     error "error"

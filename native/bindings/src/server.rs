@@ -10,7 +10,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyString, PyType};
 
 use crate::access::AccessLog;
 use crate::access::format::FormattedLog;
-use crate::awaitable::Finished;
+use crate::awaitable::SpareCall;
 use crate::clock::DefaultHead;
 use crate::error::{Rehearsal, guard_server};
 use crate::ffi::ThreadBound;
@@ -51,7 +51,7 @@ pub(crate) struct Core {
     /// `files.send_file`
     pub(crate) send_file: Py<PyAny>,
     pub(crate) ws_protocol_class: Py<PyAny>,
-    pub(crate) finished: Py<Finished>,
+    pub(crate) spare_call: SpareCall,
     pub(crate) scope: ScopeTemplate,
     pub(crate) default_head: DefaultHead,
     pub(crate) buffers: BufferPool,
@@ -104,7 +104,7 @@ impl Core {
             unavailable_app: py.import("uvicorn.protocols.http.flow_control")?.getattr("service_unavailable")?.unbind(),
             send_file: py.import("uvicorn.protocols.http.files")?.getattr("send_file")?.unbind(),
             ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
-            finished: Py::new(py, Finished)?,
+            spare_call: SpareCall::new(settings.poison),
             default_head: DefaultHead::default(),
             buffers: BufferPool::new(settings.poison),
             spare_cycles: SpareCycles::new(settings.poison),

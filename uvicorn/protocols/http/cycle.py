@@ -167,6 +167,8 @@ class RequestResponseCycle:
                     logger.error(texts.NOT_COMPLETED)
         finally:
             if self.state is not COMPLETE:
+                # Whoever still holds `receive` has come too late, for the request too.
+                self.ended = True
                 connection.abort_response(self)
 
     async def send_500_response(self) -> None:
@@ -192,7 +194,7 @@ class RequestResponseCycle:
         if connection.flow.congested and not self.disconnected:
             message = _copy(message)
             await connection.flow.drain()
-        if self.disconnected:
+        if self.disconnected and self.state is not COMPLETE:
             return
         message_type = message["type"]
         if self.state is IDLE and message_type == "http.response.start":

@@ -22,12 +22,13 @@ use wire::h1::response::Trailers;
 use wire::texts;
 
 use crate::access::format::{EntryCell, length_of};
-use crate::awaitable::{Received, Sending};
+use crate::awaitable::{Call, Function, thrown};
 use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::connection::{Connection, Follows};
 use crate::http::extension;
-use crate::http::message::{self, Message};
+use crate::http::message::Message;
+use crate::line::Line;
 use crate::pool::{Figures, Stats};
 
 /// How far the response has come.
@@ -71,8 +72,8 @@ pub(crate) struct Exchange {
     pub(crate) trailers: Cell<Option<Box<Trailers>>>,
     /// Of the access log, if that has a format of the user's.
     pub(crate) entry: EntryCell,
-    /// Futures of `receive()` calls that wait.
-    waiters: RefCell<Vec<Py<PyAny>>>,
+    /// `receive()` calls that wait.
+    receivers: Line,
 }
 
 impl Exchange {
@@ -90,7 +91,7 @@ impl Exchange {
             disconnected: Cell::new(false),
             trailers: Cell::new(None),
             entry: EntryCell::new(),
-            waiters: RefCell::new(Vec::new()),
+            receivers: Line::default(),
         }
     }
 
@@ -155,26 +156,57 @@ impl Exchange {
     }
 
     /// Let waiting `receive()` calls look again.
+    #[inline]
     pub(crate) fn wake(&self, py: Python<'_>) -> PyResult<()> {
-        if self.waiters.borrow().is_empty() {
-            return Ok(());
+        if self.receivers.is_empty() { Ok(()) } else { self.advance(py, Function::Receive) }
+    }
+
+    /// Where calls of `function` wait for their turn.
+    pub(crate) fn line(&self, function: Function) -> &Line {
+        match function {
+            Function::Receive => &self.receivers,
+            Function::Send => &self.connection.writers,
         }
-        let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-        wake_all(py, &self.connection, waiters)
+    }
+
+    /// Let the first of those who wait have its turn, if there is something for it.
+    pub(crate) fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
+        let ready = match function {
+            Function::Receive => self.has_message(),
+            Function::Send => !self.connection.is_write_paused(),
+        };
+        if ready { self.line(function).advance(py, &self.connection.core.names) } else { Ok(()) }
     }
 
     // The application's side.
 
-    /// The next message, or `None`: wait first.
-    pub(crate) fn receive<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    /// Whether all that is left to be received is that the client is gone.
+    #[inline]
+    fn is_at_end(&self) -> bool {
+        self.state.get() == State::Complete || (self.peer_gone.get() && (self.ended.get() || self.more_body.get()))
+    }
+
+    #[inline]
+    fn has_message(&self) -> bool {
+        self.is_at_end() || !self.ended.get() && (self.body_length.get() > 0 || !self.more_body.get())
+    }
+
+    /// `{"type": "http.disconnect"}`
+    pub(crate) fn disconnect_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.connection.core.names.disconnect.bind(py).copy()
+    }
+
+    /// The next message, or `None`: wait first. `in_turn`: this call has waited for its turn, and has it.
+    pub(crate) fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Option<Bound<'py, PyDict>>> {
         let names = &self.connection.core.names;
         if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
             self.connection.send_continue(py)?;
         }
-        if self.state.get() == State::Complete || (self.peer_gone.get() && (self.ended.get() || self.more_body.get())) {
-            return names.disconnect.bind(py).copy().map(Some);
+        if self.is_at_end() {
+            return self.disconnect_message(py).map(Some);
         }
-        if self.ended.get() || (self.body_length.get() == 0 && self.more_body.get()) {
+        if !self.has_message() || !(in_turn || self.receivers.is_empty()) {
+            self.connection.want_body(py)?;
             return Ok(None);
         }
         let message = names.empty_request.bind(py).copy()?;
@@ -194,19 +226,18 @@ impl Exchange {
         Ok(Some(message))
     }
 
-    /// A future that is done when there may be a message.
-    pub(crate) fn wait_for_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.connection.want_body(py)?;
-        let core = &self.connection.core;
-        let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?;
-        self.waiters.borrow_mut().push(future.clone().unbind());
-        Ok(future)
+    /// Whether a `send()` must wait, because of the transport or, unless it has its turn, behind others.
+    #[inline]
+    pub(crate) fn must_wait_to_send(&self, in_turn: bool) -> bool {
+        let connection = &self.connection;
+        (connection.is_write_paused() || !(in_turn || connection.writers.is_empty())) && !self.disconnected.get()
     }
 
-    /// Take one message of the response from the application. What this gives, if anything, goes on with it when awaited.
+    /// Take one message of the response from the application. What this gives, if anything, is an iterator that goes on
+    /// with it.
     #[inline]
     pub(crate) fn send(this: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
-        if this.disconnected.get() {
+        if this.disconnected.get() && this.state.get() != State::Complete {
             return Ok(None);
         }
         let py = message.py();
@@ -318,18 +349,6 @@ impl Exchange {
     }
 }
 
-/// Complete the futures that are still waited for.
-pub(crate) fn wake_all(py: Python<'_>, connection: &Connection, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
-    let names = &connection.core.names;
-    for waiter in waiters {
-        let waiter = waiter.bind(py);
-        if !waiter.call_method0(&names.done)?.is_truthy()? {
-            waiter.call_method1(&names.set_result, (py.None(),))?;
-        }
-    }
-    Ok(())
-}
-
 /// The coroutine of a request's task.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct RequestResponseCycle {
@@ -395,15 +414,16 @@ impl SpareCycles {
     }
 
     /// Take back a cycle that is over.
+    ///
+    /// One that somebody holds keeps its exchange, of which `receive()` tells that it is over.
     #[inline]
     pub(crate) fn give(&self, py: Python<'_>, served: Served) {
-        let exchange = served.cycle.get().exchange.take();
-        drop(exchange);
-        let mut idle = self.idle.borrow_mut();
-        let kept = !self.poison && idle.len() < MAX_SPARE_CYCLES && served.is_forgotten(py);
+        let kept = !self.poison && self.idle.borrow().len() < MAX_SPARE_CYCLES && served.is_forgotten(py);
         self.figures.given(kept);
         if kept {
-            idle.push(served);
+            let exchange = served.cycle.get().exchange.take();
+            drop(exchange);
+            self.idle.borrow_mut().push(served);
         }
     }
 
@@ -438,28 +458,19 @@ struct Run {
 
 impl RequestResponseCycle {
     #[inline]
-    fn exchange(&self) -> PyResult<Rc<Exchange>> {
+    pub(crate) fn exchange(&self) -> PyResult<Rc<Exchange>> {
         self.exchange.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
     }
 
-    /// The application's `receive()`.
+    /// A call that may be used again.
     #[inline]
-    pub(crate) fn receive(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Received::new(self.exchange()?))?.into_any())
+    pub(crate) fn spare_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, Call>> {
+        self.exchange.if_here()?.try_borrow().ok()?.as_ref()?.connection.core.spare_call.take(py)
     }
 
-    /// The application's `send(message)`.
-    #[inline]
-    pub(crate) fn send_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let py = message.py();
-        let exchange = self.exchange()?;
-        if exchange.connection.is_write_paused() && !exchange.disconnected.get() {
-            let message = message::copy(message, &exchange.connection.core.names)?;
-            let sending = Sending::new(exchange, message.into_any().unbind());
-            return Ok(Py::new(py, sending)?.into_any());
-        }
-        let follows = guard(py, &exchange.connection, "send", |_| Exchange::send(&exchange, message))?;
-        Ok(follows.unwrap_or_else(|| exchange.connection.core.finished.clone_ref(py).into_any()))
+    /// `value`, bound to the thread of the same loop. Calls can be made in any thread.
+    pub(crate) fn beside<T>(&self, value: T) -> ThreadBound<T> {
+        self.exchange.beside(value)
     }
 
     pub(crate) fn set_task(&self, task: Py<PyAny>) {
@@ -525,6 +536,8 @@ impl RequestResponseCycle {
             Err(error) => exchange.raised(py, &error),
         };
         if exchange.state.get() != State::Complete {
+            // Whoever still holds `receive` has come too late, for the request too.
+            exchange.ended.set(true);
             exchange.connection.abort_response(py, &exchange)?;
         }
         self.forget_task(py)?;
@@ -552,7 +565,7 @@ impl RequestResponseCycle {
         let Some(coroutine) = coroutine else {
             // Not started yet: the application is never called.
             drop(self.run.start.take());
-            return self.settle(py, Err(PyErr::from_value(value.unwrap_or(kind).clone())));
+            return self.settle(py, thrown(kind, value, traceback).and_then(Err));
         };
         let coroutine = coroutine.bind(py);
         let exchange = self.exchange()?;
@@ -639,12 +652,7 @@ impl RequestResponseCycle {
         let Ok(exchange) = exchange.try_borrow() else { return Ok(()) };
         let Some(exchange) = &*exchange else { return Ok(()) };
         visit.call(&exchange.scope)?;
-        if let Ok(waiters) = exchange.waiters.try_borrow() {
-            for waiter in &*waiters {
-                visit.call(waiter)?;
-            }
-        }
-        Ok(())
+        exchange.receivers.traverse(&visit)
     }
 
     fn __clear__(&self) {
@@ -656,8 +664,7 @@ impl RequestResponseCycle {
         }
         let exchange = exchange.borrow().clone();
         if let Some(exchange) = exchange {
-            let waiters = std::mem::take(&mut *exchange.waiters.borrow_mut());
-            drop(waiters);
+            exchange.receivers.clear();
         }
     }
 }

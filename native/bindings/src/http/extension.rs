@@ -161,23 +161,6 @@ impl Connection {
         })?;
         self.flush_unless_consuming(py)
     }
-
-    /// A future that is done when the transport takes more, or the connection ends.
-    fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let names = &self.core.names;
-        let future = self.core.event_loop.bind(py).call_method0(&names.create_future)?.unbind();
-        // Whoever sends a file also completes these by himself.
-        let mut writers = std::mem::take(&mut self.state.borrow_mut().writers);
-        let mut waiting = Vec::with_capacity(writers.len() + 1);
-        for writer in writers.drain(..) {
-            if !writer.bind(py).call_method0(&names.done)?.is_truthy()? {
-                waiting.push(writer);
-            }
-        }
-        waiting.push(future.clone_ref(py));
-        self.state.borrow_mut().writers.extend(waiting);
-        Ok(future)
-    }
 }
 
 /// The response that a file becomes a part of, as `uvicorn.protocols.http.files` wants it.
@@ -220,7 +203,7 @@ impl FileSink {
 
     /// Return a future that is done when the transport takes more, or the connection ends.
     fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.exchange.here()?.connection().waiter(py)
+        self.exchange.here()?.connection().watcher(py)
     }
 
     /// Prepare for `length` bytes of the body, and refuse other messages until `complete`; whether they are wanted.

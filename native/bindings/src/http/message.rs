@@ -75,7 +75,7 @@ impl<'py> Message<'py> {
             Ok((!value.is_none()).then_some(value))
         };
         Ok(Self {
-            kind: get(&names.r#type)?,
+            kind: Some(message.get_item(&names.r#type)?),
             status: get(&names.status)?,
             headers: get(&names.headers)?,
             body: get(&names.body)?,

@@ -28,7 +28,8 @@ use pyo3::types::PyDict;
 use wire::h1::connection::{Connection as Wire, Deadline, Eof};
 
 use crate::access;
-use crate::http::cycle::{Exchange, State as ExchangeState, wake_all};
+use crate::http::cycle::{Exchange, State as ExchangeState};
+use crate::line::{Line, wake};
 use crate::server::{Core, Server};
 
 pub(super) use response::{Follows, copy_of, with_pair};
@@ -50,8 +51,6 @@ pub(super) struct State {
     pub(super) held: Option<usize>,
     waits_for: Deadline,
     deadline: Option<Instant>,
-    /// Futures of `send()` calls that wait.
-    pub(super) writers: Vec<Py<PyAny>>,
 }
 
 /// One connection. Shared by the protocol object, its exchanges and the list of deadlines.
@@ -67,6 +66,10 @@ pub(crate) struct Connection {
     client_text: OnceCell<String>,
     server_address: RefCell<Option<Py<PyAny>>>,
     pub(super) state: RefCell<State>,
+    /// `send()` calls that wait until the transport takes more.
+    pub(crate) writers: Line,
+    /// The future of who sends a file, and so stands in no line.
+    watcher: RefCell<Option<Py<PyAny>>>,
     slot: Cell<Option<usize>>,
     /// The socket, while writing past the transport is allowed at all.
     descriptor: Cell<Option<i32>>,
@@ -106,8 +109,9 @@ impl Connection {
                 held: None,
                 waits_for: Deadline::None,
                 deadline: None,
-                writers: Vec::new(),
             }),
+            writers: Line::default(),
+            watcher: RefCell::default(),
             slot: Cell::new(None),
             descriptor: Cell::new(None),
             adopted: Cell::new(false),
@@ -213,22 +217,21 @@ impl Connection {
         self.closed.set(true);
         self.note(py, TRACE, "HTTP connection lost")?;
         self.descriptor.set(None);
-        self.write_paused.set(false);
         self.leave_deadlines();
-        let (exchange, writers) = {
+        let exchange = {
             let mut state = self.state.borrow_mut();
             state.deadline = None;
             state.pending = Vec::new();
             state.held = None;
             self.core.buffers.give(std::mem::take(&mut state.out));
-            (state.exchange.take(), std::mem::take(&mut state.writers))
+            state.exchange.take()
         };
         let transport = self.transport.borrow_mut().take();
         drop(transport);
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
         }
-        wake_all(py, self, writers)
+        self.resume_writing(py)
     }
 
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
@@ -265,20 +268,22 @@ impl Connection {
         self.write_paused.set(true);
     }
 
+    /// It takes more again, or is gone: let those who wait go on.
     pub(in crate::http) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(false);
-        let writers = std::mem::take(&mut self.state.borrow_mut().writers);
-        wake_all(py, self, writers)
+        let watcher = self.watcher.take();
+        if let Some(watcher) = watcher {
+            wake(watcher.bind(py), &self.core.names)?;
+        }
+        self.writers.advance(py, &self.core.names)
     }
 
-    /// A future that is done when the transport takes more; `None` if it does now.
-    pub(crate) fn wait_until_writable<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if !self.write_paused.get() {
-            return Ok(None);
-        }
-        let future = self.core.event_loop.bind(py).call_method0(&self.core.names.create_future)?;
-        self.state.borrow_mut().writers.push(future.clone().unbind());
-        Ok(Some(future))
+    /// A future that is done when the transport takes more, or the connection ends. One at a time waits in this way.
+    pub(crate) fn watcher(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let future = self.core.event_loop.bind(py).call_method0(&self.core.names.create_future)?.unbind();
+        let old = self.watcher.replace(Some(future.clone_ref(py)));
+        drop(old);
+        Ok(future)
     }
 
     /// The next response is the last, and says so; nothing else changes.
@@ -317,16 +322,12 @@ impl Connection {
     #[cold]
     pub(crate) fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.leave_deadlines();
-        self.write_paused.set(false);
         let aborted = self.abort(py);
-        let (exchange, writers) = {
-            let mut state = self.state.borrow_mut();
-            (state.exchange.take(), std::mem::take(&mut state.writers))
-        };
+        let exchange = self.state.borrow_mut().exchange.take();
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
         }
-        wake_all(py, self, writers)?;
+        self.resume_writing(py)?;
         self.forget(py).and(aborted)
     }
 
