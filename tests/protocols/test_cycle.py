@@ -19,12 +19,12 @@ BODY = {"type": "http.response.body", "body": b"ok"}
 
 class Flow:
     def __init__(self) -> None:
-        self.write_paused = False
+        self.congested = False
         self.drained = asyncio.Event()
 
     async def drain(self) -> None:
         await self.drained.wait()
-        self.write_paused = False
+        self.congested = False
 
 
 class State:
@@ -123,7 +123,7 @@ async def test_message_out_of_order_is_an_error(before: list[Any], wrong: str) -
 async def test_send_waits_until_there_is_room() -> None:
     """CON-08"""
     cycle, connection = make()
-    connection.flow.write_paused = True
+    connection.flow.congested = True
     sending = asyncio.create_task(cycle.send(START))
     await asyncio.sleep(0.005)
     assert connection.calls == []
@@ -135,13 +135,13 @@ async def test_send_waits_until_there_is_room() -> None:
 async def test_send_to_a_client_that_left_meanwhile_does_nothing() -> None:
     """CON-07, CON-08"""
     cycle, connection = make()
-    connection.flow.write_paused = True
+    connection.flow.congested = True
     sending = asyncio.create_task(cycle.send(START))
     await asyncio.sleep(0)
     cycle.disconnect()
     connection.flow.drained.set()
     await sending
-    connection.flow.write_paused = True
+    connection.flow.congested = True
     connection.flow.drained.clear()
     await cycle.send({"type": "nonsense"})
     assert connection.calls == []
