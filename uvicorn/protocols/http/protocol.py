@@ -187,6 +187,7 @@ class HTTPProtocol(asyncio.Protocol):
         "_empty_lines",
         "_first",
         "_decoder",
+        "_body_begun",
         "_discarded",
         "_request",
         "_keep_alive",
@@ -235,6 +236,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._empty_lines = 0
         self._first = True  # no request yet
         self._decoder: LengthDecoder | ChunkedDecoder | None = None
+        self._body_begun = False  # something of it has come
         self._discarded = 0  # bytes of the current body that nobody will read
         self._request: tuple[bool, bool] = (False, False)  # HEAD, HTTP/1.0
         self._keep_alive = True
@@ -552,6 +554,7 @@ class HTTPProtocol(asyncio.Protocol):
                 position = end
         else:
             self._reading = BODY
+            self._body_begun = False
             if length == CHUNKED:
                 self._decoder = ChunkedDecoder(settings.limits.fields, settings.limit_body)
             else:
@@ -577,6 +580,7 @@ class HTTPProtocol(asyncio.Protocol):
         decoder, cycle = self._decoder, self.cycle
         assert decoder is not None and cycle is not None
         begin = position
+        self._body_begun = True
         body, position = decoder.decode(data, position)
         if cycle.state is COMPLETE:
             self._discarded += position - begin
@@ -660,7 +664,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def start_response(self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Encode the head, which waits for the first piece of the body; and log the response."""
-        unsent_body = cycle.expect_continue and self._reading is BODY
+        unsent_body = cycle.expect_continue and self._reading is BODY and not self._body_begun
         head_request, http_10 = self._request
         close = not self._keep_alive or self._closing or unsent_body or (self._eof and not self._pending)
         parts = encode_parts(status, headers, self.server_state.default_head, head_request, http_10, close)

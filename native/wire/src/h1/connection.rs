@@ -150,7 +150,7 @@ impl Connection {
         let progress = match &mut self.reading {
             Reading::Head => self.read_head(input, scratch, limits, sections),
             Reading::Body(decoder) => match decoder.decode(input, limits) {
-                Ok(found) => Ok(self.read_body(found)),
+                Ok(found) => Ok(self.read_body(found, input.len())),
                 Err(error) => Err(error),
             },
             Reading::Complete => Ok(Progress { consumed: 0, event: Event::Busy }),
@@ -196,13 +196,14 @@ impl Connection {
     }
 
     #[inline]
-    fn read_body(&mut self, decoded: Decoded) -> Progress {
+    fn read_body(&mut self, decoded: Decoded, input: usize) -> Progress {
         let Decoded { consumed, data, done: end } = decoded;
         if consumed > 0 {
             self.expects_continue = false;
         }
         if end {
             self.reading = Reading::Complete;
+            self.exchange.close |= self.eof && consumed == input;
         }
         let event = if data.is_empty() && !end { Event::NeedMore } else { Event::Body { data, end } };
         Progress { consumed, event }
@@ -780,6 +781,13 @@ mod tests {
         assert_eq!(peer.connection.receive_eof(false), Eof::Complete);
         peer.respond().expect(&Event::Closed);
         assert_eq!(peer.output(), CLOSE);
+
+        let mut peer = Peer::new(&[GET, POST, b"hello"].concat());
+        peer.expect(&Event::Request);
+        assert_eq!(peer.connection.receive_eof(true), Eof::Complete);
+        peer.respond().expect(&Event::Request).expect(&Event::Body { data: 0..5, end: true });
+        peer.respond().expect(&Event::Closed);
+        assert_eq!(peer.output(), [PLAIN, CLOSE].concat());
 
         let mut peer = Peer::new(&[GET, b"GET"].concat());
         peer.expect(&Event::Request);

@@ -129,7 +129,7 @@ impl Connection {
             let Progress { consumed, event } = progress.map_err(|error| Ok(error.into()))?;
             let begin = at;
             at += consumed;
-            match event {
+            let is_whole = match event {
                 Event::Request => {
                     let head = scratch.head();
                     let input = input.get(begin..).unwrap_or_default();
@@ -144,19 +144,13 @@ impl Connection {
                     }
                     let (exchange, app) = self.begin(py, head, input).map_err(Err)?;
                     self.update_deadline_in_place();
+                    budget = budget.saturating_sub(1);
                     if head.body == BodyLength::None {
                         self.start(py, exchange, app, eager).map_err(Err)?;
                     } else {
                         waiting = Some((exchange, app));
                     }
-                    if at == begin + input.len() {
-                        break;
-                    }
-                    budget -= 1;
-                    if budget == 0 && self.core.real_loop {
-                        self.resume_soon(py).map_err(Err)?;
-                        break;
-                    }
+                    head.body == BodyLength::None
                 }
                 Event::Body { data, end } => {
                     let exchange = self.state.borrow().exchange.clone();
@@ -176,9 +170,17 @@ impl Connection {
                     if end && let Some((exchange, app)) = waiting.take() {
                         self.start(py, exchange, app, eager).map_err(Err)?;
                     }
+                    end
                 }
-                Event::Skipped => {}
+                Event::Skipped => false,
                 Event::NeedMore | Event::Busy | Event::Switched | Event::Closed => break,
+            };
+            if is_whole && at == input.len() {
+                break;
+            }
+            if is_whole && budget == 0 && self.core.real_loop {
+                self.resume_soon(py).map_err(Err)?;
+                break;
             }
         }
         if let Some((exchange, app)) = waiting {

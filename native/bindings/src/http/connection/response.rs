@@ -112,10 +112,8 @@ impl Connection {
                 wire.announce_certain_close(out, &self.core.settings.limits);
             }
         }
-        let large = match body {
-            None => false,
-            Some(body) => self.append_body(body.as_bytes(), follows)?,
-        };
+        // Without a body as with an empty one: the head is sent, and held to its length.
+        let large = self.append_body(body.map_or(&[], |body| body.as_bytes()), follows)?;
         if large && let Some(body) = body {
             self.flush(py)?;
             self.write_object(py, body)?;
