@@ -1,0 +1,328 @@
+"""Run a case on one implementation, and say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.differential.case import Case, Client
+from tests.differential.player import Application
+from uvicorn.config import Config
+from uvicorn.importer import import_from_string
+from uvicorn.protocols.http import limits
+from uvicorn.state import ServerState
+
+IMPLEMENTATIONS = {
+    "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
+    "httptools": "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol",
+    "h11": "uvicorn.protocols.http.h11_impl:H11Protocol",
+}
+
+QUIET_TURNS = 14
+"""Turns of the event loop without anything happening after which nothing will: more than any operation sleeps."""
+
+MOST_TURNS = 20_000
+
+_DATE = re.compile(rb"date: [^\r]*")
+
+LOGGERS = ("uvicorn.error", "asyncio")
+
+
+@dataclass
+class Outcome:
+    """What came of a case: what implementations must agree on, and what is wrong in any case."""
+
+    #: What each client was sent, and whether its connection had ended before it closed it itself.
+    wire: list[tuple[bytes, bool]] = field(default_factory=list)
+    #: For each request what its application saw, one for each call.
+    seen: dict[str, list[Any]] = field(default_factory=dict)
+    log: list[tuple[str, str, str]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+class Peer:
+    """The client's end of a connection."""
+
+    def __init__(self, client: Client, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.client = client
+        self.sock = sock
+        self.pieces = client.pieces()
+        self.sent = 0
+        self.unsent = b""
+        self.output = b""
+        self.ended = False
+        self.closed = False
+        self.finished = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether the client reads at the moment."""
+        pause = self.client.pause
+        return pause is None or self.finished or not pause[0] <= self.sent < pause[0] + pause[1]
+
+    def read(self) -> int:
+        """Take what there is; how much it was."""
+        size = 0
+        while self.reads and not (self.ended or self.closed):
+            try:
+                data = self.sock.recv(65536)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                data = b""
+            self.output += data
+            self.ended = not data
+            size += len(data) or 1
+        return size
+
+    def write(self) -> int:
+        """Send what could not be sent before."""
+        size = 0
+        while self.unsent and not self.closed:
+            try:
+                taken = self.sock.send(self.unsent)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                taken = len(self.unsent)
+            self.unsent = self.unsent[taken:]
+            size += taken
+        return size
+
+    def step(self) -> None:
+        """Do the next thing: send a piece, or end as the client ends."""
+        if self.sent < len(self.pieces):
+            self.unsent += self.pieces[self.sent]
+            self.sent += 1
+            self.write()
+            return
+        self.finished = True
+        if self.client.end == "half-close":
+            self.half_close()
+        elif self.client.end == "drop":
+            self.close()
+
+    def half_close(self) -> None:
+        """Say that nothing more will be sent; if it was all sent."""
+        if not (self.unsent or self.closed):
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close, whatever has not been read."""
+        self.closed = True
+        self.sock.close()
+
+
+class Run:
+    """One case on one implementation."""
+
+    def __init__(self, case: Case, protocol: Any) -> None:
+        self.case = case
+        self.protocol = protocol
+        self.application = Application(case)
+        self.state = ServerState()
+        self.peers: list[Peer] = []
+
+    async def go(self) -> None:
+        """Let the clients take their steps in turn; then close what is open, and wait for all to end."""
+        case = self.case
+        settings: dict[str, Any] = {
+            "ws": "none",
+            "lifespan": "off",
+            "log_config": None,
+            "access_log": False,
+            "proxy_headers": False,
+            "server_header": False,
+            "timeout_keep_alive": 10_000,
+        }
+        config = Config(self.application, http=self.protocol, **(settings | case.settings))
+        config.load()
+        self.state.configure(headers=config.encoded_headers, date_header=config.date_header)
+        loop = asyncio.get_running_loop()
+        for number, client in enumerate(case.clients):
+            ours, theirs = socket.socketpair()
+            theirs.setblocking(False)
+            app_state = {"client": number, "list": [number]}
+            factory = partial(self.protocol, config=config, server_state=self.state, app_state=app_state)
+            await loop.connect_accepted_socket(factory, theirs)
+            self.peers.append(Peer(client, ours))
+        await self.until_quiet()
+        step = 0
+        while any(not peer.finished for peer in self.peers):
+            moved: set[int] = set()
+            for _ in range(case.together):
+                peer = self.next_peer(step)
+                step += 1
+                # One step of each: whether a second is read before what the first began is for the loop to say.
+                if peer is not None and id(peer) not in moved:
+                    moved.add(id(peer))
+                    peer.step()
+            await self.until_quiet()
+        await self.until_quiet()
+        # First half: that a client is gone may be noticed in front of its next request or behind it.
+        for peer in self.peers:
+            peer.half_close()
+        await self.until_quiet()
+        for peer in self.peers:
+            peer.close()
+        await self.until_quiet()
+
+    def next_peer(self, step: int) -> Peer | None:
+        """Whose turn it is: of those that have something left to do."""
+        waiting = [peer for peer in self.peers if not peer.finished]
+        if not waiting:
+            return None
+        order = self.case.order
+        return waiting[order[step % len(order)] % len(waiting)]
+
+    async def until_quiet(self) -> None:
+        """Let the loop turn until nothing happens any more."""
+        quiet = turns = 0
+        before: Any = None
+        while quiet < QUIET_TURNS:
+            turns += 1
+            assert turns < MOST_TURNS, "it never becomes quiet"
+            await asyncio.sleep(0)
+            moved = sum(peer.read() + peer.write() for peer in self.peers)
+            now = (self.application.activity, len(self.state.tasks), len(self.state.connections))
+            quiet = quiet + 1 if not moved and now == before else 0
+            before = now
+
+    async def end(self) -> list[str]:
+        """Cancel what did not end by itself; say what that was."""
+        left = [f"{len(self.state.connections)} connections are left"] if self.state.connections else []
+        self.application.over = True
+        tasks = [*self.state.tasks, *self.application.tasks]
+        if self.state.tasks:
+            left.append(f"{len(self.state.tasks)} tasks are left")
+        for connection in [*self.state.connections]:
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.state.close()
+        return left
+
+
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[str, str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one line, and the type of its exception."""
+        error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        self.lines.append((f"{record.name} {record.levelname}", record.getMessage(), error))
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[Lines]:
+    """Keep what the server logs, and print nothing of it."""
+    handler = Lines()
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    states = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG if logger.name == "uvicorn.error" else logging.WARNING)
+        logger.propagate = False
+    try:
+        yield handler
+    finally:
+        for logger, (level, propagate) in zip(loggers, states, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+@contextlib.contextmanager
+def eager_requests(count: int) -> Iterator[None]:
+    """Have so many pipelined requests served before other connections."""
+    before, limits.MAX_EAGER_REQUESTS = limits.MAX_EAGER_REQUESTS, count
+    try:
+        yield
+    finally:
+        limits.MAX_EAGER_REQUESTS = before
+
+
+def new_loop(name: str) -> asyncio.AbstractEventLoop:
+    """Return an event loop of this kind."""
+    if name == "uvloop":
+        import uvloop
+
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
+
+
+def run(case: Case, implementation: str, *, look_for_leaks: bool = False) -> Outcome:
+    """Run `case` on an implementation, on an event loop of its own."""
+    protocol = import_from_string(IMPLEMENTATIONS[implementation])
+    outcome = Outcome()
+    loop = new_loop(case.loop)
+    asyncio.set_event_loop(loop)
+    with captured() as lines, eager_requests(case.eager):
+        this = Run(case, protocol)
+        try:
+            loop.run_until_complete(this.go())
+        except Exception as error:
+            outcome.faults.append(f"the run failed: {error!r}")
+        left = loop.run_until_complete(this.end())
+        asyncio.set_event_loop(None)
+        loop.close()
+    outcome.faults += left
+    outcome.wire = [(_DATE.sub(b"date: -", peer.output), peer.ended) for peer in this.peers]
+    application = this.application
+    for record in application.records:
+        outcome.seen.setdefault(record.ident, []).append(record.notes)
+    outcome.log = sorted(lines.lines)
+    outcome.faults += isolation_faults(case, application, outcome)
+    outcome.faults += [f"logged: {line}" for line in lines.lines if line[0].startswith("asyncio")]
+    if look_for_leaks:
+        outcome.faults += leaks(this)
+    return outcome
+
+
+def leaks(this: Run) -> list[str]:
+    """Tasks of the application that somebody still holds when all is over."""
+    weak, this.application.kept = this.application.weak, []
+    this.application.tasks.clear()
+    gc.collect()
+    return ["a task is never freed" for reference in weak if reference() is not None]
+
+
+def isolation_faults(case: Case, application: Application, outcome: Outcome) -> list[str]:
+    """Say which secret was seen where it does not belong, and what changed though nobody who may has changed it."""
+    faults = [f"{what} has changed" for what in application.changed()]
+    secrets = {
+        request.secret: (number, request.ident)
+        for number, client in enumerate(case.clients)
+        for request in client.requests
+    }
+    clean = [all(request.clean for request in client.requests) for client in case.clients]
+    for record in application.records:
+        text = repr(record.notes)
+        for secret, (number, ident) in secrets.items():
+            if secret in text and ident != record.ident and (number != record.client or clean[number]):
+                faults.append(f"{record.ident} has seen the secret of {ident}")
+    for number, (output, _) in enumerate(outcome.wire):
+        for secret, (owner, ident) in secrets.items():
+            if owner != number and secret.encode() in output:
+                faults.append(f"client {number} was sent the secret of {ident}")
+    return faults
