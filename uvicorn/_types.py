@@ -417,7 +417,7 @@ CycleT_contra = TypeVar("CycleT_contra", contravariant=True)
 class Exchange(Protocol[CycleT_contra]):
     """What one request/response cycle may call on its connection (``CycleT_contra`` is the cycle's class).
 
-    The order is ``start_response``, ``send_body`` until ``more_body`` is false, ``finish``.
+    The order is ``start_response``, ``send_body`` until ``more_body`` is false, ``on_response_complete``.
     """
 
     def start_response(self, cycle: CycleT_contra, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -429,8 +429,8 @@ class Exchange(Protocol[CycleT_contra]):
     def send_continue(self) -> None:
         """Write ``100 Continue``: the application asked for a body the client is holding back (RFC 9110, 10.1.1)."""
 
-    def finish(self, cycle: CycleT_contra) -> None:
-        """The cycle is over: serve the next request on this connection, wait for one, or close."""
+    def on_response_complete(self) -> None:
+        """The response is complete: serve the next request on this connection, wait for one, or close."""
 
 
 class ProtocolConfig(Protocol):

@@ -195,6 +195,22 @@ class AccessLog(LineBuffer):
         return end
 
 
+class LoggerLog:
+    """Calls a logger of the program's for each response, as upstream does."""
+
+    __slots__ = ("logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
+
+    def record(self, scope: WWWScope, status: int) -> None:
+        """Log one response."""
+        self.logger.info(FORMAT, *arguments(scope, status))
+
+    def flush(self) -> None:
+        """Nothing waits to be written."""
+
+
 def arguments(scope: WWWScope, status: int) -> tuple[str, str, str, str, int]:
     """Return the arguments of a record; the scope of a WebSocket has no method, and its handshake is a GET."""
     method: str = scope.get("method", "GET")  # type: ignore[assignment]

@@ -527,9 +527,12 @@ class Config(Settings):
         """
         assert not self.loaded, "the configuration is loaded already"
         self._check_choices()
-        self.http_protocol_class = self._implementation("http", HTTP_PROTOCOLS)
+        self.http_protocol_class = self._http_protocol_class()
         self.announce_core()
         self.ws_protocol_class = self._ws_protocol_class()
+        warn_of_never_called = import_from_string("uvicorn.protocols.http.hooks:warn_of_never_called")
+        for implementation in (self.http_protocol_class, self.ws_protocol_class):
+            warn_of_never_called(implementation)
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
@@ -604,6 +607,12 @@ class Config(Settings):
         with blaming(f"{setting}={getattr(self, setting)!r}"):
             message = "this installation comes without it." if ours else f"it needs {missing}, which is not installed."
             raise ModuleNotFoundError(message, name=missing)
+
+    def _http_protocol_class(self) -> ProtocolFactory:
+        implementation: ProtocolFactory = self._implementation("http", HTTP_PROTOCOLS)
+        if self.http == "auto":
+            implementation = import_from_string("uvicorn.protocols.http.auto:unless_replaced")(implementation)
+        return implementation
 
     def _ws_protocol_class(self) -> WebSocketProtocolFactory | None:
         if self.interface == "wsgi":

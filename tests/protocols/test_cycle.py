@@ -60,18 +60,17 @@ class Connection:
     def want_body(self) -> None:
         self.calls.append("want")
 
-    def finish(self, cycle: Any) -> None:
-        assert cycle.state is COMPLETE
-        self.calls.append("finish")
+    def on_response_complete(self) -> None:
+        self.calls.append("complete")
 
     def abort_response(self, cycle: Any) -> None:
         self.calls.append("abort")
 
 
-def make(app: Any = None, more_body: bool = False, expect_continue: bool = False) -> tuple[Any, Connection]:
+def make(more_body: bool = False, expect_continue: bool = False) -> tuple[Any, Connection]:
     connection = Connection()
     scope: Any = {"type": "http"}
-    cycle = RequestResponseCycle(connection, app, scope, more_body, expect_continue)  # type: ignore[arg-type]
+    cycle = RequestResponseCycle(connection, scope, more_body, expect_continue)  # type: ignore[arg-type]
     return cycle, connection
 
 
@@ -87,7 +86,12 @@ async def test_states_follow_the_messages() -> None:
     assert cycle.state is STARTED
     await cycle.send(BODY)
     assert cycle.state is COMPLETE
-    assert connection.calls == [("start", 200, [(b"a", b"b")]), ("body", b"ok", True), ("body", b"ok", False), "finish"]
+    assert connection.calls == [
+        ("start", 200, [(b"a", b"b")]),
+        ("body", b"ok", True),
+        ("body", b"ok", False),
+        "complete",
+    ]
 
 
 async def test_start_that_raises_starts_nothing() -> None:
@@ -153,7 +157,7 @@ async def test_send_to_a_client_that_can_still_be_reached_goes_on() -> None:
     cycle.disconnect(reachable=True)
     await cycle.send(START)
     await cycle.send(BODY)
-    assert connection.calls[-1] == "finish"
+    assert connection.calls[-1] == "complete"
 
 
 # Receiving
@@ -291,9 +295,9 @@ async def test_run_of_a_well_behaved_application_says_nothing(caplog: pytest.Log
         await send(START)
         await send(BODY)
 
-    cycle, connection = make(app)
-    await cycle.run()
-    assert connection.calls[-1] == "finish"
+    cycle, connection = make()
+    await cycle.run_asgi(app)
+    assert connection.calls[-1] == "complete"
     assert runs(caplog) == []
 
 
@@ -302,13 +306,13 @@ async def test_run_of_a_well_behaved_application_says_nothing(caplog: pytest.Log
     [
         pytest.param([], RuntimeError, "500", "Exception in ASGI application\n", id="ERR-02"),
         pytest.param([START], RuntimeError, "abort", "Exception in ASGI application\n", id="ERR-03"),
-        pytest.param([START, BODY], RuntimeError, "finish", "Exception in ASGI application\n", id="ERR-04"),
+        pytest.param([START, BODY], RuntimeError, "complete", "Exception in ASGI application\n", id="ERR-04"),
         pytest.param([], None, "500", "ASGI callable returned without starting response.", id="ERR-05"),
         pytest.param([START], None, "abort", "ASGI callable returned without completing response.", id="ERR-06"),
         pytest.param([], 1, "500", "ASGI callable should return None, but returned '1'.", id="ERR-07"),
         pytest.param([START], 1, "abort", "ASGI callable should return None, but returned '1'.", id="ERR-07-started"),
         pytest.param(
-            [START, BODY], 1, "finish", "ASGI callable should return None, but returned '1'.", id="ERR-07-done"
+            [START, BODY], 1, "complete", "ASGI callable should return None, but returned '1'.", id="ERR-07-done"
         ),
     ],
 )
@@ -322,11 +326,11 @@ async def test_run_of_an_application_that_fails(
             raise RuntimeError
         return result
 
-    cycle, connection = make(app)
-    await cycle.run()
+    cycle, connection = make()
+    await cycle.run_asgi(app)
     if calls == "500":
         assert connection.calls[0][:2] == ("start", 500)
-        assert connection.calls[1:] == [("body", b"Internal Server Error", False), "finish"]
+        assert connection.calls[1:] == [("body", b"Internal Server Error", False), "complete"]
     else:
         assert connection.calls[-1] == calls
         assert "abort" not in connection.calls[:-1]
@@ -344,9 +348,9 @@ async def test_run_whose_client_has_gone_may_end_anyhow(
         for message in sent:
             await send(message)
 
-    cycle, connection = make(app)
+    cycle, connection = make()
     cycle.disconnect(reachable)
-    await cycle.run()
+    await cycle.run_asgi(app)
     assert connection.calls[-1] == "abort"
     assert runs(caplog) == []
 
@@ -357,9 +361,9 @@ async def test_run_that_cannot_even_answer_ends_the_connection() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError
 
-    cycle, connection = make(app)
+    cycle, connection = make()
 
     connection.refusal = ValueError()
     with pytest.raises(ValueError):
-        await cycle.run()
+        await cycle.run_asgi(app)
     assert connection.calls == ["abort"]

@@ -99,18 +99,6 @@ def test_libraries_agree_with_our_own_reading(head: bytes) -> None:
         assert found in (split_fields(head, len(LINE)), 400)
 
 
-def test_names_that_tracing_tools_patch_are_there() -> None:
-    """Section 1 of the architecture."""
-    from uvicorn.protocols.http import h11_impl, httptools_impl
-    from uvicorn.protocols.http.cycle import RequestResponseCycle
-
-    assert h11_impl.RequestResponseCycle is httptools_impl.RequestResponseCycle is RequestResponseCycle
-    assert h11_impl.STATUS_PHRASES[200] == "OK"
-    assert httptools_impl.STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
-    assert httptools_impl.HEADER_RE.search(b"a b")
-    assert httptools_impl.HEADER_VALUE_RE.search(b"a\nb")
-
-
 def test_h11_is_not_asked_about_more_fields_than_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """D2: for each of thousands it would take ten times as long as counting them."""
     protocol = bare(H11Protocol, limit_fields=2)

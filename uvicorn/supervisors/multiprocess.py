@@ -13,13 +13,15 @@ from multiprocessing.connection import wait
 from socket import socket
 
 from uvicorn._ansi import style
+from uvicorn._subprocess import get_subprocess
 from uvicorn.config import STARTUP_FAILURE, Config
+from uvicorn.server import Server
 from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
 from uvicorn.supervisors.worker import ProcessWorker as Process
 
-__all__ = ["SIGNALS", "Multiprocess", "Process"]
+__all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 
 logger = logging.getLogger("uvicorn.error")
 

@@ -8,7 +8,8 @@
                        being sent  SENDING
 
 What goes on the wire belongs to the connection: the cycle calls `start_response`, `send_body`, `send_continue` and
-`finish` on it, and knows no bytes. The head waits there for the first piece of the body, so that both are one write.
+`on_response_complete` on it, and knows no bytes. The head waits there for the first piece of the body, so that both are
+one write.
 
 Messages of extensions (the setting `asgi_extensions`) are dealt with apart from those that every response has. Files go
 through `files.send_file`, to which a cycle is the sink.
@@ -25,6 +26,7 @@ from uvicorn.access import Entry
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.files import send_file
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.response import accepts_trailers, as_bytes, encode_early_hint, encode_trailers
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def _copy(message: Any) -> Any:
     return copy
 
 
+@original
 class RequestResponseCycle:
     """One request, from its head to the end of the application's call.
 
@@ -72,7 +75,6 @@ class RequestResponseCycle:
 
     __slots__ = (
         "connection",
-        "app",
         "scope",
         "state",
         "body",
@@ -90,13 +92,11 @@ class RequestResponseCycle:
     def __init__(
         self,
         connection: HTTPProtocol,
-        app: ASGI3Application,
         scope: HTTPScope,
         more_body: bool,
         expect_continue: bool,
     ) -> None:
         self.connection = connection
-        self.app = app
         self.scope = scope
         self.state = IDLE
         self.body: bytes | bytearray = b""
@@ -139,14 +139,29 @@ class RequestResponseCycle:
         for event in self._events:
             event.set()
 
+    # Names that tools read.
+
+    @property
+    def response_started(self) -> bool:
+        """Whether the application has started its response."""
+        return self.state is not IDLE
+
+    @property
+    def response_complete(self) -> bool:
+        """Whether the response is complete."""
+        return self.state is COMPLETE
+
     # The application's side.
 
-    async def run(self) -> None:
-        """Call the application and see to it that the response ends, well or badly."""
+    async def run_asgi(self, app: ASGI3Application) -> None:
+        """Call `app`, the application or what stands for it, and see to it that the response ends, well or badly.
+
+        Tools that trace requests replace this.
+        """
         connection = self.connection
         logger = connection.logger
         try:
-            result = await self.app(self.scope, self.receive, self.send)  # type: ignore[func-returns-value]
+            result = await app(self.scope, self.receive, self.send)  # type: ignore[func-returns-value]
         except GeneratorExit:
             raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
@@ -219,7 +234,9 @@ class RequestResponseCycle:
         self.state = COMPLETE
         if self._events:
             self._wake()
-        self.connection.finish(self)
+        if self.entry is not None:
+            self.entry.end()
+        self.connection.on_response_complete()
 
     # Extensions.
 

@@ -8,15 +8,62 @@ from __future__ import annotations
 
 import threading
 from typing import cast
+from urllib.parse import unquote
 
 import httptools
 
-from uvicorn.protocols.http.cycle import RequestResponseCycle as RequestResponseCycle
+from uvicorn._types import (
+    ASGI3Application,
+    ASGIReceiveEvent,
+    ASGISendEvent,
+    HTTPRequestEvent,
+    HTTPResponseBodyEvent,
+    HTTPResponseStartEvent,
+    HTTPScope,
+)
+from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
 from uvicorn.protocols.http.head import NOT_TAKEN, RequestRefused
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
-from uvicorn.protocols.http.response import HEADER_RE as HEADER_RE
-from uvicorn.protocols.http.response import HEADER_VALUE_RE as HEADER_VALUE_RE
-from uvicorn.protocols.http.response import STATUS_LINE as STATUS_LINE
+from uvicorn.protocols.http.response import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE
+from uvicorn.protocols.utils import (
+    get_client_addr,
+    get_local_addr,
+    get_path_with_query_string,
+    get_remote_addr,
+    is_ssl,
+)
+from uvicorn.state import ServerState
+
+# With what upstream's module has beside its class.
+__all__ = [
+    "CLOSE_HEADER",
+    "HEADER_RE",
+    "HEADER_VALUE_RE",
+    "HIGH_WATER_LIMIT",
+    "STATUS_LINE",
+    "TRACE_LOG_LEVEL",
+    "ASGI3Application",
+    "ASGIReceiveEvent",
+    "ASGISendEvent",
+    "FlowControl",
+    "HTTPRequestEvent",
+    "HTTPResponseBodyEvent",
+    "HTTPResponseStartEvent",
+    "HTTPScope",
+    "HttpToolsProtocol",
+    "RequestResponseCycle",
+    "ServerState",
+    "get_client_addr",
+    "get_local_addr",
+    "get_path_with_query_string",
+    "get_remote_addr",
+    "is_ssl",
+    "service_unavailable",
+    "unquote",
+]
 
 _NEUTRAL_LINE = b"GET / HTTP/1.1\r\n"
 
@@ -58,10 +105,22 @@ class _Parser:
 _local = threading.local()
 
 
+@original
 class HttpToolsProtocol(HTTPProtocol):
     """One HTTP/1.1 connection whose header sections are read by llhttp."""
 
     __slots__ = ()
+
+    never_called = (
+        *("handle_websocket_upgrade", "on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body"),
+        "on_message_complete",
+    )
+    """Methods of upstream's that nothing calls; see `hooks`."""
+
+    @staticmethod
+    def cycle_class() -> type[RequestResponseCycle]:
+        """What serves one request."""
+        return RequestResponseCycle
 
     def parse_fields(self, head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:
         """Return the header fields; see `HTTPProtocol.parse_fields`."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import uvicorn._native as _native
-from uvicorn._types import ProtocolConfig
+from uvicorn._types import ASGI3Application, ProtocolConfig
+from uvicorn.protocols.http.hooks import original
+from uvicorn.protocols.utils import is_ssl
 from uvicorn.state import ServerState
 
 
+@original
 class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
     """One HTTP/1.1 connection, read, written and timed by the native core.
 
@@ -21,6 +25,12 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
     """
 
     __slots__ = ()
+
+    never_called = (
+        *("on_response_complete", "send_400_response", "timeout_keep_alive_handler", "handle_websocket_upgrade"),
+        *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
+    )
+    """Methods of upstream's that nothing calls; see `hooks`."""
 
     def __new__(
         cls,
@@ -37,3 +47,28 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
             server = _native.Server(config, server_state, _loop or asyncio.get_event_loop())
             server_state.protocol_settings = server
         return super().__new__(cls, server, app_state)
+
+    # What programs read. Unlike that of the Python implementations, it cannot be assigned.
+
+    @property
+    def app(self) -> ASGI3Application:
+        """The application behind its middleware."""
+        return self.config.loaded_app
+
+    @property
+    def scheme(self) -> str | None:
+        """`http` or `https`; `None` before there is a connection."""
+        transport = self.transport
+        if transport is None:
+            return None
+        return "https" if is_ssl(transport) else "http"
+
+    @property
+    def access_log(self) -> bool:
+        """Whether requests are logged."""
+        return self.config.access_log
+
+    @property
+    def access_logger(self) -> logging.Logger:
+        """The logger that is told of requests."""
+        return logging.getLogger("uvicorn.access")

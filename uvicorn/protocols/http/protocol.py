@@ -30,10 +30,11 @@ from time import monotonic
 from typing import Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
-from uvicorn.access import AccessLog, FormattedLog
+from uvicorn.access import AccessLog, FormattedLog, LoggerLog
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, is_trusted_gateway
 from uvicorn.protocols.http import limits, refusals, texts
+from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, SENDING, STARTED, RequestResponseCycle
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
@@ -52,6 +53,7 @@ from uvicorn.protocols.http.head import (
     split_fields,
     split_target,
 )
+from uvicorn.protocols.http.hooks import original, replaced
 from uvicorn.protocols.http.recurring import Recurring
 from uvicorn.protocols.http.response import (
     STATUS_PHRASES,
@@ -123,20 +125,25 @@ class ProtocolSettings:
         "ws_protocol_class",
         "clock",
         "real_loop",
+        "protocol_class",
+        "cycle_class",
+        "customised",
         "eager",
     )
 
-    def __init__(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop, limit_head: int) -> None:
+    def __init__(
+        self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop, protocol_class: type[HTTPProtocol]
+    ) -> None:
         self.config = config
-        self.app: ASGI3Application = config.loaded_app
-        # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
-        self.direct_app = self.app.app if type(self.app) is ProxyHeadersMiddleware else self.app
+        self.set_app(config.loaded_app)
         self.asgi_version = config.asgi_version
         self.root_path = config.root_path
         self.extensions = config.asgi_extensions
         self.reset_contextvars = config.reset_contextvars
         self.limit_concurrency = config.limit_concurrency
-        self.limits = HeadLimits(limit_head, config.limit_request_fields, config.limit_request_target)
+        self.limits = HeadLimits(
+            protocol_class.head_limit(config), config.limit_request_fields, config.limit_request_target
+        )
         self.limit_body = config.limit_request_body
         # Zero seconds means the next turn of the loop.
         self.timeout_idle = max(config.timeout_keep_alive, 1e-6)
@@ -146,13 +153,24 @@ class ProtocolSettings:
         # limits above, and for versions later than 1.0.
         self.lines: Recurring[RequestLine] = Recurring(256, longest=256)
         self.sections: Recurring[tuple[tuple[tuple[bytes, bytes], ...], Framing]] = Recurring(64, longest=2048)
-        self.access = AccessLog.from_config(config, loop)
+        self.access: AccessLog | LoggerLog | None = AccessLog.from_config(config, loop)
         self.formatted = FormattedLog.from_config(config, loop)
         self.ws_protocol_class: Any = config.ws_protocol_class
         # Tests hand in a loop that can only create_task and call_later.
         self.real_loop = isinstance(loop, asyncio.AbstractEventLoop)
-        self.eager = EAGER_START and self.real_loop
+        self.protocol_class = protocol_class
+        self.cycle_class = protocol_class.cycle_class()
+        # Whoever has methods of his own may rely on the order of things that upstream has: the application starts when
+        # `data_received` has returned.
+        self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
+        self.eager = EAGER_START and self.real_loop and not self.customised
         self.clock: Callable[[], float] = loop.time if self.real_loop else monotonic
+
+    def set_app(self, app: ASGI3Application) -> None:
+        """Have this application serve requests."""
+        self.app = app
+        # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
+        self.direct_app = app.app if type(app) is ProxyHeadersMiddleware else app
 
     def close(self) -> None:
         """Write what waits to be written to the access log."""
@@ -161,8 +179,12 @@ class ProtocolSettings:
                 log.flush()
 
 
-class HTTPProtocol(asyncio.Protocol):
+@original
+class HTTPProtocol(Attributes):
     """An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
+
+    Programs make subclasses of this and of the implementations. What they override and assign is that of upstream's
+    classes, as far as there is a counterpart: see `hooks` for the rest.
 
     Args:
         config: loaded if it is not yet.
@@ -172,15 +194,11 @@ class HTTPProtocol(asyncio.Protocol):
     """
 
     __slots__ = (
-        "settings",
-        "server_state",
         "app_state",
-        "loop",
         "logger",
         "transport",
         "flow",
-        "cycle",
-        "_base",
+        "_is_tls",
         "_reading",
         "_pending",
         "_scan",
@@ -217,10 +235,10 @@ class HTTPProtocol(asyncio.Protocol):
     ) -> None:
         self.loop = _loop or asyncio.get_event_loop()
         settings = server_state.protocol_settings
-        if settings is None or settings.config is not config:
+        if settings is None or settings.config is not config or settings.protocol_class is not type(self):
             if not config.loaded:
                 config.load()
-            settings = ProtocolSettings(config, self.loop, self.head_limit(config))
+            settings = ProtocolSettings(config, self.loop, type(self))
             server_state.protocol_settings = settings
         self.settings: ProtocolSettings = settings
         self.server_state = server_state
@@ -230,6 +248,8 @@ class HTTPProtocol(asyncio.Protocol):
         self.flow: FlowControl = cast(FlowControl, None)
         self.cycle: RequestResponseCycle | None = None
         self._base: ScopeBase = cast(ScopeBase, None)
+        self._is_tls = False
+        self._last_scope: HTTPScope | None = None  # for a subclass that looks at it when the response is complete
         self._reading = HEAD
         self._pending = bytearray()
         self._scan: HeadScan | None = None  # of the head that begins _pending
@@ -260,32 +280,10 @@ class HTTPProtocol(asyncio.Protocol):
         """Bytes a request head may have."""
         return config.limit_request_head
 
-    # Names that tools and upstream's users read.
-
-    @property
-    def config(self) -> ProtocolConfig:
-        """The configuration the connection was made with."""
-        return self.settings.config
-
-    @property
-    def app(self) -> ASGI3Application:
-        """The application behind its middleware."""
-        return self.settings.app
-
-    @property
-    def ws_protocol_class(self) -> Any:
-        """The class that takes over on an upgrade to WebSocket, `None` if there is none."""
-        return self.settings.ws_protocol_class
-
-    @property
-    def scope(self) -> HTTPScope | None:
-        """The scope of the request being answered."""
-        return self.cycle.scope if self.cycle is not None else None
-
-    @property
-    def client(self) -> tuple[str, int] | None:
-        """The peer's address."""
-        return self._base.client
+    @staticmethod
+    def cycle_class() -> type[RequestResponseCycle]:
+        """What serves one request: what the module of the class has under that name, for whoever replaces it there."""
+        return RequestResponseCycle
 
     @property
     def timeout_keep_alive_task(self) -> asyncio.TimerHandle | None:
@@ -301,9 +299,10 @@ class HTTPProtocol(asyncio.Protocol):
         settings = self.settings
         self.transport = transport
         self.flow = FlowControl(transport, self.server_state.context)
+        self._is_tls = is_ssl(transport)
         self._base = ScopeBase(
             settings.asgi_version,
-            "https" if is_ssl(transport) else "http",
+            "https" if self._is_tls else "http",
             get_remote_addr(transport),
             get_local_addr(transport),
             settings.root_path,
@@ -323,13 +322,14 @@ class HTTPProtocol(asyncio.Protocol):
         if self.cycle is not None:
             self.cycle.disconnect()
             self.cycle = None
+        self._last_scope = None
         self.flow.resume_writing()
         self._pending.clear()
 
     def eof_received(self) -> bool:
         """The client has nothing more to send; it may still read. Returns whether the connection stays open."""
         self._eof = True
-        if self._base.scheme == "https":
+        if self._is_tls:
             return False
         cycle = self.cycle
         if cycle is None:
@@ -543,7 +543,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._deadline = 0.0
         # Chunks need their decoder, and have a negative length.
         whole = 0 <= length <= len(data) - position
-        self.cycle = cycle = RequestResponseCycle(self, app, scope, not whole, expect_continue)
+        self.cycle = cycle = settings.cycle_class(self, scope, not whole, expect_continue)
         if settings.formatted is not None:
             cycle.entry = settings.formatted.begin(scope)
         if whole:
@@ -569,7 +569,7 @@ class HTTPProtocol(asyncio.Protocol):
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
         # After the client's end a response has to know whether it is the last: not before all input is pending.
         eager = settings.eager and not self._eof
-        task = start_task(self.loop, cycle.run(), context, eager)
+        task = start_task(self.loop, cycle.run_asgi(app), context, eager)
         if not (eager and task.done()):
             state.tasks.add(task)
             task.add_done_callback(state.tasks.discard)
@@ -630,9 +630,24 @@ class HTTPProtocol(asyncio.Protocol):
         if cycle is not None and cycle.state is not IDLE:
             self.abort_response(cycle)
             return
-        text = texts.INVALID_REQUEST if status == 400 else phrase
-        is_head = asks_for_head(request) if cycle is None else self._request[0]
-        self._write(error_response(status, text.encode("ascii"), self.server_state.default_head, is_head))
+        if cycle is None:
+            self._request = (asks_for_head(request), False)
+        if status != 400:
+            self._answer(status, phrase)
+            return
+        if self.settings.customised:
+            self._flush()  # a method that is not ours knows the transport only
+        self.send_400_response(texts.INVALID_REQUEST)
+        if self._reading < LINGER:
+            self._close(linger=True)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request with `msg`, and end the connection."""
+        self._answer(400, msg)
+
+    def _answer(self, status: int, text: str) -> None:
+        head_request, _ = self._request
+        self._write(error_response(status, text.encode(), self.server_state.default_head, head_request))
         self._close(linger=True)
 
     def _upgrades(self, framing: Framing) -> bool:
@@ -773,10 +788,10 @@ class HTTPProtocol(asyncio.Protocol):
         if self._reading is BODY:
             self._expire_in(self.settings.timeout_body)
 
-    def finish(self, cycle: RequestResponseCycle) -> None:
+    def on_response_complete(self) -> None:
         """The response is complete: go on with the next request, or close."""
-        if cycle.entry is not None:
-            cycle.entry.end()
+        if self.settings.customised:
+            self._last_scope = self.scope
         self.server_state.request_complete()
         if self._reading is CLOSED:
             return  # the transport has failed
@@ -884,7 +899,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def _can_linger(self) -> bool:
         transport = self.transport
-        if self._eof or self._base.scheme != "http" or not self.settings.real_loop or self._reading is CLOSED:
+        if self._eof or self._is_tls or not self.settings.real_loop or self._reading is CLOSED:
             return False
         try:
             return not transport.is_closing() and transport.can_write_eof()
@@ -982,13 +997,21 @@ class HTTPProtocol(asyncio.Protocol):
         if self._reading is LINGER:
             self._attempt(self.transport.abort)
         elif self._reading is HEAD and not self._pending:
-            self._close()
+            if self._first:
+                self._close()
+            else:
+                self.timeout_keep_alive_handler()
         elif self._reading is HEAD:
             self._refuse(RequestRefused(refusals.HEAD_TIMEOUT, settings.timeout_head), self._pending)
         elif self.cycle is not None and self.cycle.state is COMPLETE:
             self._close(linger=True)  # answered already: nothing is refused
         else:
             self._refuse(RequestRefused(refusals.BODY_TIMEOUT, settings.timeout_body))
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing more was asked for `timeout_keep_alive` seconds: close."""
+        if not self.transport.is_closing():
+            self._close()
 
     def _note(self, level: int, text: str) -> None:
         """Log a line about this connection, with the client in front."""

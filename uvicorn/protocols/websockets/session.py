@@ -149,6 +149,28 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "__weakref__",
     )
 
+    never_called = (
+        "asgi_receive",
+        "asgi_send",
+        "handle_bytes",
+        "handle_close",
+        "handle_connect",
+        "handle_cont",
+        "handle_events",
+        "handle_message",
+        "handle_parser_exception",
+        "handle_ping",
+        "handle_pong",
+        "handle_text",
+        "on_task_complete",
+        "process_request",
+        "process_subprotocol",
+        "send_500_response",
+        "send_receive_event_to_app",
+        "ws_handler",
+    )
+    """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
+
     def __init__(
         self,
         config: ProtocolConfig,

@@ -5,6 +5,7 @@ It is the sans-I/O one under another name; choosing it makes the configuration w
 
 from __future__ import annotations
 
+from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 

@@ -12,6 +12,7 @@ from websockets.frames import Opcode as LibraryOpcode
 from websockets.protocol import Protocol, Side
 from websockets.typing import ExtensionName
 
+from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
 from uvicorn.protocols.websockets.session import WebSocketSession

@@ -13,6 +13,7 @@ use super::{Connection, HIGH_WATER, State};
 use crate::error::guard;
 use crate::ffi::ThreadBound;
 use crate::http::cycle::Exchange;
+use crate::http::protocol::HTTPProtocol;
 
 impl Connection {
     /// Bytes from the transport. A connection that sends a second time is read past it from then on.
@@ -213,7 +214,10 @@ impl Connection {
         if self.closed.get() || self.lingering.get() || self.eof.get() || self.read_paused.get() {
             return Ok(());
         }
-        if self.is_transport_closing(py)? || self.on_transport(py, &names.pause_reading)?.is_none() {
+        if !self.is_read_by_us(py)?
+            || self.is_transport_closing(py)?
+            || self.on_transport(py, &names.pause_reading)?.is_none()
+        {
             return Ok(());
         }
         if self.core.reader.watch(&self.core, self.server.bind(py), descriptor, slot) {
@@ -221,6 +225,19 @@ impl Connection {
             return Ok(());
         }
         self.have_transport_read(py)
+    }
+
+    /// Whether what the client sends concerns nobody but us: a subclass may have methods for it.
+    fn is_read_by_us(&self, py: Python<'_>) -> PyResult<bool> {
+        let class = self.protocol.borrow().as_ref().map(|protocol| protocol.bind(py).get_type());
+        let Some(class) = class else { return Ok(false) };
+        let ours = py.get_type::<HTTPProtocol>();
+        for name in ["data_received", "eof_received"] {
+            if !class.getattr(name)?.is(&ours.getattr(name)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Leave reading to the transport again.

@@ -1,0 +1,598 @@
+"""What programs replace of the protocol classes is called where upstream calls it, or its author is told otherwise.
+
+Each was tried against upstream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.protocols.harness import GET, Calls, make_config, request, respond, serve
+from tests.utils import wait_until
+from uvicorn.config import Config
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http import h11_impl, httptools_impl
+from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.hooks import never_called, replaced
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.protocol import HTTPProtocol
+from uvicorn.protocols.websockets.websockets_impl import WebSocketProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=[HttpToolsProtocol, H11Protocol], ids=["httptools", "h11"])
+def python(request: pytest.FixtureRequest) -> Any:
+    """Each implementation in Python."""
+    return request.param
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="uvicorn.error")
+    return caplog
+
+
+# Methods
+
+
+async def test_methods_of_a_subclass_are_called_around_a_request(python: Any) -> None:
+    calls: list[Any] = []
+
+    class Noting(python):  # type: ignore[misc]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            calls.append("made")
+
+        def data_received(self, data: bytes) -> None:
+            calls.append(len(data))
+            super().data_received(data)
+            # As with upstream, the application has not started yet.
+            calls.append((self.scope["path"], self.cycle.response_started))
+            self.scope["added"] = True
+
+        def on_response_complete(self) -> None:
+            calls.append(("completing", self.scope["path"], self.cycle.response_complete))
+            super().on_response_complete()
+            calls.append(("complete", self.scope["path"], self.server_state.total_requests))
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            calls.append(("lost", self.scope))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        calls.append(("application", scope["added"]))
+        await respond()(scope, receive, send)
+
+    async with serve(Noting, app) as service:
+        client = await service.connect()
+        await client.ask(request("GET", "/1"))
+        assert calls == [
+            "made",
+            *(31, ("/1", False), ("application", True)),
+            *(("completing", "/1", True), ("complete", "/1", 1)),
+        ]
+        await client.ask(request("GET", "/2"))
+        assert calls[-2:] == [("completing", "/2", True), ("complete", "/2", 2)]
+        client.close()
+        await service.idle()
+    assert calls[-1] == ("lost", None)
+
+
+async def test_pipelined_requests_of_a_subclass_are_answered_in_turn(python: Any) -> None:
+    class Plain(python):  # type: ignore[misc]
+        pass
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await respond(scope["path"].encode())(scope, receive, send)
+
+    async with serve(Plain, app) as service:
+        client = await service.connect()
+        await client.send(b"".join(request("GET", f"/{number}") for number in range(40)))
+        assert [(await client.response()).body for _ in range(40)] == [b"/%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closing", "leaving it open"])
+async def test_answer_to_what_is_no_request_may_be_another(python: Any, closes: bool) -> None:
+    """It is given the text, knows the transport, and the connection ends whether or not it closes it."""
+    texts: list[str] = []
+
+    class Refusing(python):  # type: ignore[misc]
+        def send_400_response(self, msg: str) -> None:
+            texts.append(msg)
+            self.transport.write(b"HTTP/1.1 400 Mine\r\n\r\n")
+            if closes:
+                self.transport.close()
+
+    async with serve(Refusing, respond()) as service:
+        client = await service.connect()
+        await client.send(GET + b"nonsense\r\n\r\n")
+        assert (await client.response()).status == 200
+        assert await client.rest() == b"HTTP/1.1 400 Mine\r\n\r\n"
+        await service.idle()
+    assert texts == ["Invalid HTTP request received."]
+
+
+async def test_answer_to_what_is_no_request_may_have_another_text(python: Any) -> None:
+    class Refusing(python):  # type: ignore[misc]
+        def send_400_response(self, msg: str) -> None:
+            super().send_400_response("Nö.")
+
+    async with serve(Refusing, respond()) as service:
+        client = await service.connect()
+        await client.send(b"nonsense\r\n\r\n")
+        response = await client.response()
+        assert (response.status, response.body) == (400, "Nö.".encode())
+        assert response.values(b"content-length") == [b"4"]
+        assert await client.rest() == b""
+
+
+async def test_end_of_an_idle_connection_may_be_prevented(python: Any) -> None:
+    """It is called when a request was answered and no other came; upstream has no time limit before the first."""
+    idle: list[bool] = []
+
+    class Patient(python):  # type: ignore[misc]
+        def timeout_keep_alive_handler(self) -> None:
+            idle.append(self.transport.is_closing())
+            if len(idle) > 1:
+                super().timeout_keep_alive_handler()
+
+    async with serve(Patient, respond(), timeout_keep_alive=0) as service:
+        client = await service.connect()
+        assert (await client.ask()).status == 200
+        await wait_until(lambda: idle == [False])
+        assert (await client.ask()).status == 200
+        assert await client.rest() == b""
+        assert idle == [False, False]
+
+
+async def test_time_without_a_first_request_is_no_idle_connection(python: Any) -> None:
+    class Noting(python):  # type: ignore[misc]
+        def timeout_keep_alive_handler(self) -> None:
+            raise AssertionError("called")
+
+    async with serve(Noting, respond(), timeout_request_head=0.01) as service:
+        client = await service.connect()
+        assert await client.rest() == b""
+
+
+async def test_handler_of_idle_connections_closes_when_it_is_called(python: Any) -> None:
+    async with serve(python, respond()) as service:
+        client = await service.connect()
+        await client.ask()
+        (connection,) = service.state.connections
+        for _ in range(2):
+            connection.timeout_keep_alive_handler()  # type: ignore[attr-defined]
+        assert await client.rest() == b""
+
+
+# Cycles
+
+
+def tracing(seen: list[Any]) -> Callable[..., Any]:
+    """What tracing tools put in place of `run_asgi`."""
+    original = RequestResponseCycle.run_asgi
+
+    async def run_asgi(self: Any, app: Any) -> None:
+        async def traced(scope: Any, receive: Any, send: Any) -> None:
+            seen.append(scope["path"])
+            await app(scope, receive, send)
+
+        await original(self, traced)
+        seen.append((self.scope["path"], self.response_started, self.response_complete, self.disconnected))
+
+    return run_asgi
+
+
+async def test_cycle_that_is_patched_is_called(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(h11_impl.RequestResponseCycle, "run_asgi", tracing(seen))
+    async with serve(python, respond()) as service:
+        assert (await (await service.connect()).ask()).body == b"ok"
+        await service.idle() if not service.clients else None
+    assert seen == ["/", ("/", True, True, False)]
+
+
+async def test_cycle_that_stands_in_the_module_is_called(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    class Cycle(RequestResponseCycle):
+        run_asgi = tracing(seen)
+
+        async def send(self, message: Any) -> None:
+            seen.append(message["type"])
+            await super().send(message)
+
+    monkeypatch.setattr(importlib.import_module(python.__module__), "RequestResponseCycle", Cycle)
+    async with serve(python, respond()) as service:
+        assert (await (await service.connect()).ask()).body == b"ok"
+    assert seen == ["/", "http.response.start", "http.response.body", ("/", True, True, False)]
+
+
+# Attributes
+
+
+async def test_attributes_are_those_of_the_server_until_they_are_assigned(python: Any) -> None:
+    made: list[Any] = []
+    app = Calls()
+
+    class Assigning(python):  # type: ignore[misc]
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+            assert type(self.app) is ProxyHeadersMiddleware
+            assert self.transport is self.scope is self.cycle is self.client is self.scheme is None
+            assert (self.ws_protocol_class, self.timeout_keep_alive, self.limit_concurrency) == (None, 5, None)
+            assert (self.access_log, self.access_logger.name) == (False, "uvicorn.access")
+            if len(made) > 1:
+                inner = self.app
+
+                async def outer(scope: Any, receive: Any, send: Any) -> None:
+                    scope["outer"] = True
+                    await inner(scope, receive, send)
+
+                self.app = outer
+                self.ws_protocol_class = WSProtocol
+                self.timeout_keep_alive = 7
+                self.limit_concurrency = 100
+
+        def connection_made(self: Any, transport: Any) -> None:
+            super().connection_made(transport)
+            assert self.client is not None and self.scheme == "http"
+            assert self in self.connections and not self.tasks
+            if len(made) > 1:
+                self.scheme = "https"
+                self.client = ("10.0.0.1", 1)
+                self.server = ("10.0.0.2", 2)
+
+    async with serve(Assigning, app, proxy_headers=True, root_path="/root") as service:
+        first, second = [await service.connect() for _ in range(2)]
+        await wait_until(lambda: len(made) == 2)
+        forwarded = request("GET", "/", "x-forwarded-proto: https")
+        for client, expected in [(second, True), (first, False), (second, True)]:
+            for data in (GET, forwarded):
+                app.scopes.clear()
+                assert (await client.ask(data)).status == 200
+                assert ("outer" in app.scope) is expected
+                if data is GET:
+                    assert app.scope["scheme"] == ("https" if expected else "http")
+                assert (app.scope["client"] == ("10.0.0.1", 1)) is expected
+                assert (app.scope["server"] == ("10.0.0.2", 2)) is expected
+        assert [one.timeout_keep_alive for one in made] == [5, 7]
+        assert [one.limit_concurrency for one in made] == [None, 100]
+        assert [one.ws_protocol_class for one in made] == [None, WSProtocol]
+        assert made[1].root_path == "/root" and made[1].asgi_version == "3.0"
+
+
+async def test_application_that_is_assigned_between_requests_serves_the_next(python: Any) -> None:
+    async with serve(python, respond(b"one")) as service:
+        client = await service.connect()
+        assert (await client.ask()).body == b"one"
+        (connection,) = service.state.connections
+        connection.app = respond(b"two")  # type: ignore[attr-defined]
+        assert (await client.ask()).body == b"two"
+
+
+async def test_scheme_that_is_assigned_does_not_make_a_connection_secure(python: Any) -> None:
+    """A half-closed client is still answered, which TLS cannot do."""
+
+    class Behind(python):  # type: ignore[misc]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.scheme = "https"
+
+    proceed = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await proceed.wait()
+        await respond(scope["scheme"].encode())(scope, receive, send)
+
+    async with serve(Behind, app) as service:
+        client = await service.connect()
+        await client.send(GET)
+        await wait_until(lambda: service.state.tasks)
+        client.half_close()
+        (connection,) = service.state.connections
+        await wait_until(lambda: connection._eof)  # type: ignore[attr-defined]
+        proceed.set()
+        assert (await client.response()).body == b"https"
+
+
+async def test_scope_that_is_assigned_is_the_one_the_application_gets(python: Any) -> None:
+    app = Calls()
+
+    class Assigning(python):  # type: ignore[misc]
+        def data_received(self: Any, data: bytes) -> None:
+            super().data_received(data)
+            self.scope = {**self.scope, "path": "/mine"}
+            assert self.headers == [(b"host", b"test")]
+
+    async with serve(Assigning, app) as service:
+        client = await service.connect()
+        await client.ask()
+        (connection,) = service.state.connections
+        assert connection.scope["path"] == "/mine"  # type: ignore[attr-defined]
+        connection.scope = None  # type: ignore[attr-defined]
+        assert connection.headers is None  # type: ignore[attr-defined]
+    assert app.scope["path"] == "/mine"
+
+
+class Lines(logging.Handler):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def access() -> Iterator[Lines]:
+    """What goes to the logger of requests."""
+    handler = Lines()
+    logger = logging.getLogger("uvicorn.access")
+    before = logger.handlers, logger.level
+    logger.handlers, logger.level = [handler], logging.INFO
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+    yield handler
+    logger.handlers, logger.level = before
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text", [None, "%(U)s"], ids=["as upstream", "a format"])
+async def test_access_log_of_a_connection_can_be_switched(python: Any, access: Lines, text: str | None) -> None:
+    async with serve(python, respond(), access_log=True, access_log_format=text) as service:
+        client = await service.connect()
+        for number, wanted in enumerate([None, False, True]):
+            if wanted is not None:
+                (connection,) = service.state.connections
+                connection.access_log = wanted  # type: ignore[attr-defined]
+                assert connection.access_log is wanted  # type: ignore[attr-defined]
+            await client.ask(request("GET", f"/{number}"))
+    assert [line.split()[-3 if text is None else 0] for line in access.lines] == ["/0", "/2"]
+
+
+async def test_access_logger_of_a_connection_can_be_another(python: Any, access: Lines) -> None:
+    class Mine(python):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.access_logger = logging.Logger("mine", logging.INFO)
+            self.access_logger.addHandler(mine)
+
+    mine = Lines()
+    async with serve(Mine, respond(), access_log=True) as service:
+        client = await service.connect()
+        await client.ask(request("GET", "/a?b"))
+        assert mine.lines == ['%s:%d - "GET /a?b HTTP/1.1" 200' % client.sock.getsockname()]
+    assert access.lines == []
+
+
+# What cannot work
+
+
+METHODS = {
+    H11Protocol: "handle_events handle_websocket_upgrade",
+    HttpToolsProtocol: "handle_websocket_upgrade on_message_begin on_url on_header on_headers_complete on_body "
+    "on_message_complete",
+    WSProtocol: "handle_close handle_connect handle_events handle_message handle_ping handle_pong on_task_complete "
+    "send_500_response",
+    WebSocketsSansIOProtocol: "handle_bytes handle_close handle_connect handle_cont handle_events handle_ping "
+    "handle_parser_exception handle_pong handle_text on_task_complete send_500_response send_receive_event_to_app",
+    WebSocketProtocol: "asgi_receive asgi_send on_task_complete process_request process_subprotocol "
+    "send_500_response ws_handler",
+}
+"""Those of upstream's classes that ours do not have."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [pytest.param(kind, name, id=f"{kind.__name__}.{name}") for kind, text in METHODS.items() for name in text.split()],
+)
+def test_author_of_a_method_that_nothing_calls_is_told(kind: Any, name: str, log: pytest.LogCaptureFixture) -> None:
+    assert not hasattr(kind, name)
+    mine = type("Mine", (kind,), {name: lambda self: None, "method": lambda self: None})
+    below = type("Below", (mine,), {})
+    assert never_called(kind) == []
+    setting = "ws" if "WebSocket" in kind.__mro__[-4].__name__ or hasattr(kind, "run_asgi") else "http"
+    settings: Any = {"http": HttpToolsProtocol, setting: below}
+    Config(respond(), log_config=None, **settings).load()
+    (line,) = [record.getMessage() for record in log.records if record.name == "uvicorn.error"]
+    assert line == f"Never called, because this server has no such hook: Mine.{name}."
+
+
+def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(H11Protocol, "handle_events", lambda self: None, raising=False)
+    assert never_called(H11Protocol) == ["H11Protocol.handle_events"]
+
+
+def test_class_of_somebody_else_has_what_methods_it_likes(log: pytest.LogCaptureFixture) -> None:
+    class Other(asyncio.Protocol):
+        never_called = ("on_url",)
+
+        def on_url(self, url: bytes) -> None: ...
+
+    assert never_called(Other) == replaced(Other)[1:] == []
+    Config(respond(), log_config=None, http=Other).load()
+    assert log.records == []
+
+
+def test_classes_are_as_they_were() -> None:
+    for cls in (HTTPProtocol, HttpToolsProtocol, H11Protocol, RequestResponseCycle):
+        assert replaced(cls) == []
+
+
+# `--http auto`
+
+
+@pytest.fixture
+def core() -> Any:
+    """The class of the native core, which `auto` takes."""
+    return pytest.importorskip("uvicorn.protocols.http.native_impl").NativeProtocol
+
+
+def chosen() -> Any:
+    config = Config(respond(), log_config=None)
+    config.load()
+    return config.http_protocol_class
+
+
+async def nothing(self: Any, *args: Any) -> None: ...
+
+
+PATCHES: list[tuple[str, str]] = [
+    ("h11_impl:RequestResponseCycle", "run_asgi"),
+    ("httptools_impl:RequestResponseCycle", "send"),
+    ("httptools_impl:RequestResponseCycle", "__init__"),
+    ("httptools_impl:RequestResponseCycle", "of_its_own"),
+    ("httptools_impl:HttpToolsProtocol", "data_received"),
+    ("httptools_impl:HttpToolsProtocol", "on_response_complete"),
+    ("protocol:HTTPProtocol", "on_response_complete"),
+]
+
+
+@pytest.mark.parametrize(("where", "name"), PATCHES)
+def test_auto_is_what_somebody_has_patched(
+    core: Any, where: str, name: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    assert chosen() is core
+    module, _, attribute = where.partition(":")
+    cls = getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), attribute)
+    monkeypatch.setattr(cls, name, nothing, raising=False)
+    assert chosen() is HttpToolsProtocol
+    reason = f"which would not call this: {attribute}.{name}."
+    assert [record.getMessage() for record in log.records] == [
+        f"HTTP is served by httptools and not by the native core, {reason}"
+    ]
+    monkeypatch.undo()
+    assert chosen() is core
+
+
+@pytest.mark.parametrize("name", ["HttpToolsProtocol", "RequestResponseCycle"])
+def test_auto_is_the_class_that_somebody_has_put_in_the_module(
+    core: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = type("Mine", (getattr(httptools_impl, name),), {})
+    monkeypatch.setattr(httptools_impl, name, mine)
+    assert chosen() is (mine if name == "HttpToolsProtocol" else HttpToolsProtocol)
+
+
+def test_patch_of_what_auto_would_not_take_changes_nothing(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With upstream it has no effect either."""
+    monkeypatch.setattr(H11Protocol, "data_received", nothing)
+    assert chosen() is core
+
+
+def test_what_is_asked_for_by_name_is_taken(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestResponseCycle, "run_asgi", nothing)
+    config = Config(respond(), log_config=None, http="native")
+    config.load()
+    assert config.http_protocol_class is core
+
+
+# Subclasses of the native core
+
+
+async def test_methods_of_a_native_subclass_hear_of_each_read(core: Any) -> None:
+    """Not only of the first, after which a connection is read past its transport."""
+    calls: list[Any] = []
+
+    class Noting(core):  # type: ignore[misc]
+        def data_received(self, data: bytes) -> None:
+            calls.append(len(data))
+            super().data_received(data)
+
+        def eof_received(self) -> bool:
+            calls.append("eof")
+            return bool(super().eof_received())
+
+    async with serve(Noting, respond()) as service:
+        client = await service.connect()
+        for _ in range(4):
+            assert (await client.ask()).body == b"ok"
+        client.half_close()
+        await service.idle()
+    assert calls == [len(GET)] * 4 + ["eof"]
+
+
+@pytest.mark.parametrize("name", ["app", "transport", "scope", "client", "scheme", "ws_protocol_class", "access_log"])
+def test_attributes_of_a_native_subclass_cannot_be_assigned(core: Any, name: str) -> None:
+    """Assigned without effect they would be a trap."""
+    from uvicorn.state import ServerState
+
+    async def make() -> Any:
+        config = make_config(respond(), core)
+        return type("Mine", (core,), {})(config=config, server_state=ServerState(), app_state={})
+
+    connection = asyncio.run(make())
+    getattr(connection, name)
+    with pytest.raises(AttributeError):
+        setattr(connection, name, None)
+
+
+async def test_native_connection_says_what_it_is(core: Any) -> None:
+    async with serve(core, respond(), access_log=True) as service:
+        await (await service.connect()).ask()
+        (connection,) = service.state.connections
+        known: Any = connection
+        assert (known.scheme, known.app, known.access_log) == ("http", service.config.loaded_app, True)
+        assert known.access_logger is logging.getLogger("uvicorn.access")
+
+
+def test_author_of_a_native_subclass_is_told_of_more(core: Any) -> None:
+    names = ["send_400_response", "on_response_complete", "timeout_keep_alive_handler", "on_url"]
+    mine = type("Mine", (core,), dict.fromkeys(names, lambda self: None))
+    assert never_called(mine) == [f"Mine.{name}" for name in names]
+
+
+# What stands beside the classes
+
+
+@pytest.mark.parametrize("module", [h11_impl, httptools_impl], ids=["h11", "httptools"])
+def test_names_of_upstream_s_modules_are_there(module: Any) -> None:
+    from urllib.parse import unquote
+
+    from uvicorn.protocols import utils
+    from uvicorn.protocols.http import flow_control
+
+    assert module.unquote is unquote
+    for name in ("get_local_addr", "get_remote_addr", "is_ssl", "get_client_addr", "get_path_with_query_string"):
+        assert getattr(module, name) is getattr(utils, name)
+    for name in ("HIGH_WATER_LIMIT", "FlowControl", "service_unavailable", "CLOSE_HEADER"):
+        assert getattr(module, name) is getattr(flow_control, name)
+    assert module.RequestResponseCycle is RequestResponseCycle
+
+
+def test_values_beside_the_classes_are_of_upstream_s_types() -> None:
+    assert h11_impl.STATUS_PHRASES[200] == b"OK"
+    assert h11_impl.STATUS_PHRASES[299] == b""
+    assert httptools_impl.STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
+    assert httptools_impl.HEADER_RE.search(b"a b")
+    assert httptools_impl.HEADER_VALUE_RE.search(b"a\nb")
+
+
+@pytest.mark.parametrize("name", ["websockets_impl", "websockets_sansio_impl", "wsproto_impl"])
+def test_error_of_websockets_is_where_upstream_has_it(name: str) -> None:
+    from uvicorn.protocols.utils import ClientDisconnected
+
+    module = importlib.import_module(f"uvicorn.protocols.websockets.{name}")
+    assert module.ClientDisconnected is ClientDisconnected
+
+
+def test_names_of_the_supervisor_are_where_upstream_has_them() -> None:
+    from uvicorn._subprocess import get_subprocess
+    from uvicorn.server import Server
+    from uvicorn.supervisors import multiprocess
+
+    assert multiprocess.get_subprocess is get_subprocess
+    assert multiprocess.Server is Server

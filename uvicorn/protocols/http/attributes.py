@@ -1,0 +1,154 @@
+"""What programs read and assign of a connection, under upstream's names: subclasses of the protocol classes above all.
+
+What a connection shares with all others of its server is its `settings`. Whoever assigns one of them gives the
+connection settings of its own. What it says of itself in each scope (`client`, `server`, `scheme`) is the transport's
+from `connection_made` on, and may be changed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn._types import ASGI3Application, Connection, HTTPScope, ProtocolConfig
+from uvicorn.access import AccessLog, FormattedLog, LoggerLog
+from uvicorn.access_format import LineFormat
+from uvicorn.protocols.http.hooks import original
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.cycle import RequestResponseCycle
+    from uvicorn.protocols.http.scope import ScopeBase
+    from uvicorn.state import ServerState
+
+
+def _setting(name: str, meaning: str) -> Any:
+    """An attribute that is what the settings say."""
+
+    def get(self: Attributes) -> Any:
+        return getattr(self.settings, name)
+
+    def assign(self: Attributes, value: Any) -> None:
+        setattr(self._own_settings(), name, value)
+
+    return property(get, assign, doc=meaning)
+
+
+def _in_scopes(name: str, meaning: str) -> Any:
+    """An attribute that is the same in all scopes of the connection; `None` before there is one."""
+
+    def get(self: Attributes) -> Any:
+        return getattr(self._base, name, None)
+
+    def assign(self: Attributes, value: Any) -> None:
+        setattr(self._base, name, value)
+
+    return property(get, assign, doc=meaning)
+
+
+@original
+class Attributes(asyncio.Protocol):
+    """The attributes of a connection that have a meaning to others; `HTTPProtocol` is the connection."""
+
+    __slots__ = ("settings", "server_state", "loop", "cycle", "_base", "_last_scope")
+
+    settings: Any
+    server_state: ServerState
+    loop: asyncio.AbstractEventLoop
+    cycle: RequestResponseCycle | None
+    _base: ScopeBase
+    _last_scope: HTTPScope | None
+
+    ws_protocol_class = _setting(
+        "ws_protocol_class", "The class that takes over on an upgrade to WebSocket, or `None`."
+    )
+    timeout_keep_alive = _setting("timeout_idle", "Seconds until a connection that asks nothing more is closed.")
+    limit_concurrency = _setting("limit_concurrency", "Connections or tasks from which on a request is answered 503.")
+
+    client = _in_scopes("client", "The peer's address, `None` if it has none.")
+    server = _in_scopes("server", "The address of this end.")
+    scheme = _in_scopes("scheme", "`http` or `https`.")
+
+    def _own_settings(self) -> Any:
+        self.settings = copy.copy(self.settings)
+        return self.settings
+
+    @property
+    def config(self) -> ProtocolConfig:
+        """The configuration the connection was made with."""
+        config: ProtocolConfig = self.settings.config
+        return config
+
+    @property
+    def app(self) -> ASGI3Application:
+        """The application behind its middleware."""
+        app: ASGI3Application = self.settings.app
+        return app
+
+    @app.setter
+    def app(self, app: ASGI3Application) -> None:
+        self._own_settings().set_app(app)
+
+    @property
+    def scope(self) -> HTTPScope | None:
+        """The scope of the request being answered, or of the last one if the class is a subclass of the program's."""
+        return self.cycle.scope if self.cycle is not None else self._last_scope
+
+    @scope.setter
+    def scope(self, scope: HTTPScope) -> None:
+        if self.cycle is not None:
+            self.cycle.scope = scope
+        else:
+            self._last_scope = scope
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]] | None:
+        """The header fields of that request."""
+        scope = self.scope
+        return None if scope is None else cast("list[tuple[bytes, bytes]]", scope["headers"])
+
+    @property
+    def access_log(self) -> bool:
+        """Whether requests are logged."""
+        return self.settings.access is not None or self.settings.formatted is not None
+
+    @access_log.setter
+    def access_log(self, wanted: bool) -> None:
+        settings = self._own_settings()
+        text = self.config.access_log_format
+        settings.access = AccessLog(self.loop) if wanted and text is None else None
+        settings.formatted = FormattedLog(self.loop, LineFormat(text)) if wanted and text is not None else None
+
+    @property
+    def access_logger(self) -> logging.Logger:
+        """The logger that is told of requests."""
+        access = self.settings.access
+        return access.logger if isinstance(access, LoggerLog) else logging.getLogger("uvicorn.access")
+
+    @access_logger.setter
+    def access_logger(self, logger: logging.Logger) -> None:
+        settings = self._own_settings()
+        settings.access, settings.formatted = LoggerLog(logger), None
+
+    @property
+    def asgi_version(self) -> str:
+        """The version of the application's interface."""
+        version: str = self.settings.asgi_version
+        return version
+
+    @property
+    def root_path(self) -> str:
+        """The path below which the application is mounted."""
+        path: str = self.settings.root_path
+        return path
+
+    @property
+    def connections(self) -> set[Connection]:
+        """All connections of the server."""
+        return self.server_state.connections
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The tasks of all requests that the server answers."""
+        return self.server_state.tasks

@@ -1,0 +1,63 @@
+"""What programs replace of the protocol classes: methods of a subclass, methods and whole classes that are patched.
+
+Upstream's classes have more methods than ours, which programs override as well. Those that have a counterpart here are
+called under upstream's names. The others are what a class says in `never_called`, and the page about migrating lists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TypeVar
+
+ClassT = TypeVar("ClassT", bound=type)
+
+_ORIGINALS: dict[type, dict[str, object]] = {}
+
+logger = logging.getLogger("uvicorn.error")
+
+
+def original(cls: ClassT) -> ClassT:
+    """Remember what the class is like, so that `replaced` can tell; a decorator."""
+    _ORIGINALS[cls] = _methods(cls)
+    return cls
+
+
+def replaced(cls: type) -> list[str]:
+    """Return what programs have put into the class and its bases, as `Class.name`; a subclass counts by itself."""
+    names = [f"{owner.__name__}.{name}" for owner, name in _replaced(cls)]
+    return names if _is_ours(cls) else [cls.__name__, *names]
+
+
+def never_called(cls: type) -> list[str]:
+    """Return the methods that programs have put there, as `Class.name`, and that nothing calls."""
+    names: tuple[str, ...] = getattr(cls, "never_called", ())
+    return [f"{owner.__name__}.{name}" for owner, name in _replaced(cls) if name in names]
+
+
+def warn_of_never_called(cls: object) -> None:
+    """Say once, for a protocol class that is about to be used, which methods of its author's have no effect."""
+    if isinstance(cls, type):
+        names = never_called(cls)
+        if names:
+            logger.warning("Never called, because this server has no such hook: %s.", ", ".join(names))
+
+
+def _replaced(cls: type) -> Iterator[tuple[type, str]]:
+    # What our classes are made from is nobody's to replace.
+    foundation = {below for base in cls.__mro__ if _is_ours(base) for below in base.__mro__} - _ORIGINALS.keys()
+    if not foundation:
+        return  # a class of its own
+    for base in cls.__mro__:
+        if base not in foundation:
+            before = _ORIGINALS.get(base, {})
+            yield from ((base, name) for name, value in _methods(base).items() if before.get(name, before) is not value)
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == "uvicorn"
+
+
+def _methods(cls: type) -> dict[str, object]:
+    # What has two underscores Python may add by itself, at any time.
+    return {name: value for name, value in vars(cls).items() if name == "__init__" or not name.startswith("__")}
