@@ -395,6 +395,28 @@ def test_a_configuration_that_is_refused_is_reported_with_the_reason(caplog: pyt
 # Colours in a configuration
 
 
+@pytest.mark.parametrize("use_colors", [None, "maybe", "false", "", 2], ids=repr)
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_is_neither_true_nor_false_leaves_colours_to_the_terminal(
+    use_colors: Any, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOG-15, LOG-18: as upstream has it."""
+    monkeypatch.setattr(AccessFormatter, "should_use_colors", lambda self: is_terminal)
+    assert AccessFormatter(use_colors=use_colors).use_colors is is_terminal
+    given: dict[str, Any] = {
+        "version": 1,
+        "formatters": {"default": {}, "access": {}},
+        "disable_existing_loggers": False,
+    }
+    Config("app:app", log_config=given, use_colors=use_colors)
+    assert given["formatters"] == {"default": {}, "access": {}}
+
+
+@pytest.mark.parametrize("use_colors", [1, 0])
+def test_numbers_that_equal_true_and_false_are_those(use_colors: Any) -> None:
+    assert AccessFormatter(use_colors=use_colors).use_colors is bool(use_colors)
+
+
 @pytest.mark.parametrize("use_colors", [True, False])
 def test_use_colors_is_written_into_the_formatters(use_colors: bool) -> None:
     """LOG-15"""

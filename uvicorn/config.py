@@ -389,7 +389,7 @@ class Config(Settings):
             logging.config.fileConfig(log_config, disable_existing_loggers=False)
 
     def _choose_colors(self, log_config: dict[str, Any]) -> None:
-        if self.use_colors is None:
+        if self.use_colors not in (True, False):
             return
         formatters = log_config.get("formatters", {})
         for name in ("default", "access"):

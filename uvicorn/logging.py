@@ -65,8 +65,9 @@ def _is_terminal(stream: TextIO | None) -> bool:
 class ColourizedFormatter(logging.Formatter):
     """A formatter whose format may use ``%(levelprefix)s``, in colour when ``use_colors`` is true.
 
-    ``use_colors=None`` means: when the stream is a terminal. With colours on, a record that carries ``color_message``
-    (``extra={"color_message": ...}``) is rendered from that instead of its own message, with the same arguments.
+    ``use_colors=None``, as anything but true and false, means: when the stream is a terminal. With colours on, a record
+    that carries ``color_message`` (``extra={"color_message": ...}``) is rendered from that instead of its own message,
+    with the same arguments.
     """
 
     level_name_colors: ClassVar[dict[int, Callable[[Any], str]]] = {
@@ -85,7 +86,7 @@ class ColourizedFormatter(logging.Formatter):
         style: Literal["%", "{", "$"] = "%",
         use_colors: bool | None = None,
     ) -> None:
-        self.use_colors = self.should_use_colors() if use_colors is None else use_colors
+        self.use_colors = bool(use_colors) if use_colors in (True, False) else self.should_use_colors()
         super().__init__(fmt=fmt, datefmt=datefmt, style=style)
 
     def should_use_colors(self) -> bool:

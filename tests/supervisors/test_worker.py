@@ -171,6 +171,16 @@ def test_supervisor_leaves_the_pipe_to_a_thread_that_asks(worker: ProcessWorker)
         assert worker.deadline > 0.5, "the next look is not due at once"
 
 
+@pytest.mark.parametrize("end", ["parent_conn", "child_conn"])
+def test_broken_pipe_is_no_answer(worker: ProcessWorker, end: str) -> None:
+    """As upstream has it: whoever asks need not expect an error."""
+    getattr(worker, end).close()
+    for _ in range(2):
+        assert worker.ping(30) is False
+        assert worker.is_ready(30) is False
+    worker.listen(time.monotonic())
+
+
 def test_child_that_has_hung_up_is_not_listened_to(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """MP-17: its end is noticed at once, not after the whole timeout."""
     monkeypatch.setattr(type(worker.process), "sentinel", "sentinel")

@@ -274,7 +274,7 @@ class ProcessWorker:
             self._take_reports(time.monotonic())
             if not self._send_question():
                 return None
-            while self.parent_conn.poll(max(0.0, deadline - time.monotonic())):
+            while self._has_message(max(0.0, deadline - time.monotonic())):
                 answer = self._take_one(time.monotonic())
                 if answer is not None or self._is_deaf:
                     return answer
@@ -315,8 +315,16 @@ class ProcessWorker:
         return [self.process.sentinel] if self._is_deaf else [self.process.sentinel, self.parent_conn]
 
     def _take_reports(self, now: float) -> None:
-        while not self._is_deaf and self.parent_conn.poll():
+        while not self._is_deaf and self._has_message(0.0):
             self._take_one(now)
+
+    def _has_message(self, seconds: float) -> bool:
+        """Whether there is something to receive, or is within `seconds`."""
+        try:
+            return self.parent_conn.poll(seconds)
+        except OSError:  # the pipe is broken, or closed here
+            self._is_deaf = True
+            return False
 
     def _take_one(self, now: float) -> bool | None:
         """Receive one message: an answer is returned, a stage is remembered."""
