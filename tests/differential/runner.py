@@ -319,7 +319,9 @@ def isolation_faults(case: Case, application: Application, outcome: Outcome) -> 
     for record in application.records:
         text = repr(record.notes)
         for secret, (number, ident) in secrets.items():
-            if secret in text and ident != record.ident and (number != record.client or clean[number]):
+            # Who asks for "*", or for nothing that can be told, is known by its connection alone.
+            own = ident == record.ident or (number == record.client and (record.ident == "?" or not clean[number]))
+            if secret in text and not own:
                 faults.append(f"{record.ident} has seen the secret of {ident}")
     for number, (output, _) in enumerate(outcome.wire):
         for secret, (owner, ident) in secrets.items():
