@@ -426,6 +426,8 @@ class Player:
         task = asyncio.get_running_loop().create_task(player.play(operations, (*self.place, branch)))
         self.application.tasks.add(task)
         task.add_done_callback(self.application.tasks.discard)
+        # Whoever waited for it may be gone by then.
+        task.add_done_callback(retrieve)
         return task
 
     async def op_task(self, operations: tuple[Operation, ...]) -> Any:
@@ -434,7 +436,7 @@ class Player:
 
     async def op_spawn(self, operations: tuple[Operation, ...]) -> Any:
         """One that nobody waits for, and that may live longer than the request."""
-        self.start_task(operations).add_done_callback(retrieve)
+        self.start_task(operations)
 
     async def op_gather(self, *branches: tuple[Operation, ...]) -> Any:
         tasks = [self.start_task(operations, branch) for branch, operations in enumerate(branches)]
