@@ -38,7 +38,7 @@ LAYERS = [
     "config",
     "access_format middleware middleware.* settings sockets tls",
     "_declare acceptor importer logging protocols.utils",
-    "_types _compat _ansi _native",
+    "_types _compat _ansi _native outlet",
 ]
 
 # Each with the one name it is for.

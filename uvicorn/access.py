@@ -17,7 +17,7 @@ from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any, TextIO
 
 from uvicorn.access_format import Facts, LineFormat
-from uvicorn.logging import ACCESS_FORMAT, AccessFormatter
+from uvicorn.logging import ACCESS_FORMAT, AccessFormatter, PipeHandler
 from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 
 if TYPE_CHECKING:
@@ -67,16 +67,18 @@ class LineBuffer:
 
     def _learn(self) -> None:
         """Remember the handler and the formatter if they are uvicorn's own."""
-        handlers = logger.handlers
-        if type(logger) is not logging.Logger or len(handlers) != 1 or type(handlers[0]) is not logging.StreamHandler:
+        if type(logger) is not logging.Logger or len(logger.handlers) != 1:
             return
-        formatter = handlers[0].formatter
+        handler = logger.handlers[0]
+        if not isinstance(handler, logging.StreamHandler) or type(handler) not in (PipeHandler, logging.StreamHandler):
+            return
+        formatter = handler.formatter
         if type(formatter) is not AccessFormatter or formatter._fmt != ACCESS_FORMAT or formatter.datefmt is not None:
             return
-        self.handler = handlers[0]
+        self.handler = handler
         self.formatter = formatter
         self._colors = formatter.use_colors
-        self._handlers = [self.handler]
+        self._handlers = [handler]
 
     def is_untouched(self) -> bool:
         """Tell whether logging is still exactly as it was when `_learn` looked; `is_wanted` looks at levels."""
@@ -107,8 +109,11 @@ class LineBuffer:
         if handler.terminator != "\n":
             text = text.replace("\n", handler.terminator)
         try:
-            handler.stream.write(text)
-            handler.flush()
+            if isinstance(handler, PipeHandler):
+                handler.write(text)
+            else:
+                handler.stream.write(text)
+                handler.flush()
         except Exception:
             # As logging does: a broken log must not break a response.
             handler.handleError(

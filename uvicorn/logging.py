@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import http
 import logging
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Literal, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO
 
 from uvicorn._ansi import style as ansi_style
+from uvicorn.outlet import Outlet
+
+if TYPE_CHECKING:
+    StreamHandler = logging.StreamHandler[TextIO]
+else:
+    StreamHandler = logging.StreamHandler
 
 TRACE_LOG_LEVEL = 5
 """Below DEBUG: each ASGI message, each connection made and lost."""
@@ -42,8 +49,8 @@ LOGGING_CONFIG: dict[str, Any] = {
         },
     },
     "handlers": {
-        "default": {"class": "logging.StreamHandler", "formatter": "default", "stream": "ext://sys.stderr"},
-        "access": {"class": "logging.StreamHandler", "formatter": "access", "stream": "ext://sys.stdout"},
+        "default": {"class": "uvicorn.logging.PipeHandler", "formatter": "default", "stream": "ext://sys.stderr"},
+        "access": {"class": "uvicorn.logging.PipeHandler", "formatter": "access", "stream": "ext://sys.stdout"},
     },
     "loggers": {
         "uvicorn": {"handlers": ["default"], "level": "INFO", "propagate": False},
@@ -52,6 +59,8 @@ LOGGING_CONFIG: dict[str, Any] = {
     },
 }
 """Default of the setting ``log_config``, for ``logging.config.dictConfig``."""
+
+_STREAMS = {"<stdout>": "standard output", "<stderr>": "standard error"}
 
 _PREFIX_WIDTH = 9
 """Columns of a level name, its colon and the blanks behind it: room for CRITICAL."""
@@ -170,3 +179,56 @@ class AccessFormatter(ColourizedFormatter):
             request_line = ansi_style(request_line, bold=True)
         decorated.__dict__.update(client_addr=client_addr, request_line=request_line, status_code=status_code)
         return logging.Formatter.formatMessage(self, decorated)
+
+
+class PipeHandler(StreamHandler):
+    """A `logging.StreamHandler` that does not wait for ever for whoever reads a pipe.
+
+    Lines for which there is no room (see `uvicorn.outlet`) are dropped. One line says how many, when there is again.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._outlet: Outlet | None = None
+        self._outlet_of: TextIO | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record as a line."""
+        try:
+            self.write(self.format(record) + self.terminator)
+        except RecursionError:  # as in the class above: it cannot be reported
+            raise
+        except Exception:
+            self.handleError(record)
+
+    def write(self, text: str) -> None:
+        """Write whole lines; the caller holds the lock."""
+        stream, outlet = self.stream, self._outlet
+        if stream is not self._outlet_of or (outlet is not None and not outlet.is_current):
+            outlet = self._find_outlet()
+        if outlet is None:
+            stream.write(text)
+            self.flush()
+            return
+        self.flush()  # what the application has printed comes first
+        if outlet.write(text) and outlet.lost:
+            lost, outlet.lost = outlet.lost, 0
+            place = _STREAMS.get(stream.name, stream.name)
+            logging.getLogger("uvicorn.error").warning("%d log lines were lost: nobody read %s.", lost, place)
+
+    def close(self) -> None:
+        """Give back what was opened, which is not the stream."""
+        with self.lock or contextlib.nullcontext():
+            self._forget_outlet()
+        super().close()
+
+    def _find_outlet(self) -> Outlet | None:
+        self._forget_outlet()
+        self._outlet_of = self.stream
+        self._outlet = Outlet.of(self.stream)
+        return self._outlet
+
+    def _forget_outlet(self) -> None:
+        if self._outlet is not None:
+            self._outlet.close()
+        self._outlet = self._outlet_of = None
