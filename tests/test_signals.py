@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import assert_signal, open_connection, read_until, wait_until
+from tests.utils import PATIENCE, assert_signal, open_connection, read_until, wait_until
 from uvicorn.config import Config
 from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
 
@@ -27,7 +27,7 @@ if sys.platform == "win32":
 pytestmark = pytest.mark.anyio
 
 CLI = """
-import asyncio
+import asyncio, signal, time
 
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
@@ -54,6 +54,25 @@ async def never_starting(scope, receive, send):
     await receive()
     print("starting", flush=True)
     await asyncio.sleep(3600)
+
+def block():
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(sig)
+        signal.signal(sig, lambda *args, handler=handler: (print("signalled", flush=True), handler(*args)))
+    print("blocking", flush=True)
+    time.sleep(3600)
+
+async def blocking_start(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    await receive()
+    block()
+
+async def blocking_end(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    block()
 """
 
 
@@ -320,12 +339,49 @@ def test_second_interrupt_ends_a_startup_that_hangs(cwd: Path) -> None:
     """K8"""
     with ServerProcess("app:never_starting", "--port", "0", cwd=cwd) as server:
         server.wait_for("starting")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while server.process.poll() is None and time.monotonic() < deadline:
             server.send_signal(signal.SIGINT)  # two that come too fast are one
             time.sleep(0.2)
         server.wait(timeout=5)
         assert "Uvicorn running" not in server.error_output
+
+
+@pytest.mark.parametrize("mode", [[], ["--workers", "2"], ["--reload"]], ids=["alone", "workers", "reload"])
+@pytest.mark.parametrize("name", ["blocking_start", "blocking_end"])
+def test_second_interrupt_ends_a_lifespan_that_blocks(cwd: Path, loop: str, name: str, mode: list[str]) -> None:
+    """K8: nobody sees the flag that it sets."""
+    count = 2 if "--workers" in mode else 1
+    with ServerProcess(f"app:{name}", "--port", "0", "--loop", loop, *mode, cwd=cwd) as server:
+        if name == "blocking_end":
+            server.wait_for("Application startup complete.", count=count)
+            if not mode:
+                assert server.port  # it says so when it serves
+            server.send_signal(signal.SIGINT)
+            server.wait_for("blocking", count=count)
+        else:
+            server.wait_for("blocking", count=count)
+            server.send_signal(signal.SIGINT)
+            server.wait_for("signalled", count=count)
+        assert server.stop(signal.SIGINT) == (3 if name == "blocking_start" and not mode else 0)
+        assert "Traceback" not in server.error_output
+        assert "unsupported" not in server.error_output
+
+
+def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Server) -> None:
+    """K8"""
+
+    async def main() -> None:
+        server.handle_exit(signal.SIGINT, None)
+        assert server._interruption is not None
+        await asyncio.sleep(0)
+        await asyncio.to_thread(server._interruption.join)
+        assert not server._interruption.is_due
+
+    server.should_exit = True
+    server.handle_exit(signal.SIGINT, None)
+    assert server._interruption is None, "no loop that could be blocked"
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("sig", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])

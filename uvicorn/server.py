@@ -9,6 +9,7 @@ second.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import functools
@@ -30,7 +31,7 @@ from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
 from uvicorn.config import STARTUP_FAILURE, Config, blaming
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
-from uvicorn.state import ServerState
+from uvicorn.state import ForcedEnd, ServerState
 
 if TYPE_CHECKING:
     from uvicorn.lifespan.off import LifespanOff
@@ -48,6 +49,9 @@ DEFAULT_HANDSHAKE_TIMEOUT = 60.0
 
 MINIMUM_LIFESPAN_SHUTDOWN = 30.0
 """Seconds an application always has for its lifespan shutdown; longer if `timeout_graceful_shutdown` is longer."""
+
+BLOCKED = 1.0
+"""Seconds after which an event loop that does not notice a forced end is blocked, for instance by a start-up."""
 
 NOTIFY_INTERVAL = 1.0
 """Shortest time in seconds between two calls of `callback_notify`."""
@@ -98,6 +102,7 @@ class Server:
         self._limit_reached = Latch()
         self._source: listening.Source | None = None
         self._captured_signals: list[int] = []
+        self._interruption: Interruption | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # `server.run` is pickled to be the target of a child process, which starts from the beginning.
@@ -433,12 +438,60 @@ class Server:
                 stack.callback(signal.raise_signal, captured)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the server; a SIGINT when it is ending already forces the end."""
+        """End the server; a SIGINT when it is ending already forces the end.
+
+        Raises:
+            ForcedEnd: the event loop has not noticed, because something blocks it, which ends by this.
+        """
+        if self._interruption is not None and self._interruption.is_due:
+            self._interruption = None
+            raise ForcedEnd
         self._captured_signals.append(sig)
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
+            if self._interruption is None:  # several signals are one
+                self._interruption = Interruption.of_running_loop()
         else:
             self.should_exit = True
+
+
+class Interruption(threading.Thread):
+    """Sends SIGINT to the main thread, in whose handler this is made, unless its event loop turns within a moment.
+
+    Attributes:
+        is_due: the signal is this one's.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name="uvicorn-interruption", daemon=True)
+        self._has_turned = threading.Event()
+        self._is_sent = False
+        loop.call_soon_threadsafe(self._has_turned.set)
+
+    @classmethod
+    def of_running_loop(cls) -> Interruption | None:
+        """Started, if there is a loop to wait for."""
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            return None
+        interruption = cls(loop)
+        interruption.start()
+        return interruption
+
+    @property
+    def is_due(self) -> bool:
+        return self._is_sent and not self._has_turned.is_set()
+
+    def run(self) -> None:
+        """Wait, and send it."""
+        if self._has_turned.wait(BLOCKED):
+            return
+        self._is_sent = True
+        if sys.platform == "win32":
+            _thread.interrupt_main()
+        else:
+            # A call of the system that it sleeps in returns for this.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 _OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit")}

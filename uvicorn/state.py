@@ -58,6 +58,10 @@ class ConnectionSet(set[Connection]):
             await waiter
 
 
+class ForcedEnd(KeyboardInterrupt):
+    """A second SIGINT, in the middle of what blocks the event loop."""
+
+
 class ServerState:
     """Shared between the server and the protocol objects of one event loop.
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from uvicorn.drain import Stage
-from uvicorn.supervisors.limits import DrainLimits
-from uvicorn.supervisors.pool import FORCED_WAIT, LEAVING_AT_ONCE, OVERSLEPT, Pool, restart_delay
+from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
+from uvicorn.supervisors.pool import LEAVING_AT_ONCE, OVERSLEPT, Pool, restart_delay
 
 
 class FakeWorker:
@@ -688,5 +688,7 @@ def test_hurrying_shortens_the_deadline(limits: DrainLimits) -> None:
     bench.pool.hurry()
     assert bench.made[0].log[-1] == "hurry"
     assert bench.pool.next_deadline() == bench.clock.now + FORCED_WAIT
-    bench.watch(after=FORCED_WAIT)
+    bench.watch(after=FORCED_WAIT / 2)
+    bench.pool.hurry()
+    bench.watch(after=FORCED_WAIT / 2)
     assert "kill" in bench.made[0].log

@@ -18,6 +18,7 @@ from uvicorn._types import (
     LifespanStartupFailedEvent,
 )
 from uvicorn.config import Config
+from uvicorn.state import ForcedEnd
 
 LifespanReceiveMessage = LifespanStartupEvent | LifespanShutdownEvent
 LifespanSendMessage = (
@@ -115,6 +116,8 @@ class LifespanOn:
             self.shutdown_event.set()
 
     def _log_exception(self, exc: BaseException) -> None:
+        if isinstance(exc, ForcedEnd):
+            return
         if self.config.lifespan == "auto":
             self.logger.info("ASGI 'lifespan' protocol appears unsupported.")
         else:

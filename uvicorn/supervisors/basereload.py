@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import socket
@@ -16,10 +18,13 @@ from types import FrameType
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
-from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
 
 HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 """Signals that end the reloader and its child. SIGHUP, where there is one, does so too, and is raised again."""
+
+SIGNAL_INTERVAL = 0.5
+"""Seconds between two looks whether a second SIGINT has come while the child ends."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -44,6 +49,7 @@ class BaseReload:
         self.is_restarting = False
         self.reloader_name: str | None = None
         self._limits = DrainLimits.of(config)
+        self._kill_at = math.inf  # the child that is ending
         self._hung_up = False
 
     def signal_handler(self, sig: int, frame: FrameType | None) -> None:
@@ -54,6 +60,7 @@ class BaseReload:
             return
         if self.should_exit.is_set() and sig == signal.SIGINT:
             self._signal_child(signal.SIGINT)
+            self._kill_at = min(self._kill_at, time.monotonic() + FORCED_WAIT)
         if sys.platform != "win32" and sig == signal.SIGHUP:
             self._hung_up = True
         self.should_exit.set()
@@ -139,8 +146,11 @@ class BaseReload:
             self._signal_child(signal.SIGTERM)
 
     def _await_child(self) -> None:
-        """SIGKILL if the child has not ended when its own deadlines have passed."""
-        self.process.join(self._limits.total)
+        """SIGKILL if the child has not ended when its own deadlines have passed, or soon after a second SIGINT."""
+        limit = self._limits.total
+        self._kill_at = math.inf if limit is None else time.monotonic() + limit
+        while self.process.exitcode is None and (remaining := self._kill_at - time.monotonic()) > 0:
+            self.process.join(min(remaining, SIGNAL_INTERVAL))
         if self.process.exitcode is None:
             logger.error("Child process [%d] did not end in time, killing it.", self.process.pid)
             self.process.kill()

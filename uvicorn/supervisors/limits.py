@@ -15,6 +15,9 @@ from uvicorn.server import MINIMUM_LIFESPAN_SHUTDOWN
 MARGIN = 5.0
 """Seconds on top of a deadline the server keeps itself; more than the moments the drain grants after its own."""
 
+FORCED_WAIT = 5.0
+"""Seconds processes get to end when nobody is to be waited for any more."""
+
 
 @dataclass(frozen=True)
 class DrainLimits:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from uvicorn.drain import Stage
-from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
 from uvicorn.supervisors.worker import Worker
 
 FIRST_DELAY = 0.5
@@ -41,9 +41,6 @@ LEAVING_AT_ONCE = 4
 
 KILL_WAIT = 1.0
 """Seconds a killed worker gets to disappear before it is left to be collected later."""
-
-FORCED_WAIT = 5.0
-"""Seconds workers get to end when nobody is to be waited for any more."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -156,7 +153,8 @@ class Pool(Generic[W]):
         """Tell the workers that are ending not to wait for anybody, and kill them soon."""
         for worker in self._leaving:
             worker.hurry()
-        self._kill_at = self._clock() + FORCED_WAIT
+        if self._kill_at is None:
+            self._kill_at = self._clock() + FORCED_WAIT
 
     def watch(self) -> None:
         """Take what the workers have reported, bury the dead, kill the silent and the late, start what is missing."""
