@@ -95,6 +95,7 @@ SAMPLES: dict[str, Sample] = {
     "reset_contextvars": Sample(["--reset-contextvars"], True, "on"),
     "timeout_request_head": Sample(["--timeout-request-head", "1.5"], 1.5),
     "timeout_request_body": Sample(["--timeout-request-body", "1.5"], 1.5),
+    "timeout_write": Sample(["--timeout-write", "1.5"], 1.5),
     "timeout_handshake": Sample(["--timeout-handshake", "1.5"], 1.5),
     "limit_request_head": Sample(["--limit-request-head", "7"], 7),
     "limit_request_fields": Sample(["--limit-request-fields", "7"], 7),

@@ -450,6 +450,7 @@ class ProtocolConfig(Protocol):
     timeout_keep_alive: int
     timeout_request_head: float
     timeout_request_body: float
+    timeout_write: float
     timeout_handshake: float
     ws_max_size: int
     ws_max_queue: int

@@ -289,6 +289,7 @@ def run(
     reset_contextvars: bool = False,
     timeout_request_head: float = 30.0,
     timeout_request_body: float = 60.0,
+    timeout_write: float = 60.0,
     timeout_handshake: float = 10.0,
     limit_request_head: int = 131072,
     limit_request_fields: int = 256,

@@ -334,6 +334,13 @@ class Settings:
         help="Seconds to wait for a request's body, then 408. Each 16 KiB received give one second more, and time "
         "stands still while the application does not read. 0 waits for ever.",
     )
+    timeout_write: float = setting(
+        default=60.0,
+        section="Timeouts",
+        kw_only=True,
+        help="Seconds a WebSocket client may read nothing of what waits for it, then its connection is dropped. One "
+        "that takes 240 bytes a second has that time again. 0 waits for ever.",
+    )
     timeout_handshake: float = setting(
         default=10.0, section="Timeouts", kw_only=True, help="Seconds a TLS handshake may take; 0 stands for 60."
     )

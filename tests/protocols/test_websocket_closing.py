@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import socket
 import struct
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
@@ -21,6 +23,7 @@ from tests.protocols.websocket_tools import (
     TEXT,
     Application,
     ServerFrame,
+    Wire,
     accept,
     close_frame,
     connected,
@@ -32,6 +35,7 @@ from tests.protocols.websocket_tools import (
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets import limits
+from uvicorn.protocols.websockets.closing import unsent
 from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
 
 pytestmark = pytest.mark.anyio
@@ -385,6 +389,85 @@ async def test_half_closed_client_that_does_not_read_is_dropped_by_a_deadline(ws
         peer.timers.advance(10.0)
         await peer.until(lambda: peer.wire.lost)
         assert peer.wire.aborted
+
+
+async def test_client_that_does_not_read_is_dropped_by_a_deadline(ws_protocol_cls: Any) -> None:
+    """Pings cannot tell when the application waits to send and reads nothing: its client could hold it for ever."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.wire.stall()
+        await send({"type": "websocket.send", "text": "x"})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app, ws_max_queue=1, ws_ping_interval=20.0) as peer:
+        await peer.open()
+        peer.send(frame(TEXT, b"x") * 100)
+        await peer.turn()
+        assert peer.wire.read_paused
+        for _ in range(5):
+            peer.wire.unsent -= 14_500  # 240 bytes in each second, and the pings
+            peer.timers.advance(60.0)
+            assert not peer.wire.closing
+        peer.wire.unsent -= 14_000
+        peer.timers.advance(59.9)
+        assert not peer.wire.closing and not app.done
+        peer.timers.advance(0.1)
+        assert peer.wire.aborted
+        await peer.until(lambda: app.done)
+        assert isinstance(app.error, ClientDisconnected)
+        assert peer.session.queue.pop() == disconnect(1005)
+
+
+async def test_client_that_reads_in_time_is_not_dropped(ws_protocol_cls: Any) -> None:
+    async with connected(ws_protocol_cls, Application()) as peer:
+        await peer.open()
+        for _ in range(3):
+            peer.wire.stall()
+            peer.timers.advance(59.9)
+            peer.wire.flow()
+            peer.timers.advance(3600.0)
+            assert not peer.wire.closing
+
+
+async def test_deadline_for_clients_that_do_not_read_can_be_switched_off(ws_protocol_cls: Any) -> None:
+    async with connected(ws_protocol_cls, Application(), timeout_write=0) as peer:
+        await peer.open()
+        peer.wire.stall()
+        peer.timers.advance(1e6)
+        assert not peer.wire.closing
+
+
+async def test_client_that_takes_the_last_message_by_the_byte_is_dropped(ws_protocol_cls: Any) -> None:
+    """W3: 240 bytes a second are asked of it."""
+    app = sends({"type": "websocket.send", "bytes": b"x" * 100_000}, {"type": "websocket.close"})
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.wire.stalled = True
+        await peer.open()
+        await peer.until(lambda: app.done)
+        for taken in (2400, 2400, 2399):
+            assert not peer.wire.closing
+            peer.wire.unsent -= taken
+            peer.timers.advance(10.0)
+        await peer.until(lambda: peer.wire.lost)
+        assert peer.wire.aborted
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts differently, or not at all")
+async def test_what_the_kernel_holds_for_a_peer_counts_as_not_taken() -> None:
+    """It can be megabytes, and asks for more when a third of them is gone."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire = Wire()
+        assert unsent(wire) == 0
+        wire.socket = ours
+        ours.sendall(b"x" * 5000)
+        held = unsent(wire)
+        wire.unsent = 7
+        assert held >= 5000 and unsent(wire) == held + 7
+        theirs.recv(5000)
+        assert unsent(wire) == 7
+    assert unsent(wire) == 7
 
 
 async def test_only_the_latest_ping_is_answered_when_the_client_does_not_read(ws_protocol_cls: Any) -> None:

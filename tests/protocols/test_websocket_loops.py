@@ -26,6 +26,7 @@ from tests.protocols.websocket_tools import (
 )
 from tests.utils import run_server, server_port, wait_until
 from uvicorn.config import Config
+from uvicorn.protocols.utils import ClientDisconnected
 
 pytestmark = pytest.mark.anyio
 
@@ -133,3 +134,18 @@ async def test_client_library_that_sends_too_much_sees_why_and_no_error_of_its_o
                 assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
                 assert closed.value.sent is not None and closed.value.rcvd_then_sent
                 assert closed.value.__cause__ is None
+
+
+async def test_client_that_does_not_read_is_dropped(serve: Serve) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while True:
+            await send({"type": "websocket.send", "bytes": bytes(1_000_000)})
+
+    app = Application(script)
+    async with serve(app, timeout_write=0.5) as port, opened(port) as (reader, _):
+        await wait_until(lambda: app.done)
+        assert isinstance(app.error, ClientDisconnected)
+        while await reader.read(65536):
+            pass  # to the end: what the kernel had taken

@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from tests.utils import wait_until
@@ -79,7 +80,7 @@ def parse_frames(data: bytes) -> list[ServerFrame]:
 class Timer:
     """What `Timers.call_later` returns."""
 
-    def __init__(self, timers: Timers, when: float, callback: Callable[..., None]) -> None:
+    def __init__(self, timers: Timers, when: float, callback: Callable[[], None]) -> None:
         self.timers = timers
         self.when = when
         self.callback = callback
@@ -106,8 +107,8 @@ class Timers:
     def create_task(self, coroutine: Any) -> asyncio.Task[Any]:
         return self.loop.create_task(coroutine)
 
-    def call_later(self, delay: float, callback: Callable[..., None]) -> Timer:
-        timer = Timer(self, self.now + delay, callback)
+    def call_later(self, delay: float, callback: Callable[..., None], *args: Any) -> Timer:
+        timer = Timer(self, self.now + delay, partial(callback, *args))
         self.pending.append(timer)
         return timer
 
@@ -128,6 +129,7 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.protocol: Any = None
         self.tls = tls
+        self.socket: Any = None
         self.written = bytearray()
         self.writes = 0
         self.unsent = 0
@@ -140,7 +142,12 @@ class Wire(asyncio.Transport):
         self.lost = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        info = {"peername": ("192.0.2.7", 50000), "sockname": ("192.0.2.1", 8000), "sslcontext": self.tls or None}
+        info: dict[str, Any] = {
+            "peername": ("192.0.2.7", 50000),
+            "sockname": ("192.0.2.1", 8000),
+            "sslcontext": self.tls or None,
+        }
+        info["socket"] = self.socket
         return info.get(name, default)
 
     def write(self, data: Any) -> None:

@@ -3,8 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from uvicorn.protocols.websockets import limits
+
+if sys.platform == "win32":
+
+    def _in_kernel(descriptor: int) -> int:
+        """Nothing tells."""
+        return 0
+
+else:
+    import fcntl
+    import termios
+
+    def _in_kernel(descriptor: int) -> int:
+        """Return how many bytes of a socket's have not reached its peer."""
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def unsent(transport: asyncio.Transport) -> int:
+    """Return how many bytes the peer has yet to take.
+
+    Those in the kernel are counted, because it may take minutes of a slow peer's reading before it asks for more.
+    """
+    size = transport.get_write_buffer_size()
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        try:
+            size += _in_kernel(sock.fileno())
+        except (OSError, ValueError):
+            pass  # it is closed, or of a kind that cannot tell
+    return size
 
 
 class Closer:
@@ -14,12 +44,13 @@ class Closer:
         timer: what waits for the deadline, if one is set.
     """
 
-    __slots__ = ("_loop", "_transport", "_unsent", "timer")
+    __slots__ = ("_loop", "_transport", "_unsent", "_seconds", "timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
         self._transport = transport
-        self._unsent = 0  # bytes in the transport's buffer when the deadline was set
+        self._unsent = 0  # bytes the peer had to take when the deadline was set
+        self._seconds = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -30,7 +61,8 @@ class Closer:
     def close_within(self, seconds: float) -> None:
         """Close in `seconds`, unless the peer does so before. One that is slow but reads gets its time again."""
         self.cancel()
-        self._unsent = self._transport.get_write_buffer_size()
+        self._unsent = unsent(self._transport)
+        self._seconds = seconds
         self.timer = self._loop.call_later(seconds, self._expire)
 
     def linger(self) -> None:
@@ -49,10 +81,10 @@ class Closer:
 
     def _expire(self) -> None:
         transport = self._transport
-        unsent = transport.get_write_buffer_size()
-        if 0 < unsent < self._unsent:
+        waits = transport.get_write_buffer_size() > 0
+        if waits and self._unsent - unsent(transport) >= self._seconds * limits.READ_BYTES_PER_SECOND:
             self.close_within(limits.CLOSE_TIMEOUT)
-        elif unsent or transport.is_closing():
+        elif waits or transport.is_closing():
             transport.abort()
         else:
             self.close()

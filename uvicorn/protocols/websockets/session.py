@@ -52,7 +52,7 @@ from uvicorn.protocols.utils import (
     is_ssl,
     start_task,
 )
-from uvicorn.protocols.websockets.closing import Closer
+from uvicorn.protocols.websockets.closing import Closer, unsent
 from uvicorn.protocols.websockets.deflate import Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.frame_log import FrameLog
@@ -76,7 +76,7 @@ from uvicorn.protocols.websockets.handshake import (
     requested_target,
 )
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.limits import ANSWER_SECONDS, CLOSE_TIMEOUT
+from uvicorn.protocols.websockets.limits import ANSWER_SECONDS, CLOSE_TIMEOUT, READ_BYTES_PER_SECOND
 from uvicorn.state import ServerState
 
 
@@ -144,6 +144,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "_half_closed",
         "_awaiting_close",
         "_pong",
+        "_write_timer",
         "_log",
         "_entry",
         "__weakref__",
@@ -214,6 +215,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._half_closed = False  # the client has nothing more to send
         self._awaiting_close = False  # we have sent a close frame, and read on for the client's
         self._pong = b""  # the answer to the latest ping, while the peer does not read
+        self._write_timer: asyncio.TimerHandle | None = None  # while the peer does not read
         self._log: FrameLog | None = None  # if debug lines are wanted
         self._entry: Entry | None = None  # of the access log, if that has a format of the user's
 
@@ -309,9 +311,30 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         """The transport's buffer is above its high-water mark."""
         if self.state < SessionState.CLOSING:  # then there is nobody who could wait
             self.flow.pause_writing()
+            self._await_reader()
+
+    def _await_reader(self) -> None:
+        """Give the client time to take some of what waits for it."""
+        seconds = self.config.timeout_write
+        if seconds > 0:
+            self._write_timer = self.loop.call_later(seconds, self._reader_due, unsent(self.transport))
+
+    def _reader_due(self, before: int) -> None:
+        if before - unsent(self.transport) >= self.config.timeout_write * READ_BYTES_PER_SECOND:
+            self._await_reader()
+        else:
+            self._write_timer = None
+            self._trace("%sWebSocket client does not read")
+            self.transport.abort()
+
+    def _stop_awaiting_reader(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
+        self._stop_awaiting_reader()
         self.flow.resume_writing()
         if self._pong:
             pong, self._pong = self._pong, b""
@@ -738,6 +761,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         if self._entry is not None:
             self._entry.end()
         self.stop_keepalive()
+        self._stop_awaiting_reader()
         self._pieces = None
         self._pong = b""
         self.flow.resume_writing()
