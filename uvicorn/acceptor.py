@@ -16,7 +16,10 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uvicorn._native import Listener, Poller
 
 BATCH = 64
 """Connections accepted in one turn of the loop, so that those already open get their turn too."""
@@ -113,7 +116,15 @@ class Acceptor(asyncio.AbstractServer):
         assert self._sock is not None, "the acceptor is closed"
         self._sock.setblocking(False)
         self._sock.listen(self._backlog)
+        self._watch()
+
+    def _watch(self) -> None:
+        assert self._sock is not None
         self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _look_away(self) -> None:
+        assert self._sock is not None
+        self._loop.remove_reader(self._sock.fileno())
 
     async def serve_forever(self) -> None:
         """Accept connections until this call is cancelled, then close."""
@@ -127,7 +138,7 @@ class Acceptor(asyncio.AbstractServer):
         """Accept no more connections. Those accepted already get their protocol, if they are ready for it soon."""
         if self._sock is None:
             return
-        self._loop.remove_reader(self._sock.fileno())
+        self._look_away()
         if self._retry is not None:
             self._retry.cancel()
         self._sock.close()
@@ -181,13 +192,50 @@ class Acceptor(asyncio.AbstractServer):
         assert self._sock is not None
         follows = "Waiting for connections to close." if exc.errno in _SHORTAGES else "Trying again."
         self._complaint.make(exc, follows, self._loop.time())
-        self._loop.remove_reader(self._sock.fileno())
+        self._look_away()
         self._retry = self._loop.call_later(RETRY_DELAY, self._resume)
 
     def _resume(self) -> None:
         self._retry = None
         if self._sock is not None:
-            self._loop.add_reader(self._sock.fileno(), self._accept)
+            self._watch()
+
+
+class NativeAcceptor(Acceptor):
+    """Serves one listening socket through a `Poller`, which also reads and writes its connections. No TLS."""
+
+    def __init__(
+        self, sock: socket.socket, factory: Callable[[], asyncio.BaseProtocol], *, backlog: int, poller: Poller
+    ) -> None:
+        super().__init__(sock, factory, backlog=backlog)
+        self.poller = poller
+        self._listener: Listener | None = None
+
+    def _watch(self) -> None:
+        if self._listener is None:
+            assert self._sock is not None
+            from uvicorn._native import Listener
+
+            self._listener = Listener(self.poller, self._sock.dup().detach(), self._factory, self._fail)
+        self._listener.resume()
+
+    def _look_away(self) -> None:
+        assert self._listener is not None
+        self._listener.pause()
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        super().close()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _fail(self, exc: OSError) -> bool:
+        """Whether the socket is looked away from, because of `exc`."""
+        if exc.errno in _LOST:
+            return False
+        self._rest(exc)
+        return True
 
 
 class WatchedServer(asyncio.AbstractServer):

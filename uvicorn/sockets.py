@@ -24,10 +24,13 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from uvicorn._ansi import style
-from uvicorn.acceptor import Acceptor, WatchedServer
+from uvicorn.acceptor import Acceptor, NativeAcceptor, WatchedServer
+
+if TYPE_CHECKING:
+    from uvicorn._native import Poller
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -135,9 +138,15 @@ async def listen(
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
+    poller = _poller_for(loop) if context is None else None
     try:
         for sock in bound:
-            servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout))
+            if poller is not None:
+                native = NativeAcceptor(sock, factory, backlog=backlog, poller=poller)
+                await native.start_serving()
+                servers.append(native)
+            else:
+                servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout))
     except BaseException:
         for server in servers:
             server.close()
@@ -145,6 +154,19 @@ async def listen(
             sock.close()
         raise
     return servers
+
+
+def _poller_for(loop: asyncio.AbstractEventLoop) -> Poller | None:
+    """What accepts, reads and writes natively for `loop`; None where that is not to be had."""
+    if not sys.platform.startswith("linux"):
+        return None
+    if not (isinstance(loop, asyncio.SelectorEventLoop) or type(loop).__module__.partition(".")[0] == "uvloop"):
+        return None
+    try:
+        from uvicorn._native import Poller
+    except ImportError:
+        return None
+    return Poller(loop)
 
 
 async def wait_opened(listeners: Sequence[Listener]) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.protocols.harness import GET, Client, Service, echo, request, respond, serve
 from tests.utils import wait_until
+from uvicorn.acceptor import NativeAcceptor
 
 Victim = Callable[[Service, Client], Awaitable[None]]
 
@@ -53,6 +54,13 @@ async def waits(service: Service, client: Client) -> None:
 
 def connections(service: Service) -> list[Any]:
     return list(service.state.connections)
+
+
+def poller(service: Service) -> Any:
+    """What reads the connections natively; elsewhere that is not done."""
+    if not isinstance(service.listener, NativeAcceptor):
+        pytest.skip("connections are read by the loop's transports here")
+    return service.listener.poller
 
 
 #: Tasks take their first step at once. Many requests of one connection would hold up the others, so they are resumed.
@@ -237,12 +245,31 @@ async def test_panic_while_busy_connections_are_read_costs_none_of_them(
         clients = [await service.connect() for _ in range(3)]
         for client in clients * 2:
             assert (await client.ask()).status == 200
-        native_server(service).rehearse_panic("read")
-        native_server(service).read()
+        poller(service).rehearse_panic("turn")
+        for client in clients:
+            client.sock.send(GET)
+        assert [(await client.response()).status for client in clients] == [200] * 3
         (line,) = complaints(caplog)
-        assert line.startswith("Native core panicked in read: panicked at ")
+        assert line.startswith("Native core panicked in turn: panicked at ")
         for client in clients:
             assert (await client.ask()).status == 200
+
+
+@pytest.mark.anyio
+async def test_panic_while_a_connection_is_read_ends_it_and_no_other(
+    native: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(native, respond()) as service:
+        victim, *others = [await service.connect() for _ in range(3)]
+        for client in (victim, *others):
+            assert (await client.ask()).status == 200
+        poller(service).rehearse_panic("serve")
+        victim.sock.send(GET)
+        assert await ending(victim) == 0
+        (line,) = complaints(caplog)
+        assert line.startswith("Native core panicked in serve, closing the connection: panicked at ")
+        await wait_until(lambda: len(service.state.connections) == 2)
+        assert [(await client.ask()).status for client in others] == [200] * 2
 
 
 @pytest.mark.anyio

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.utils import wait_until
+from uvicorn import sockets as listening
 from uvicorn.config import Config
 from uvicorn.state import ServerState
 
@@ -181,6 +182,7 @@ class Service:
     state: ServerState
     address: Any
     family: int
+    listener: listening.Listener
     clients: list[Client] = field(default_factory=list)
 
     async def connect(self, *, receive_buffer: int | None = None) -> Client:
@@ -231,7 +233,6 @@ async def serve(
     **settings: Any,
 ) -> AsyncIterator[Service]:
     """Serve `app` with `protocol`; on exit nothing of it is left."""
-    loop = asyncio.get_running_loop()
     config = make_config(app, protocol, **settings)
     state = state or ServerState()
     state.configure(headers=config.encoded_headers, date_header=config.date_header)
@@ -240,12 +241,12 @@ async def serve(
         made: asyncio.Protocol = protocol(config=config, server_state=state, app_state=app_state or {})
         return made
 
-    if uds is None:
-        server = await loop.create_server(factory, host, 0, ssl=tls)
-    else:
-        server = await loop.create_unix_server(factory, uds, ssl=tls)
-    sock = server.sockets[0]
-    service = Service(config, state, sock.getsockname(), sock.family)
+    bound = socket.socket(socket.AF_UNIX if uds else socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.bind(uds or (host, 0))
+    # As a server does, so natively where that is possible.
+    (server,) = await listening.listen([bound], factory, backlog=100, context=tls, handshake_timeout=10)
+    (sock,) = server.sockets
+    service = Service(config, state, sock.getsockname(), sock.family, server)
     try:
         yield service
     finally:

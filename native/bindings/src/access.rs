@@ -212,7 +212,7 @@ fn push_query(lines: &mut String, query: &[u8]) {
 
 /// Writes the collected lines when the loop gets to it.
 pub(crate) fn flush_soon(core: &Rc<Core>, server: &Bound<'_, Server>) -> PyResult<()> {
-    if core.reader.will_flush_log() {
+    if core.will_flush_log() {
         return Ok(());
     }
     let py = server.py();

@@ -1,6 +1,5 @@
-//! The only file that may say `unsafe`: calls of the C API that PyO3 does not wrap, and one system call.
+//! The only file that may say `unsafe`: calls of the C API that PyO3 does not wrap, and the one about descriptors.
 
-use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -373,25 +372,15 @@ unsafe extern "C" fn cycle_send(
     }
 }
 
-/// Write to a connected socket without blocking; how many bytes it took. Never raises SIGPIPE.
-///
-/// The caller guarantees that `descriptor` is still the connection's: that its transport has not begun to close.
+/// Take over a descriptor that Python has given away with `socket.detach()`.
 #[cfg(unix)]
-#[inline]
-pub(crate) fn send(descriptor: i32, data: &[u8]) -> io::Result<usize> {
-    #[cfg(target_os = "linux")]
-    const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    #[cfg(not(target_os = "linux"))]
-    const FLAGS: i32 = libc::MSG_DONTWAIT;
-    // SAFETY: the pointer and the length are those of one live slice; the kernel only reads from it.
-    let sent = unsafe { libc::send(descriptor, data.as_ptr().cast(), data.len(), FLAGS) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-/// There is no descriptor to write to: everything goes through the transport.
-#[cfg(not(unix))]
-pub(crate) fn send(_descriptor: i32, _data: &[u8]) -> io::Result<usize> {
-    Err(io::ErrorKind::WouldBlock.into())
+pub(crate) fn own_descriptor(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a query of one number; one that is not open is an error, not more.
+    if number < 0 || unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the number is open, and its owner has promised not to use it any more: that is what the argument means.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Another descriptor for what `descriptor` stands for, not inherited by programs that are started.
@@ -605,119 +594,4 @@ mod orphans {
         COUNT.fetch_sub(mine.len(), Ordering::Relaxed);
         drop(mine);
     }
-}
-
-/// A socket that [`Poll`] has something to say about.
-pub(crate) struct Ready {
-    pub(crate) slot: usize,
-    /// The peer will send nothing more: read to the end.
-    pub(crate) hung_up: bool,
-}
-
-/// An epoll(7) instance that watches sockets for input, by edges: what was said is not said again before more comes.
-#[cfg(target_os = "linux")]
-pub(crate) struct Poll(OwnedFd);
-
-#[cfg(target_os = "linux")]
-impl Poll {
-    /// Sockets told of at once; the others follow in the loop's next turn.
-    const MAX_EVENTS: u8 = 128;
-    const INTEREST: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
-
-    pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: takes no pointer; a descriptor that is not negative is new and nobody else's.
-        unsafe {
-            match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
-                -1 => Err(io::Error::last_os_error()),
-                descriptor => Ok(Self(OwnedFd::from_raw_fd(descriptor))),
-            }
-        }
-    }
-
-    pub(crate) fn descriptor(&self) -> i32 {
-        use std::os::fd::AsRawFd as _;
-        self.0.as_raw_fd()
-    }
-
-    fn control(&self, operation: i32, descriptor: i32, slot: usize) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: Self::INTEREST.cast_unsigned(), u64: slot as u64 };
-        // SAFETY: the kernel reads one live event; a descriptor that is closed is an error, not more.
-        match unsafe { libc::epoll_ctl(self.descriptor(), operation, descriptor, &raw mut event) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Tell of `descriptor` as `slot`; at once, if there is something to read already.
-    pub(crate) fn add(&self, descriptor: i32, slot: usize) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, descriptor, slot)
-    }
-
-    /// Tell again what there is to read already.
-    pub(crate) fn rearm(&self, descriptor: i32, slot: usize) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, descriptor, slot)
-    }
-
-    /// Tell of it no more.
-    pub(crate) fn remove(&self, descriptor: i32) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, descriptor, 0)
-    }
-
-    /// What there is to tell now.
-    pub(crate) fn wait(&self, ready: &mut VecDeque<Ready>) {
-        const HUNG_UP: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned();
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; Self::MAX_EVENTS as usize];
-        // SAFETY: the kernel writes at most as many events as there is room for.
-        let count = unsafe { libc::epoll_wait(self.descriptor(), events.as_mut_ptr(), Self::MAX_EVENTS.into(), 0) };
-        let events = events.get(..usize::try_from(count).unwrap_or_default()).unwrap_or_default();
-        let tell = |event: &libc::epoll_event| Ready { slot: event.u64 as usize, hung_up: event.events & HUNG_UP != 0 };
-        ready.extend(events.iter().map(tell));
-    }
-}
-
-/// There is no such thing here: transports read.
-#[cfg(not(target_os = "linux"))]
-pub(crate) struct Poll;
-
-#[cfg(not(target_os = "linux"))]
-#[expect(clippy::unused_self, reason = "stands in for the one of Linux")]
-impl Poll {
-    pub(crate) fn new() -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(crate) fn descriptor(&self) -> i32 {
-        -1
-    }
-
-    pub(crate) fn add(&self, _descriptor: i32, _slot: usize) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(crate) fn rearm(&self, _descriptor: i32, _slot: usize) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(crate) fn remove(&self, _descriptor: i32) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(crate) fn wait(&self, _ready: &mut VecDeque<Ready>) {}
-}
-
-/// Read from a connected socket without blocking; how many bytes came, 0 at the end of input.
-///
-/// The caller guarantees that `descriptor` is still the connection's: that its transport has not begun to close.
-#[cfg(unix)]
-#[inline]
-pub(crate) fn recv(descriptor: i32, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the kernel writes at most `buffer.len()` bytes into this one live slice.
-    let received = unsafe { libc::recv(descriptor, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
-    usize::try_from(received).map_err(|_| io::Error::last_os_error())
-}
-
-/// Never called, since nothing is watched.
-#[cfg(not(unix))]
-pub(crate) fn recv(_descriptor: i32, _buffer: &mut [u8]) -> io::Result<usize> {
-    Err(io::ErrorKind::WouldBlock.into())
 }

@@ -1,11 +1,13 @@
 //! The Python module `uvicorn._native`: asyncio protocols over the sans-IO crate `wire`.
 //!
-//! Table of contents, nothing else. `server` is what the connections of one event loop share, `http` is one connection
-//! and one request, `awaitable` is what `receive()` and `send()` return; `ffi` is the only file that may be unsafe.
+//! Table of contents, nothing else. `server` is what the connections of one event loop share, `conn` is one socket, `http`
+//! one connection and one request, `awaitable` is what `receive()` and `send()` return; `ffi` is the only file that may be
+//! unsafe.
 
 mod access;
 mod awaitable;
 mod clock;
+mod conn;
 mod error;
 mod ffi;
 mod http;
@@ -25,6 +27,12 @@ mod native {
 
     #[pymodule_export]
     use crate::awaitable::Call;
+    #[pymodule_export]
+    use crate::conn::acceptor::Listener;
+    #[pymodule_export]
+    use crate::conn::reactor::Poller;
+    #[pymodule_export]
+    use crate::conn::transport::{Transport, TransportSocket};
     #[pymodule_export]
     use crate::http::cycle::RequestResponseCycle;
     #[pymodule_export]

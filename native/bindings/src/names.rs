@@ -74,8 +74,6 @@ names! {
     can_write_eof "can_write_eof"
     pause_reading "pause_reading"
     resume_reading "resume_reading"
-    get_write_buffer_size "get_write_buffer_size"
-    get_extra_info "get_extra_info"
     set_protocol "set_protocol"
     connection_made "connection_made"
     data_received "data_received"

@@ -12,11 +12,13 @@ use crate::access::AccessLog;
 use crate::access::format::FormattedLog;
 use crate::awaitable::SpareCall;
 use crate::clock::DefaultHead;
+use crate::conn::Reactor;
+use crate::conn::reactor::AfterTurn;
 use crate::error::{Rehearsal, guard_server};
 use crate::ffi::ThreadBound;
 use crate::http::cycle::SpareCycles;
 use crate::http::idle::Deadlines;
-use crate::http::reader::{self, Reader};
+use crate::http::protocol::HTTPProtocol;
 use crate::http::scope::ScopeTemplate;
 use crate::names::Names;
 use crate::pool::{BufferPool, SpareScratch};
@@ -57,7 +59,12 @@ pub(crate) struct Core {
     pub(crate) buffers: BufferPool,
     pub(crate) spare_cycles: SpareCycles,
     pub(crate) deadlines: Deadlines,
-    pub(crate) reader: Reader,
+    /// In whose turns the connections are served, if it is not by transports.
+    reactor: RefCell<Option<Rc<Reactor>>>,
+    /// The access lines are written when its turn ends.
+    flushes_after_turn: Cell<bool>,
+    /// The class of protocols that nobody has changed.
+    untouched: RefCell<Option<Py<PyType>>>,
     pub(crate) rehearsal: Rehearsal,
     pub(crate) access: Option<AccessLog>,
     /// In place of `access`, if the user has a format.
@@ -109,7 +116,9 @@ impl Core {
             buffers: BufferPool::new(settings.poison),
             spare_cycles: SpareCycles::new(settings.poison),
             deadlines: Deadlines::default(),
-            reader: Reader::default(),
+            reactor: RefCell::default(),
+            flushes_after_turn: Cell::new(false),
+            untouched: RefCell::default(),
             rehearsal: Rehearsal::default(),
             access,
             formatted,
@@ -121,6 +130,43 @@ impl Core {
             names,
             settings,
         })
+    }
+
+    /// Connections of ours are served in its turns.
+    #[inline]
+    pub(crate) fn share_turns_of(&self, reactor: &Rc<Reactor>) {
+        if self.reactor.borrow().is_none() {
+            self.reactor.replace(Some(reactor.clone()));
+        }
+    }
+
+    /// Whether the lines of the access log will be written without asking the loop for a call.
+    #[inline]
+    pub(crate) fn will_flush_log(self: &Rc<Self>) -> bool {
+        let reactor = self.reactor.borrow();
+        let Some(reactor) = reactor.as_ref().filter(|reactor| reactor.is_running()) else { return false };
+        if !self.flushes_after_turn.replace(true) {
+            reactor.after_turn(self.clone());
+        }
+        true
+    }
+
+    /// Whether the class of `protocol` has our methods and no others: then nobody notices that they are not called.
+    pub(crate) fn is_untouched(&self, protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
+        const CALLED: [&str; 6] =
+            ["connection_made", "connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing"];
+        let class = protocol.get_type();
+        if self.untouched.borrow().as_ref().is_some_and(|known| known.is(&class)) {
+            return Ok(true);
+        }
+        let own = protocol.py().get_type::<HTTPProtocol>();
+        for name in CALLED {
+            if !class.getattr(name)?.is(own.getattr(name)?) {
+                return Ok(false);
+            }
+        }
+        self.untouched.replace(Some(class.unbind()));
+        Ok(true)
     }
 
     pub(crate) fn flush_log(&self, py: Python<'_>) -> PyResult<()> {
@@ -159,6 +205,13 @@ impl Core {
         let made = address.clone().unbind();
         *self.last_server_address.borrow_mut() = Some((made.clone_ref(py), made.clone_ref(py)));
         Ok(made)
+    }
+}
+
+impl AfterTurn for Core {
+    fn after_turn(&self, py: Python<'_>) -> PyResult<()> {
+        self.flushes_after_turn.set(false);
+        self.flush_log(py)
     }
 }
 
@@ -223,17 +276,10 @@ impl Server {
         let core = self.core.here()?;
         guard_server(py, core, "close", || {
             core.deadlines.disarm(py, &core.names)?;
-            core.reader.close(core, py)?;
             core.flush_log(py)?;
             crate::ffi::bury();
             Ok(())
         })
-    }
-
-    /// Read from the connections that have something to say: called by the loop.
-    fn read(&self, py: Python<'_>) -> PyResult<()> {
-        let core = self.core.here()?.clone();
-        guard_server(py, &core, "read", || reader::read(&core, py))
     }
 
     /// Close the connections whose deadline has passed, and come back for the next.

@@ -115,11 +115,6 @@ impl Reentrance {
         Ok(Self { class, version: Cell::new(0), is_given: Cell::new(false) })
     }
 
-    /// Whether it can ever be so.
-    pub(crate) fn is_possible(&self) -> bool {
-        self.class.is_some()
-    }
-
     /// Whether it is so now.
     #[inline]
     pub(crate) fn is_given(&self, core: &Core, py: Python<'_>) -> PyResult<bool> {

@@ -37,6 +37,7 @@ _PLAIN_TRANSPORTS = {
     ("asyncio.selector_events", "_SelectorSocketTransport"),
     ("uvloop.loop", "TCPTransport"),
     ("uvloop.loop", "UnixTransport"),
+    ("uvicorn._native", "Transport"),
 }
 
 # Without O_NONBLOCK a named pipe would hold up the event loop until somebody writes to it.

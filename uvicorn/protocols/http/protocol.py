@@ -1010,8 +1010,7 @@ class HTTPProtocol(Attributes):
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing more was asked for `timeout_keep_alive` seconds: close."""
-        if not self.transport.is_closing():
-            self._close()
+        self._close()
 
     def _note(self, level: int, text: str) -> None:
         """Log a line about this connection, with the client in front."""

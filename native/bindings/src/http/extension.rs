@@ -186,7 +186,7 @@ impl FileSink {
     /// The transport of the connection, `None` once that is lost.
     #[getter]
     fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Ok(self.exchange.here()?.connection().transport(py))
+        self.exchange.here()?.connection().transport(py)
     }
 
     /// Nothing can be sent any more.
@@ -232,7 +232,6 @@ impl FileSink {
         self.sent(data.as_bytes().len())?;
         self.guard(py, "write_file", |_, connection| {
             if data.as_bytes().len() > HIGH_WATER {
-                connection.flush(py)?;
                 return connection.write_object(py, data);
             }
             connection.put(|_, out| {

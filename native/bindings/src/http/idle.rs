@@ -40,17 +40,6 @@ impl Deadlines {
         slots.len() - 1
     }
 
-    /// Whose place it is.
-    #[inline]
-    pub(crate) fn get(&self, index: usize) -> Option<Rc<Connection>> {
-        self.slots.borrow().get(index)?.clone()
-    }
-
-    /// Every connection there is.
-    pub(crate) fn all(&self) -> Vec<Rc<Connection>> {
-        self.slots.borrow().iter().flatten().cloned().collect()
-    }
-
     /// The connection is gone.
     pub(crate) fn remove(&self, index: usize) {
         let gone = self.slots.borrow_mut().get_mut(index).and_then(Option::take);

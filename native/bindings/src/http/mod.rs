@@ -7,5 +7,4 @@ pub(crate) mod extension;
 pub(crate) mod idle;
 pub(crate) mod message;
 pub(crate) mod protocol;
-pub(crate) mod reader;
 pub(crate) mod scope;

@@ -7,10 +7,25 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::conn::{Carrier, Handler, Socket};
 use crate::error::guard;
 use crate::ffi::ThreadBound;
 use crate::http::connection::{Connection, copy_of};
 use crate::server::Server;
+
+/// The native side of `protocol`, if it has one that can do without calls of Python's.
+///
+/// A subclass may have methods of its own, and somebody may have put others into the class: those are called by a transport.
+pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>> {
+    let Ok(own) = protocol.cast::<HTTPProtocol>() else { return Ok(None) };
+    let connection = own.get().connection.here()?.clone();
+    if !connection.core.is_untouched(protocol)? {
+        return Ok(None);
+    }
+    connection.attach(own, Carrier::Socket(socket.clone()));
+    guard(protocol.py(), &connection, "connection_made", |connection| connection.accepted(own, socket))?;
+    Ok(Some(connection))
+}
 
 /// An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
 ///
@@ -33,7 +48,7 @@ impl HTTPProtocol {
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let connection = slf.get().connection.here()?.clone();
-        connection.attach(slf, transport);
+        connection.attach(slf, Carrier::Transport(Rc::new(transport.clone().unbind())));
         guard(py, &connection, "connection_made", |connection| connection.connection_made(slf, transport))
     }
 
@@ -48,8 +63,8 @@ impl HTTPProtocol {
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = data.py();
         guard(py, self.connection.here()?, "data_received", |connection| match data.cast::<PyBytes>() {
-            Ok(data) => connection.data_received(py, data.as_bytes()),
-            Err(_) => connection.data_received(py, copy_of(data)?.as_bytes()),
+            Ok(data) => connection.receive(py, data.as_bytes()),
+            Err(_) => connection.receive(py, copy_of(data)?.as_bytes()),
         })
     }
 
@@ -88,9 +103,7 @@ impl HTTPProtocol {
     /// The connection's transport, `None` before and after its life.
     #[getter]
     fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let connection = self.connection.here()?;
-        connection.core.reader.transports_lent.set(true);
-        Ok(connection.transport(py))
+        self.connection.here()?.transport(py)
     }
 
     /// The peer's address.

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use wire::h1::connection::{Deadline, Event, Progress};
 use wire::h1::framing::BodyLength;
 use wire::h1::scratch::Scratch;
@@ -13,16 +12,8 @@ use super::{Connection, HIGH_WATER, State};
 use crate::error::guard;
 use crate::ffi::ThreadBound;
 use crate::http::cycle::Exchange;
-use crate::http::protocol::HTTPProtocol;
 
 impl Connection {
-    /// Bytes from the transport. A connection that sends a second time is read past it from then on.
-    pub(in crate::http) fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        let is_second = !self.first.get();
-        self.receive(py, data)?;
-        if is_second { self.adopt(py) } else { Ok(()) }
-    }
-
     /// Bytes from the client, however they came.
     pub(crate) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         if self.closed.get() || self.lingering.get() {
@@ -206,89 +197,12 @@ impl Connection {
         self.consume_buffer(py, buffer, true)
     }
 
-    /// Have the socket read past the transport from now on, if it can be.
-    #[cold]
-    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
-        let names = &self.core.names;
-        let (Some(descriptor), Some(slot)) = (self.descriptor.get(), self.slot.get()) else { return Ok(()) };
-        if self.closed.get() || self.lingering.get() || self.eof.get() || self.read_paused.get() {
-            return Ok(());
-        }
-        if !self.is_read_by_us(py)?
-            || self.is_transport_closing(py)?
-            || self.on_transport(py, &names.pause_reading)?.is_none()
-        {
-            return Ok(());
-        }
-        if self.core.reader.watch(&self.core, self.server.bind(py), descriptor, slot) {
-            self.adopted.set(true);
-            return Ok(());
-        }
-        self.have_transport_read(py)
-    }
-
-    /// Whether what the client sends concerns nobody but us: a subclass may have methods for it.
-    fn is_read_by_us(&self, py: Python<'_>) -> PyResult<bool> {
-        let class = self.protocol.borrow().as_ref().map(|protocol| protocol.bind(py).get_type());
-        let Some(class) = class else { return Ok(false) };
-        let ours = py.get_type::<HTTPProtocol>();
-        for name in ["data_received", "eof_received"] {
-            if !class.getattr(name)?.is(&ours.getattr(name)?) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Leave reading to the transport again.
-    pub(crate) fn release(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.adopted.replace(false) || self.is_transport_closing(py)? {
-            return Ok(());
-        }
-        if let Some(descriptor) = self.descriptor.get() {
-            self.core.reader.unwatch(descriptor);
-        }
-        if self.read_paused.get() { Ok(()) } else { self.have_transport_read(py) }
-    }
-
-    /// The socket, if it is to be read now.
-    #[inline]
-    pub(crate) fn readable(&self) -> Option<i32> {
-        let wanted = self.adopted.get() && !self.closed.get() && !self.read_paused.get() && !self.eof.get();
-        self.descriptor.get().filter(|_| wanted)
-    }
-
-    /// Whether the transport has begun to close.
-    pub(crate) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        self.on_transport(py, &self.core.names.is_closing)?.map_or(Ok(true), |answer| answer.is_truthy())
-    }
-
-    /// The client has nothing more to send, which the transport does not know.
-    pub(crate) fn at_eof(&self, py: Python<'_>) -> PyResult<()> {
-        if self.eof_received(py)? { Ok(()) } else { self.on_transport(py, &self.core.names.close).map(drop) }
-    }
-
-    /// An exception got out of what was done with the input: the loop hears of it, and the connection ends.
-    #[cold]
-    pub(crate) fn fail_reading(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
-        let context = PyDict::new(py);
-        context.set_item("message", "Fatal error: protocol.data_received() call failed.")?;
-        context.set_item("exception", error.value(py))?;
-        context.set_item("transport", self.transport(py))?;
-        context.set_item("protocol", self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py)))?;
-        self.core.event_loop.bind(py).call_method1("call_exception_handler", (context,))?;
-        self.abort(py)
-    }
-
     pub(super) fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
         if self.read_paused.replace(true) {
             return Ok(());
         }
         self.state.borrow_mut().deadline = None;
-        if self.adopted.get() {
-            return Ok(());
-        }
-        self.on_transport(py, &self.core.names.pause_reading).map(drop)
+        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
     }
 
     /// Read from the socket again.
@@ -296,26 +210,8 @@ impl Connection {
         if !self.read_paused.replace(false) || self.closed.get() || self.eof.get() {
             return Ok(());
         }
-        if !self.adopted.get() {
-            return self.have_transport_read(py);
-        }
-        if let (Some(descriptor), Some(slot)) = (self.descriptor.get(), self.slot.get())
-            && !self.is_transport_closing(py)?
-        {
-            self.core.reader.rewatch(descriptor, slot);
-        }
-        Ok(())
-    }
-
-    /// In the server's context, because the loop reads on in that of whoever resumes, and a request's would live as long
-    /// as the connection.
-    fn have_transport_read(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(transport) = self.transport(py) else { return Ok(()) };
-        let resume = transport.bind(py).getattr(&self.core.names.resume_reading)?;
-        match self.core.context.bind(py).call_method1(&self.core.names.run, (resume,)) {
-            Ok(_) => Ok(()),
-            Err(error) => self.give_up(py, error),
-        }
+        let context = &self.core.context;
+        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
     }
 }
 

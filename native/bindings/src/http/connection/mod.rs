@@ -28,6 +28,8 @@ use pyo3::types::PyDict;
 use wire::h1::connection::{Connection as Wire, Deadline, Eof};
 
 use crate::access;
+use crate::conn::{Carrier, Handler, Socket};
+use crate::error::guard;
 use crate::http::cycle::{Exchange, State as ExchangeState};
 use crate::line::{Line, wake};
 use crate::server::{Core, Server};
@@ -60,7 +62,8 @@ pub(crate) struct Connection {
     app_state: Py<PyDict>,
     /// The protocol object, between `connection_made` and `connection_lost`.
     protocol: RefCell<Option<Py<PyAny>>>,
-    transport: RefCell<Option<Py<PyAny>>>,
+    /// Between `connection_made` and `connection_lost`, or the hand-over to another protocol.
+    carrier: RefCell<Option<Carrier>>,
     client: RefCell<Option<Py<PyAny>>>,
     /// `host:port` of it, made when the first line is logged.
     client_text: OnceCell<String>,
@@ -71,12 +74,6 @@ pub(crate) struct Connection {
     /// The future of who sends a file, and so stands in no line.
     watcher: RefCell<Option<Py<PyAny>>>,
     slot: Cell<Option<usize>>,
-    /// The socket, while writing past the transport is allowed at all.
-    descriptor: Cell<Option<i32>>,
-    /// The socket is read by [`Reader`](crate::http::reader::Reader), and not by the transport.
-    adopted: Cell<bool>,
-    /// Something was given to the transport and may still wait in its buffer.
-    buffered: Cell<bool>,
     secure: Cell<bool>,
     /// Tasks may be started here: the loop had no task factory when the connection was made.
     eager: Cell<bool>,
@@ -97,7 +94,7 @@ impl Connection {
             server,
             app_state,
             protocol: RefCell::new(None),
-            transport: RefCell::new(None),
+            carrier: RefCell::new(None),
             client: RefCell::new(None),
             client_text: OnceCell::new(),
             server_address: RefCell::new(None),
@@ -113,9 +110,6 @@ impl Connection {
             writers: Line::default(),
             watcher: RefCell::default(),
             slot: Cell::new(None),
-            descriptor: Cell::new(None),
-            adopted: Cell::new(false),
-            buffered: Cell::new(false),
             secure: Cell::new(false),
             eager: Cell::new(false),
             consuming: Cell::new(false),
@@ -129,8 +123,15 @@ impl Connection {
         }
     }
 
-    pub(super) fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.transport.borrow().as_ref().map(|transport| transport.clone_ref(py))
+    /// What carries its bytes, while there is something.
+    #[inline]
+    fn carrier(&self) -> Option<Carrier> {
+        self.carrier.borrow().clone()
+    }
+
+    /// What Python knows that as.
+    pub(super) fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.carrier().map(|carrier| carrier.transport(py)).transpose()
     }
 
     #[inline]
@@ -178,35 +179,46 @@ impl Connection {
     }
 
     /// Take hold of both sides, which is all that `abandon` needs.
-    pub(in crate::http) fn attach(&self, protocol: &Bound<'_, PyAny>, transport: &Bound<'_, PyAny>) {
+    pub(in crate::http) fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Carrier) {
         self.protocol.replace(Some(protocol.clone().unbind()));
-        self.transport.replace(Some(transport.clone().unbind()));
+        self.carrier.replace(Some(carrier));
     }
 
+    /// A client has connected, and a transport of the loop's carries it.
     pub(in crate::http) fn connection_made(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
         transport: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let py = transport.py();
-        let names = &self.core.names;
-        self.core.connections.bind(py).call_method1(&names.add, (protocol,))?;
-        let utils = py.import("uvicorn.protocols.utils")?;
+        let utils = transport.py().import("uvicorn.protocols.utils")?;
         let client = utils.call_method1("get_remote_addr", (transport,))?;
         let local = utils.call_method1("get_local_addr", (transport,))?;
-        let secure = utils.call_method1("is_ssl", (transport,))?.is_truthy()?;
-        self.secure.set(secure);
+        self.secure.set(utils.call_method1("is_ssl", (transport,))?.is_truthy()?);
+        self.open(protocol, &client, &local)
+    }
+
+    /// A client has connected, and a socket of ours carries it.
+    pub(in crate::http) fn accepted(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
+        let py = protocol.py();
+        let client = socket.peer(py)?.into_pyobject(py)?;
+        let local = socket.local(py)?.into_pyobject(py)?;
+        self.core.share_turns_of(socket.reactor());
+        self.open(protocol, client.as_any(), &local)
+    }
+
+    fn open(
+        self: &Rc<Self>,
+        protocol: &Bound<'_, PyAny>,
+        client: &Bound<'_, PyAny>,
+        local: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = protocol.py();
+        let names = &self.core.names;
+        self.core.connections.bind(py).call_method1(&names.add, (protocol,))?;
         let event_loop = self.core.event_loop.bind(py);
         self.eager.set(self.core.eager && event_loop.call_method0(&names.get_task_factory)?.is_none());
-        self.server_address.replace(Some(self.core.server_address(&local)?));
-        self.client.replace(Some(client.unbind()));
-        if !secure && has_plain_socket(transport)? {
-            let socket = transport.call_method1(&names.get_extra_info, ("socket",))?;
-            if !socket.is_none() {
-                self.descriptor
-                    .set(socket.call_method0("fileno")?.extract().ok().filter(|&descriptor: &i32| descriptor >= 0));
-            }
-        }
+        self.server_address.replace(Some(self.core.server_address(local)?));
+        self.client.replace(Some(client.clone().unbind()));
         self.slot.set(Some(self.core.deadlines.insert(self.clone())));
         self.note(py, TRACE, "HTTP connection made")?;
         self.update_deadline(py)
@@ -216,7 +228,6 @@ impl Connection {
         self.forget(py)?;
         self.closed.set(true);
         self.note(py, TRACE, "HTTP connection lost")?;
-        self.descriptor.set(None);
         self.leave_deadlines();
         let exchange = {
             let mut state = self.state.borrow_mut();
@@ -226,8 +237,8 @@ impl Connection {
             self.core.buffers.give(std::mem::take(&mut state.out));
             state.exchange.take()
         };
-        let transport = self.transport.borrow_mut().take();
-        drop(transport);
+        let carrier = self.carrier.take();
+        drop(carrier);
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
         }
@@ -349,30 +360,46 @@ impl Connection {
     pub(in crate::http) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.server)?;
         visit.call(&self.app_state)?;
-        for object in [&self.transport, &self.protocol] {
-            if let Ok(object) = object.try_borrow() {
-                visit.call(&*object)?;
-            }
+        if let Ok(carrier) = self.carrier.try_borrow()
+            && let Some(Carrier::Transport(transport)) = &*carrier
+        {
+            visit.call(&**transport)?;
         }
-        Ok(())
+        self.protocol.try_borrow().map_or(Ok(()), |protocol| visit.call(&*protocol))
     }
 
     /// Let go of them.
     pub(in crate::http) fn clear(&self) {
-        for object in [&self.transport, &self.protocol] {
-            let object = object.borrow_mut().take();
-            drop(object);
-        }
+        let carrier = self.carrier.take();
+        drop(carrier);
+        let protocol = self.protocol.take();
+        drop(protocol);
     }
 }
 
-/// Whether the transport is one whose socket can be written to beside it: uvloop's and asyncio's own, without TLS.
-fn has_plain_socket(transport: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let class = transport.get_type();
-    let module: String = class.module()?.to_string();
-    let name: String = class.name()?.to_string();
-    Ok(matches!(
-        (module.as_str(), name.as_str()),
-        ("uvloop.loop", "TCPTransport" | "UnixTransport") | ("asyncio.selector_events", "_SelectorSocketTransport")
-    ))
+impl Handler for Connection {
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        guard(py, &self, "data_received", |connection| connection.receive(py, data))
+    }
+
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
+        guard(py, &self, "eof_received", |connection| connection.eof_received(py))
+    }
+
+    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
+        guard(py, &self, "connection_lost", |connection| connection.connection_lost(py))
+    }
+
+    fn on_pause(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
+        Self::pause_writing(&self);
+        Ok(())
+    }
+
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        guard(py, &self, "resume_writing", |connection| connection.resume_writing(py))
+    }
+
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py))
+    }
 }

@@ -1,16 +1,17 @@
-//! The way out: one write for all that is ready, past the transport where that is possible, and the end of the connection.
+//! The way out: one write for all that is ready, and the end of the connection.
 
 use std::time::Instant;
 
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice, PyString};
+use pyo3::types::{PyBytes, PyDict};
 use wire::error::AppError;
 use wire::h1::connection::Connection as Wire;
 
 use super::Connection;
+use crate::conn::Carrier;
 use crate::error::exception;
-use crate::ffi;
+use crate::names::Names;
 
 impl Connection {
     /// Append to the output.
@@ -58,73 +59,30 @@ impl Connection {
         written
     }
 
-    /// Whether bytes may go straight to the socket: nothing waits in the transport, and it is not closing.
-    #[inline]
-    fn direct(&self, py: Python<'_>) -> PyResult<Option<i32>> {
-        let Some(descriptor) = self.descriptor.get() else { return Ok(None) };
-        if self.closed.get() {
-            return Ok(None);
-        }
-        // Inside data_received the transport is known to be open: it has just called us. At any other time the socket
-        // may have been closed under it, and its number may already belong to another connection.
-        if !self.consuming.get() && self.is_transport_closing(py)? {
-            return Ok(None);
-        }
-        if self.buffered.get() {
-            let waiting = self.on_transport(py, &self.core.names.get_write_buffer_size)?;
-            if !waiting.is_some_and(|waiting| waiting.extract::<usize>().is_ok_and(|waiting| waiting == 0)) {
-                return Ok(None);
-            }
-            self.buffered.set(false);
-        }
-        Ok(Some(descriptor))
-    }
-
     fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         self.core.rehearsal.happen_in("write");
-        let sent = match self.direct(py)? {
-            // Any error, a full socket included, is found again by the transport, which knows what to do about it.
-            Some(descriptor) => ffi::send(descriptor, data).unwrap_or(0),
-            None => 0,
-        };
-        match data.get(sent..) {
-            Some(rest) if !rest.is_empty() => self.write_to_transport(py, PyBytes::new(py, rest).as_any()),
-            _ => Ok(()),
+        if self.closed.get() {
+            return Ok(());
         }
+        self.on_carrier(py, |carrier, names| carrier.write(py, names, data)).map(drop)
     }
 
-    /// Write a large object without a copy of it: `bytes` and no others, which could change before they are sent.
+    /// Write what waits and behind it a large object, without a copy of it: `bytes` and no others, which could change
+    /// before they are sent.
     pub(in crate::http) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
-        let sent = match self.direct(py)? {
-            Some(descriptor) => ffi::send(descriptor, body.as_bytes()).unwrap_or(0),
-            None => 0,
-        };
-        if sent == 0 {
-            self.write_to_transport(py, body)
-        } else if sent < body.as_bytes().len() {
-            let view = PyMemoryView::from(body)?;
-            let rest = view.get_item(PySlice::new(py, sent.cast_signed(), isize::MAX, 1))?;
-            self.write_to_transport(py, &rest)
+        let out = std::mem::take(&mut self.state.borrow_mut().out);
+        let written = if self.closed.get() {
+            Ok(None)
         } else {
-            Ok(())
-        }
-    }
-
-    fn write_to_transport(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.buffered.set(true);
-        match self.transport(py).filter(|_| !self.closed.get()) {
-            Some(transport) => match transport.bind(py).call_method1(&self.core.names.write, (data,)) {
-                Ok(_) => Ok(()),
-                Err(error) => self.give_up(py, error),
-            },
-            None => Ok(()),
-        }
+            self.on_carrier(py, |carrier, names| carrier.write_with(py, names, &out, body))
+        };
+        self.core.buffers.give(out);
+        written.map(drop)
     }
 
     /// Close once everything is written; with `linger` only after the peer had a chance to read it.
     pub(super) fn end(&self, py: Python<'_>, linger: bool) -> PyResult<()> {
         self.flush(py)?;
-        let names = &self.core.names;
         let exchange = {
             let mut state = self.state.borrow_mut();
             state.pending = Vec::new();
@@ -141,33 +99,37 @@ impl Connection {
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
             self.state.borrow_mut().deadline = Some(Instant::now() + self.core.settings.linger);
             self.watch(py)?;
-            self.on_transport(py, &names.write_eof)?;
+            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
             return self.resume_reading(py);
         }
         if self.closed.replace(true) {
             return Ok(());
         }
-        self.descriptor.set(None);
         self.state.borrow_mut().deadline = None;
-        self.on_transport(py, &names.close).map(drop)
+        self.on_carrier(py, |carrier, names| carrier.close(py, names)).map(drop)
     }
 
     fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
         if !self.core.real_loop || self.eof.get() || self.secure.get() || self.is_transport_closing(py)? {
             return Ok(false);
         }
-        self.on_transport(py, &self.core.names.can_write_eof)?.map_or(Ok(false), |answer| answer.is_truthy())
+        Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
     }
 
-    /// Call a method of the transport: what it returns, or `None` if there is no transport any more.
+    /// Whether nothing can be written any more.
+    pub(in crate::http) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.on_carrier(py, |carrier, names| carrier.is_closing(py, names))?.unwrap_or(true))
+    }
+
+    /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
     #[inline]
-    pub(in crate::http) fn on_transport<'py>(
+    pub(in crate::http) fn on_carrier<T>(
         &self,
-        py: Python<'py>,
-        method: &Py<PyString>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(transport) = self.transport(py) else { return Ok(None) };
-        match transport.bind(py).call_method0(method) {
+        py: Python<'_>,
+        ask: impl FnOnce(&Carrier, &Names) -> PyResult<T>,
+    ) -> PyResult<Option<T>> {
+        let Some(carrier) = self.carrier() else { return Ok(None) };
+        match ask(&carrier, &self.core.names) {
             Ok(answer) => Ok(Some(answer)),
             Err(error) => self.give_up(py, error).map(|()| None),
         }
@@ -191,13 +153,11 @@ impl Connection {
     /// Take the transport away.
     pub(crate) fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.set(true);
-        self.descriptor.set(None);
-        let Some(transport) = self.transport(py) else { return Ok(()) };
-        match transport.bind(py).call_method0(&self.core.names.abort) {
-            Ok(_) => Ok(()),
+        match self.carrier().map(|carrier| carrier.abort(py, &self.core.names)) {
+            None | Some(Ok(())) => Ok(()),
             // Nobody else will say that the connection is lost.
-            Err(error) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
-            Err(error) => Err(error),
+            Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
+            Some(Err(error)) => Err(error),
         }
     }
 }

@@ -162,8 +162,7 @@ impl Connection {
         }
         self.flush(py)?;
         self.resume_reading(py)?;
-        self.release(py)?;
-        let Some(transport) = self.transport(py) else { return Ok(()) };
+        let Some(transport) = self.transport(py)? else { return Ok(()) };
         let transport = transport.bind(py);
         self.closed.set(true);
         self.state.borrow_mut().deadline = None;
@@ -177,8 +176,8 @@ impl Connection {
         self.forget(py)?;
         transport.call_method1(&names.set_protocol, (&protocol,))?;
         protocol.call_method1(&names.data_received, (PyBytes::new(py, input),))?;
-        let transport = self.transport.borrow_mut().take();
-        drop(transport);
+        let carrier = self.carrier.take();
+        drop(carrier);
         Ok(())
     }
 }

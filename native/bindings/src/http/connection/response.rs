@@ -115,7 +115,6 @@ impl Connection {
         // Without a body as with an empty one: the head is sent, and held to its length.
         let large = self.append_body(body.map_or(&[], |body| body.as_bytes()), follows)?;
         if large && let Some(body) = body {
-            self.flush(py)?;
             self.write_object(py, body)?;
             self.put(|wire, out| wire.body().map(|body| body.end_part(out)))?;
         }
@@ -235,9 +234,9 @@ impl Connection {
                 && matches!(exchange.state(), ExchangeState::Started | ExchangeState::Sending)
                 && state.wire.body().is_ok_and(|body| body.framing() == Framing::CloseDelimited)
         };
-        if looks_complete && let Some(transport) = self.transport(py) {
+        if looks_complete && let Some(carrier) = self.carrier() {
             // Closing would look like the regular end of the body (RFC 9112 section 8): reset instead.
-            py.import("uvicorn.protocols.http.protocol")?.call_method1("reset_on_close", (transport,))?;
+            carrier.reset_on_close(py)?;
         }
         self.end(py, false)
     }

@@ -1,0 +1,140 @@
+//! A listening socket: connections are taken from it in batches, and get their protocols.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+
+use super::handler::{Handler, PythonProtocol};
+use super::reactor::{Poller, Reactor};
+use super::socket::Socket;
+use super::sys::{self, Address};
+use crate::ffi::{ThreadBound, own_descriptor};
+
+/// Taken at once, so that those already open get their turn too.
+const BATCH: usize = 64;
+
+/// One listening socket of a [`Reactor`].
+pub(crate) struct Listening {
+    listener: RefCell<Option<sys::Listener>>,
+    /// Of all its connections, if they have the same.
+    address: Option<Rc<Address>>,
+    /// Makes the protocol of a connection.
+    factory: Py<PyAny>,
+    /// Told of an error that is not of one connection alone; decides what becomes of it.
+    on_error: Py<PyAny>,
+    resting: Cell<bool>,
+}
+
+impl Listening {
+    /// Take what waits, up to a bound.
+    pub(super) fn accept(&self, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
+        for _ in 0..BATCH {
+            if self.resting.get() {
+                return Ok(());
+            }
+            let accepted = match &*self.listener.borrow() {
+                Some(listener) => listener.accept(),
+                None => return Ok(()),
+            };
+            match accepted {
+                Ok((descriptor, peer)) => self.open(py, reactor, descriptor, peer)?,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let rests = self.on_error.bind(py).call1((sys::os_error(&error).into_value(py),))?.is_truthy()?;
+                    if rests {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, py: Python<'_>, reactor: &Rc<Reactor>, descriptor: sys::Descriptor, peer: Address) -> PyResult<()> {
+        let protocol = self.factory.bind(py).call0()?;
+        let socket = reactor.open(descriptor, peer, self.address.clone());
+        match stand_on(&protocol, &socket) {
+            // It is likely to have said something already.
+            Ok(()) => reactor.queue(py, &socket),
+            Err(error) => socket.abort(py).and(Err(error)),
+        }
+    }
+}
+
+/// Put `protocol` on a new socket.
+fn stand_on(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
+    if let Some(handler) = (socket.reactor().recognise)(protocol, socket)? {
+        socket.set_handler(handler);
+        return Ok(());
+    }
+    let py = protocol.py();
+    socket.set_handler(Rc::new(PythonProtocol::new(protocol)?));
+    protocol.call_method1("connection_made", (socket.transport(py)?,)).map(drop)
+}
+
+/// A handler for whatever `protocol` is.
+pub(super) fn handler_of(protocol: &Bound<'_, PyAny>) -> PyResult<Rc<dyn Handler>> {
+    Ok(Rc::new(PythonProtocol::new(protocol)?))
+}
+
+/// A listening socket of a `Poller`, as its owner sees it: `Listener(poller, descriptor, factory, on_error)`.
+///
+/// `descriptor` is the number of a duplicate of the listening socket, which belongs to this object from then on.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Listener {
+    poller: Py<Poller>,
+    listening: ThreadBound<Rc<Listening>>,
+    token: u64,
+}
+
+#[pymethods]
+impl Listener {
+    #[new]
+    fn new(poller: &Bound<'_, Poller>, descriptor: i32, factory: Py<PyAny>, on_error: Py<PyAny>) -> PyResult<Self> {
+        let reactor = poller.get().reactor()?;
+        let listener = sys::Listener::new(own_descriptor(descriptor)?)?;
+        Poller::attach(poller)?;
+        let listening = Rc::new(Listening {
+            address: listener.address().map(Rc::new),
+            listener: RefCell::new(Some(listener)),
+            factory,
+            on_error,
+            resting: Cell::new(true),
+        });
+        let token = reactor.listen(listening.clone());
+        Ok(Self { poller: poller.clone().unbind(), listening: ThreadBound::new(listening), token })
+    }
+
+    /// Take connections (again).
+    fn resume(&self) -> PyResult<()> {
+        let listening = self.listening.here()?;
+        if let Some(listener) = &*listening.listener.borrow()
+            && listening.resting.replace(false)
+        {
+            self.poller.get().reactor()?.with_poll(|poll| poll.listen(listener, self.token))?;
+        }
+        Ok(())
+    }
+
+    /// Leave connections where they are for a while.
+    fn pause(&self) -> PyResult<()> {
+        let listening = self.listening.here()?;
+        if let Some(listener) = &*listening.listener.borrow()
+            && !listening.resting.replace(true)
+        {
+            self.poller.get().reactor()?.with_poll(|poll| poll.ignore(listener))?;
+        }
+        Ok(())
+    }
+
+    /// Take connections no more.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.pause()?;
+        let listener = self.listening.here()?.listener.take();
+        drop(listener);
+        self.poller.get().reactor()?.unlisten(py, self.token)
+    }
+}

@@ -1,0 +1,134 @@
+//! What carries a protocol's bytes: a socket of ours, or a transport of the loop's, in the same words.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::socket::Socket;
+use crate::names::Names;
+
+/// The lower side of a protocol.
+#[derive(Clone)]
+pub(crate) enum Carrier {
+    Socket(Rc<Socket>),
+    /// An `asyncio.Transport`.
+    Transport(Rc<Py<PyAny>>),
+}
+
+impl Carrier {
+    /// The transport that it is to Python.
+    pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            Self::Socket(socket) => Ok(socket.transport(py)?.into_any()),
+            Self::Transport(transport) => Ok(transport.clone_ref(py)),
+        }
+    }
+
+    /// The end has begun.
+    #[inline]
+    pub(crate) fn is_closing(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
+        match self {
+            Self::Socket(socket) => Ok(socket.is_closing()),
+            Self::Transport(transport) => transport.bind(py).call_method0(&names.is_closing)?.is_truthy(),
+        }
+    }
+
+    /// Write `data`, or keep a copy of what cannot be written yet.
+    #[inline]
+    pub(crate) fn write(&self, py: Python<'_>, names: &Names, data: &[u8]) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.write(py, data),
+            Self::Transport(transport) => {
+                transport.bind(py).call_method1(&names.write, (PyBytes::new(py, data),)).map(drop)
+            }
+        }
+    }
+
+    /// Write `head` and `body`, which is not copied if it has to wait.
+    pub(crate) fn write_with(
+        &self,
+        py: Python<'_>,
+        names: &Names,
+        head: &[u8],
+        body: &Bound<'_, PyBytes>,
+    ) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.write_with(py, head, body),
+            Self::Transport(transport) => {
+                if !head.is_empty() {
+                    self.write(py, names, head)?;
+                }
+                transport.bind(py).call_method1(&names.write, (body,)).map(drop)
+            }
+        }
+    }
+
+    /// Take no input.
+    pub(crate) fn pause_reading(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => {
+                socket.pause_reading();
+                Ok(())
+            }
+            Self::Transport(transport) => transport.bind(py).call_method0(&names.pause_reading).map(drop),
+        }
+    }
+
+    /// Take input again. A loop reads on in the context of whoever says so, and that of a request would live as long as
+    /// the connection: so it is `context` in which its transport is told.
+    pub(crate) fn resume_reading(&self, py: Python<'_>, names: &Names, context: &Py<PyAny>) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.resume_reading(py),
+            Self::Transport(transport) => {
+                let resume = transport.bind(py).getattr(&names.resume_reading)?;
+                context.bind(py).call_method1(&names.run, (resume,)).map(drop)
+            }
+        }
+    }
+
+    /// Whether one direction can be ended without the other.
+    pub(crate) fn can_write_eof(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
+        match self {
+            Self::Socket(_) => Ok(true),
+            Self::Transport(transport) => transport.bind(py).call_method0(&names.can_write_eof)?.is_truthy(),
+        }
+    }
+
+    /// Tell the peer that nothing more will come, once everything is written.
+    pub(crate) fn write_eof(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.write_eof(py),
+            Self::Transport(transport) => transport.bind(py).call_method0(&names.write_eof).map(drop),
+        }
+    }
+
+    /// Close once everything is written.
+    pub(crate) fn close(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.close(py),
+            Self::Transport(transport) => transport.bind(py).call_method0(&names.close).map(drop),
+        }
+    }
+
+    /// Close at once.
+    pub(crate) fn abort(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.abort(py),
+            Self::Transport(transport) => transport.bind(py).call_method0(&names.abort).map(drop),
+        }
+    }
+
+    /// Have the close that follows tell the peer that the connection was cut off.
+    pub(crate) fn reset_on_close(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => {
+                socket.reset_on_close();
+                Ok(())
+            }
+            Self::Transport(transport) => {
+                py.import("uvicorn.protocols.http.protocol")?.call_method1("reset_on_close", (&**transport,)).map(drop)
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What stands on a socket.
+
+use std::rc::Rc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// Is told what happens to a socket, in the words of asyncio's protocols. Any of these calls may come back to the socket,
+/// and may run application code: the caller holds no borrow.
+pub(crate) trait Handler {
+    /// Bytes have come.
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
+    /// The peer has nothing more to send. Returns whether the socket stays open for writing.
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool>;
+    /// The socket is gone, because of `error` if there is one. Nothing is said after this.
+    fn on_lost(self: Rc<Self>, py: Python<'_>, error: Option<PyErr>) -> PyResult<()>;
+    /// More waits to be written than should.
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
+    /// Little enough waits to be written again.
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
+    /// The asyncio protocol that it is to Python.
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>>;
+}
+
+/// An asyncio protocol written in Python.
+pub(crate) struct PythonProtocol {
+    protocol: Py<PyAny>,
+    /// It is an `asyncio.BufferedProtocol`.
+    buffered: bool,
+}
+
+impl PythonProtocol {
+    pub(crate) fn new(protocol: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let class = protocol.py().import("asyncio")?.getattr("BufferedProtocol")?;
+        Ok(Self { buffered: protocol.is_instance(&class)?, protocol: protocol.clone().unbind() })
+    }
+
+    fn fill_buffers(&self, py: Python<'_>, mut data: &[u8]) -> PyResult<()> {
+        let protocol = self.protocol.bind(py);
+        while !data.is_empty() {
+            let buffer = protocol.call_method1("get_buffer", (data.len(),))?;
+            let view = pyo3::types::PyMemoryView::from(&buffer)?.call_method1("cast", ("B",))?;
+            let (part, rest) = data.split_at(data.len().min(view.len()?));
+            if part.is_empty() {
+                return Err(PyRuntimeError::new_err("get_buffer() returned an empty buffer"));
+            }
+            let place = pyo3::types::PySlice::new(py, 0, part.len().cast_signed(), 1);
+            view.set_item(place, PyBytes::new(py, part))?;
+            protocol.call_method1("buffer_updated", (part.len(),))?;
+            data = rest;
+        }
+        Ok(())
+    }
+}
+
+impl Handler for PythonProtocol {
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if self.buffered {
+            return self.fill_buffers(py, data);
+        }
+        self.protocol.bind(py).call_method1("data_received", (PyBytes::new(py, data),)).map(drop)
+    }
+
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
+        self.protocol.bind(py).call_method0("eof_received")?.is_truthy()
+    }
+
+    fn on_lost(self: Rc<Self>, py: Python<'_>, error: Option<PyErr>) -> PyResult<()> {
+        let error = error.map(|error| error.into_value(py));
+        self.protocol.bind(py).call_method1("connection_lost", (error,)).map(drop)
+    }
+
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.protocol.bind(py).call_method0("pause_writing").map(drop)
+    }
+
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.protocol.bind(py).call_method0("resume_writing").map(drop)
+    }
+
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        Some(self.protocol.clone_ref(py))
+    }
+}

@@ -1,0 +1,122 @@
+//! What the kernel has not taken yet, and the marks by which those who write are told to wait.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::sys::Descriptor;
+
+/// Bytes of the application's that are not copied to wait.
+const LARGE: usize = 16 * 1024;
+/// Pieces given to the kernel at once.
+const PIECES: usize = 16;
+
+enum Piece {
+    Own(Vec<u8>),
+    /// Immutable, so it may wait where it is.
+    Object(Py<PyBytes>),
+}
+
+/// Bytes in the order in which they leave.
+pub(super) struct Output {
+    pieces: VecDeque<Piece>,
+    /// How much of the first piece is sent.
+    sent: usize,
+    length: usize,
+    pub(super) high: usize,
+    pub(super) low: usize,
+    /// The handler was told to wait.
+    pub(super) paused: bool,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        // asyncio's marks.
+        Self { pieces: VecDeque::new(), sent: 0, length: 0, high: 64 * 1024, low: 16 * 1024, paused: false }
+    }
+}
+
+impl Output {
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Keep a copy of `data`.
+    pub(super) fn push(&mut self, data: &[u8]) {
+        self.length += data.len();
+        match self.pieces.back_mut() {
+            Some(Piece::Own(last)) if last.len() + data.len() <= LARGE => last.extend_from_slice(data),
+            _ => self.pieces.push_back(Piece::Own(data.to_vec())),
+        }
+    }
+
+    /// Keep `data` from `from` on, itself if it is large.
+    pub(super) fn push_object(&mut self, py: Python<'_>, data: &Py<PyBytes>, from: usize) {
+        let rest = data.as_bytes(py).get(from..).unwrap_or_default();
+        if rest.len() < LARGE || !self.pieces.is_empty() && from > 0 {
+            return self.push(rest);
+        }
+        if self.pieces.is_empty() {
+            self.sent = from;
+        }
+        self.length += rest.len();
+        self.pieces.push_back(Piece::Object(data.clone_ref(py)));
+    }
+
+    /// Give the kernel what it takes. Returns whether all is gone, and with it what need not be kept any more: dropped by
+    /// the caller, who then holds no borrow.
+    pub(super) fn send(&mut self, py: Python<'_>, descriptor: &Descriptor) -> (io::Result<()>, Vec<Py<PyBytes>>) {
+        let mut done = Vec::new();
+        while self.length > 0 {
+            let sent = {
+                let mut slices = [IoSlice::new(&[]); PIECES];
+                let mut skip = self.sent;
+                let mut count = 0;
+                for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+                    let bytes = match piece {
+                        Piece::Own(bytes) => bytes,
+                        Piece::Object(bytes) => bytes.as_bytes(py),
+                    };
+                    *slice = IoSlice::new(bytes.get(std::mem::take(&mut skip)..).unwrap_or_default());
+                    count += 1;
+                }
+                descriptor.send_all(slices.get(..count).unwrap_or_default())
+            };
+            match sent {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), done),
+                Ok(sent) => self.drop_sent(py, sent, &mut done),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (Err(error), done),
+            }
+        }
+        (Ok(()), done)
+    }
+
+    fn drop_sent(&mut self, py: Python<'_>, sent: usize, done: &mut Vec<Py<PyBytes>>) {
+        self.length -= sent;
+        self.sent += sent;
+        while let Some(first) = self.pieces.front() {
+            let length = match first {
+                Piece::Own(bytes) => bytes.len(),
+                Piece::Object(bytes) => bytes.as_bytes(py).len(),
+            };
+            if self.sent < length {
+                return;
+            }
+            self.sent -= length;
+            if let Some(Piece::Object(bytes)) = self.pieces.pop_front() {
+                done.push(bytes);
+            }
+        }
+        // An idle connection keeps no room for it.
+        self.pieces = VecDeque::new();
+    }
+
+    /// Forget everything; what it was is dropped by the caller.
+    pub(super) fn clear(&mut self) -> impl Sized + use<> {
+        (self.sent, self.length) = (0, 0);
+        std::mem::take(&mut self.pieces)
+    }
+}

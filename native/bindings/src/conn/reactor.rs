@@ -1,0 +1,402 @@
+//! The turns of one event loop: who has something to say is asked once for all, and served first come first served.
+//!
+//! The loop watches one descriptor, our epoll set, and calls [`Reactor::turn`]. A turn takes new connections, then serves
+//! one round of those that stood in the queue when it began, for [`TURN`] at most; what is over waits for the next turn,
+//! so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are looked for
+//! every [`LOOK`]: they get their places in the queue in the order in which they came, also while applications keep the
+//! loop busy.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::acceptor::Listening;
+use super::handler::Handler;
+use super::registry::Registry;
+use super::socket::Socket;
+use super::sys::{self, Events, Poll};
+use crate::error::{Rehearsal, describe};
+use crate::ffi::{ThreadBound, copy_context};
+
+/// How long a turn may last before the loop's other callbacks have theirs; one request is never cut short.
+const TURN: Duration = Duration::from_millis(4);
+/// How often others are looked for meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
+/// Read at once from one connection.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Times that a connection which fills the buffer is read from before others have their turn.
+const MAX_READS: usize = 4;
+/// Told apart from the tokens of connections by a bit that those never have.
+const LISTENER: u64 = 1 << 63;
+
+/// Has something to do once for all that a turn did.
+pub(crate) trait AfterTurn {
+    fn after_turn(&self, py: Python<'_>) -> PyResult<()>;
+}
+
+/// Finds the native protocol that a Python object is, if it is one that can do without Python's calls.
+pub(crate) type Recognise = fn(&Bound<'_, PyAny>, &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>>;
+
+/// What a handle of asyncio's calls its callback in. A context could not be entered a second time, when the loop is run
+/// again from inside the callback; this takes another then.
+#[pyclass(module = "uvicorn._native", frozen)]
+struct Contexts {
+    /// Each one is a copy of it.
+    base: Py<PyAny>,
+    spare: ThreadBound<Cell<Option<Py<PyAny>>>>,
+}
+
+#[pymethods]
+impl Contexts {
+    #[pyo3(signature = (*arguments))]
+    fn run<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let spare = self.spare.here()?;
+        let context = match spare.take() {
+            Some(context) => context.into_bound(py),
+            None => copy_context(self.base.bind(py))?,
+        };
+        let result = context.getattr("run")?.call1(arguments);
+        spare.set(Some(context.unbind()));
+        result
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.base)
+    }
+}
+
+/// What accepts, reads and writes for one event loop.
+pub(crate) struct Reactor {
+    /// While there is anything to watch.
+    poll: RefCell<Option<Poll>>,
+    pub(super) event_loop: Py<PyAny>,
+    /// In copies of it the loop calls: that of a request would live on in what is done for others.
+    context: Py<PyAny>,
+    /// The loop is one of asyncio's, which libraries may run from inside one of its callbacks, and stay there. So nothing
+    /// that others need is kept on the stack: who has something to say is in a queue, with which a nested turn goes on.
+    nests: bool,
+    logger: Py<PyAny>,
+    pub(super) recognise: Recognise,
+    registry: Registry,
+    listeners: RefCell<Vec<Option<Rc<Listening>>>>,
+    /// Who has something to say, in the order in which it was noticed.
+    ready: RefCell<VecDeque<Rc<Socket>>>,
+    /// Whose end is due.
+    lost: RefCell<Vec<u64>>,
+    after: RefCell<Vec<Rc<dyn AfterTurn>>>,
+    /// Taken out while they are used, so that a nested turn has its own.
+    buffer: Cell<Vec<u8>>,
+    events: Cell<Events>,
+    /// A turn is under way.
+    running: Cell<bool>,
+    /// The loop was asked for a turn.
+    scheduled: Cell<bool>,
+    rehearsal: Rehearsal,
+    /// `turn`, bound, while the loop watches.
+    callback: RefCell<Option<Py<PyAny>>>,
+}
+
+impl Reactor {
+    fn new(event_loop: &Bound<'_, PyAny>, recognise: Recognise) -> PyResult<Self> {
+        let py = event_loop.py();
+        Ok(Self {
+            poll: RefCell::new(Some(Poll::new()?)),
+            event_loop: event_loop.clone().unbind(),
+            context: py.import("contextvars")?.call_method0("copy_context")?.unbind(),
+            nests: event_loop.is_instance(&py.import("asyncio")?.getattr("BaseEventLoop")?)?,
+            logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
+            recognise,
+            registry: Registry::default(),
+            listeners: RefCell::default(),
+            ready: RefCell::default(),
+            lost: RefCell::default(),
+            after: RefCell::default(),
+            buffer: Cell::default(),
+            events: Cell::default(),
+            running: Cell::new(false),
+            scheduled: Cell::new(false),
+            rehearsal: Rehearsal::default(),
+            callback: RefCell::default(),
+        })
+    }
+
+    /// Whether what is to be done once for all can wait for [`AfterTurn`].
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    /// Call `after` when this turn ends.
+    pub(crate) fn after_turn(&self, after: Rc<dyn AfterTurn>) {
+        self.after.borrow_mut().push(after);
+    }
+
+    /// Do something with what watches.
+    pub(super) fn with_poll(&self, act: impl FnOnce(&Poll) -> io::Result<()>) -> io::Result<()> {
+        self.poll.borrow().as_ref().map_or(Ok(()), act)
+    }
+
+    /// A new connection.
+    pub(super) fn open(
+        self: &Rc<Self>,
+        descriptor: sys::Descriptor,
+        peer: sys::Address,
+        local: Option<Rc<sys::Address>>,
+    ) -> Rc<Socket> {
+        self.registry.insert(|token| Socket::new(self.clone(), token, descriptor, peer, local))
+    }
+
+    /// Serve `socket` in its turn.
+    pub(crate) fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
+        if socket.queued.replace(true) {
+            return Ok(());
+        }
+        self.ready.borrow_mut().push_back(socket.clone());
+        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
+    }
+
+    /// The end of a connection is due: dealt with when nobody is in the middle of it.
+    pub(super) fn lose(&self, py: Python<'_>, token: u64) -> PyResult<()> {
+        self.lost.borrow_mut().push(token);
+        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
+    }
+
+    fn ask_for_turn(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(callback) = self.callback.borrow().as_ref().map(|callback| callback.clone_ref(py)) else {
+            return Ok(());
+        };
+        if self.scheduled.replace(true) {
+            return Ok(());
+        }
+        let event_loop = self.event_loop.bind(py);
+        if event_loop.call_method0("is_closed")?.is_truthy()? {
+            // Nobody will ever take a turn again.
+            return self.bury(py);
+        }
+        let keywords = PyDict::new(py);
+        keywords.set_item("context", copy_context(self.context.bind(py))?)?;
+        event_loop.call_method("call_soon", (callback,), Some(&keywords)).map(drop)
+    }
+
+    /// Do what there is to do: called by the loop.
+    fn turn(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.rehearsal.happen_in("turn");
+        self.scheduled.set(false);
+        let outer = self.running.replace(true);
+        let mut buffer = self.buffer.take();
+        buffer.resize(BUFFER_BYTES, 0);
+        // A connection that fails must not keep the others from being served.
+        let outcome = self.look(py).and(self.round(py, &mut buffer));
+        self.buffer.set(buffer);
+        let outcome = outcome.and(self.bury(py));
+        self.running.set(outer);
+        let outcome = if outer { outcome } else { outcome.and(self.finish(py)) };
+        let more = !self.ready.borrow().is_empty() || !self.lost.borrow().is_empty();
+        if more { outcome.and(self.ask_for_turn(py)) } else { outcome }
+    }
+
+    /// Serve those that stand in the queue, each once.
+    fn round(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
+        let begin = Instant::now();
+        let mut looked = begin;
+        let mut outcome = Ok(());
+        let standing = self.ready.borrow().len();
+        for _ in 0..standing {
+            let Some(socket) = self.ready.borrow_mut().pop_front() else { break };
+            socket.queued.set(false);
+            if self.nests && !self.ready.borrow().is_empty() {
+                // For a loop that is run from inside.
+                outcome = outcome.and(self.ask_for_turn(py));
+            }
+            let served = catch_unwind(AssertUnwindSafe(|| {
+                self.rehearsal.happen_in("serve");
+                socket.serve(py, buffer, MAX_READS)
+            }));
+            outcome = outcome.and(served.unwrap_or_else(|payload| self.contain(py, &socket, &describe(&*payload))));
+            if socket.has_work() {
+                outcome = outcome.and(self.queue(py, &socket));
+            }
+            let now = Instant::now();
+            if now - begin >= TURN {
+                break;
+            }
+            if now - looked >= LOOK {
+                looked = now;
+                outcome = outcome.and(self.look(py));
+            }
+        }
+        outcome
+    }
+
+    /// A panic costs one connection its life.
+    #[cold]
+    fn contain(&self, py: Python<'_>, socket: &Rc<Socket>, text: &str) -> PyResult<()> {
+        let line = "Native core panicked in %s, closing the connection: %s";
+        self.logger.bind(py).call_method1("error", (line, "serve", text))?;
+        socket.abort(py)
+    }
+
+    /// See who has something to say, and take new connections.
+    fn look(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let mut events = self.events.take();
+        if let Some(poll) = &*self.poll.borrow() {
+            poll.poll(&mut events);
+        }
+        let mut outcome = Ok(());
+        for event in sys::each(&events) {
+            if event.token & LISTENER == 0 {
+                if let Some(socket) = self.registry.get(event.token) {
+                    socket.notice(event.readable, event.writable, event.hung_up);
+                    if socket.has_work() {
+                        outcome = outcome.and(self.queue(py, &socket));
+                    }
+                }
+            } else if let Some(listening) = self.listener(event.token) {
+                outcome = outcome.and(listening.accept(py, self));
+            }
+        }
+        self.events.set(events);
+        outcome
+    }
+
+    /// Deal with the ends that are due.
+    fn bury(&self, py: Python<'_>) -> PyResult<()> {
+        let mut outcome = Ok(());
+        loop {
+            let Some(token) = self.lost.borrow_mut().pop() else { return outcome };
+            let Some(socket) = self.registry.get(token) else { continue };
+            self.registry.remove(token);
+            outcome = outcome.and(socket.bury(py));
+        }
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let mut outcome = Ok(());
+        let after = std::mem::take(&mut *self.after.borrow_mut());
+        for after in after {
+            outcome = outcome.and(after.after_turn(py));
+        }
+        outcome.and(self.rest(py))
+    }
+
+    // Listening.
+
+    fn listener(&self, token: u64) -> Option<Rc<Listening>> {
+        self.listeners.borrow().get((token & !LISTENER) as usize).cloned().flatten()
+    }
+
+    /// Take connections of `listening` from now on; its token.
+    pub(super) fn listen(&self, listening: Rc<Listening>) -> u64 {
+        let mut listeners = self.listeners.borrow_mut();
+        listeners.push(Some(listening));
+        (listeners.len() as u64 - 1) | LISTENER
+    }
+
+    /// It is closed.
+    pub(super) fn unlisten(&self, py: Python<'_>, token: u64) -> PyResult<()> {
+        let gone = self.listeners.borrow_mut().get_mut((token & !LISTENER) as usize).and_then(Option::take);
+        drop(gone);
+        self.rest(py)
+    }
+
+    /// Have the loop call `turn` when there is something to do.
+    fn have_loop_watch(&self, py: Python<'_>, poll: &Poll, turn: &Bound<'_, PyAny>) -> PyResult<()> {
+        let event_loop = self.event_loop.bind(py);
+        if self.nests && event_loop.hasattr("_add_reader")? {
+            let handle = event_loop.call_method1("_add_reader", (poll.number(), turn))?;
+            let contexts = Contexts { base: self.context.clone_ref(py), spare: ThreadBound::default() };
+            return handle.setattr("_context", Py::new(py, contexts)?);
+        }
+        let add_reader = event_loop.getattr("add_reader")?;
+        self.context.bind(py).call_method1("run", (add_reader, poll.number(), turn)).map(drop)
+    }
+
+    /// Let go of the loop when nothing is left to do for it.
+    fn rest(&self, py: Python<'_>) -> PyResult<()> {
+        let idle = self.registry.len() == 0 && self.listeners.borrow().iter().all(Option::is_none);
+        if !idle || self.running.get() {
+            return Ok(());
+        }
+        let callback = self.callback.take();
+        let poll = self.poll.take();
+        let (Some(_), Some(poll)) = (callback, poll) else { return Ok(()) };
+        if self.event_loop.bind(py).call_method0("is_closed")?.is_truthy()? {
+            return Ok(());
+        }
+        self.event_loop.bind(py).call_method1("remove_reader", (poll.number(),)).map(drop)
+    }
+}
+
+/// What accepts connections of one event loop, and reads and writes them, in place of the loop's own transports.
+///
+/// `Poller(loop)`: raises `OSError` where this system cannot do it, or another exception where the loop cannot.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Poller {
+    reactor: ThreadBound<Rc<Reactor>>,
+}
+
+impl Poller {
+    pub(crate) fn reactor(&self) -> PyResult<&Rc<Reactor>> {
+        self.reactor.here()
+    }
+
+    /// Have the loop watch, if it does not.
+    pub(super) fn attach(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let reactor = slf.get().reactor.here()?;
+        if reactor.callback.borrow().is_some() {
+            return Ok(());
+        }
+        let turn = slf.getattr("turn")?;
+        let poll = match reactor.poll.take() {
+            Some(poll) => poll,
+            None => Poll::new()?,
+        };
+        reactor.have_loop_watch(py, &poll, &turn)?;
+        reactor.poll.replace(Some(poll));
+        reactor.callback.replace(Some(turn.unbind()));
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Poller {
+    #[new]
+    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let reactor = Reactor::new(event_loop, crate::http::protocol::recognise)?;
+        Ok(Self { reactor: ThreadBound::new(Rc::new(reactor)) })
+    }
+
+    /// Do what there is to do: called by the loop.
+    fn turn(&self, py: Python<'_>) -> PyResult<()> {
+        let reactor = self.reactor.here()?.clone();
+        crate::ffi::bury();
+        catch_unwind(AssertUnwindSafe(|| reactor.turn(py))).unwrap_or_else(|payload| {
+            reactor.running.set(false);
+            reactor.scheduled.set(false);
+            let text = describe(&*payload);
+            reactor.logger.bind(py).call_method1("error", ("Native core panicked in %s: %s", "turn", text))?;
+            reactor.ask_for_turn(py)
+        })
+    }
+
+    /// Make the next `turn` panic, or the next `serve` in one, to see what that costs.
+    fn rehearse_panic(&self, entry: String) -> PyResult<()> {
+        self.reactor.here()?.rehearsal.arm(entry);
+        Ok(())
+    }
+
+    /// Connections that are open.
+    #[getter]
+    fn connections(&self) -> PyResult<usize> {
+        Ok(self.reactor.here()?.registry.len())
+    }
+}

@@ -1,0 +1,570 @@
+//! One connected socket.
+//!
+//! ```text
+//! OPEN ──close──▶ CLOSING ──everything is written──▶ LOST ──the turn ends──▶ (descriptor closed, handler told)
+//!   └──────────── abort, an error ───────────────────▲
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use super::handler::Handler;
+use super::output::Output;
+use super::reactor::Reactor;
+use super::sys::{Address, Descriptor, os_error};
+use super::transport::Transport;
+
+/// How far its life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Nothing is read any more; what waits is written first.
+    Closing,
+    /// The end is due, and is dealt with at the end of the turn.
+    Lost,
+}
+
+/// Whether input is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    On,
+    Paused,
+    /// The peer has nothing more to send.
+    Ended,
+}
+
+/// The other end of our output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writing {
+    On,
+    /// The peer will be told that nothing follows, once everything is written.
+    Ending,
+    Ended,
+}
+
+/// A connection between the kernel and a [`Handler`].
+pub(crate) struct Socket {
+    reactor: Rc<Reactor>,
+    token: u64,
+    descriptor: RefCell<Option<Rc<Descriptor>>>,
+    peer: Address,
+    /// Of this end, where all that one listening socket accepts have the same.
+    local: Option<Rc<Address>>,
+    handler: RefCell<Option<Rc<dyn Handler>>>,
+    phase: Cell<Phase>,
+    reading: Cell<Reading>,
+    writing: Cell<Writing>,
+    output: RefCell<Output>,
+    /// It stands in the reactor's queue.
+    pub(super) queued: Cell<bool>,
+    /// There may be input that was not read yet.
+    readable: Cell<bool>,
+    /// The kernel may take more.
+    writable: Cell<bool>,
+    /// The peer has ended its side, so a short read is not the last.
+    hung_up: Cell<bool>,
+    /// The kernel tells us of it.
+    watched: Cell<bool>,
+    /// Made when Python asks for it.
+    transport: RefCell<Option<Py<Transport>>>,
+    /// A `socket.socket` on a duplicate of the descriptor, for others.
+    duplicate: RefCell<Option<Py<PyAny>>>,
+    /// The close cuts the connection off.
+    resets: Cell<bool>,
+    error: RefCell<Option<PyErr>>,
+}
+
+impl Socket {
+    pub(super) fn new(
+        reactor: Rc<Reactor>,
+        token: u64,
+        descriptor: Descriptor,
+        peer: Address,
+        local: Option<Rc<Address>>,
+    ) -> Self {
+        Self {
+            reactor,
+            token,
+            descriptor: RefCell::new(Some(Rc::new(descriptor))),
+            peer,
+            local,
+            handler: RefCell::default(),
+            phase: Cell::new(Phase::Open),
+            reading: Cell::new(Reading::On),
+            writing: Cell::new(Writing::On),
+            output: RefCell::default(),
+            queued: Cell::new(false),
+            readable: Cell::new(true),
+            writable: Cell::new(true),
+            hung_up: Cell::new(false),
+            watched: Cell::new(false),
+            transport: RefCell::default(),
+            duplicate: RefCell::default(),
+            resets: Cell::new(false),
+            error: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn reactor(&self) -> &Rc<Reactor> {
+        &self.reactor
+    }
+
+    /// Whoever is told what happens from now on.
+    pub(crate) fn set_handler(&self, handler: Rc<dyn Handler>) {
+        let old = self.handler.replace(Some(handler));
+        drop(old);
+    }
+
+    pub(super) fn handler(&self) -> Option<Rc<dyn Handler>> {
+        self.handler.borrow().clone()
+    }
+
+    fn descriptor(&self) -> Option<Rc<Descriptor>> {
+        self.descriptor.borrow().clone()
+    }
+
+    /// The end has begun: nothing that is written will arrive for certain.
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.phase.get() != Phase::Open
+    }
+
+    // Input.
+
+    /// The kernel has something to say.
+    pub(super) fn notice(&self, readable: bool, writable: bool, hung_up: bool) {
+        if readable {
+            self.readable.set(true);
+        }
+        if writable {
+            self.writable.set(true);
+        }
+        if hung_up {
+            self.hung_up.set(true);
+        }
+    }
+
+    /// Whether a turn has anything to do here.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        let reads = self.readable.get() && self.reading.get() == Reading::On && self.phase.get() == Phase::Open;
+        reads || self.writable.get() && self.output.borrow().len() > 0
+    }
+
+    /// Read and write as much as one turn allows.
+    pub(super) fn serve(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8], reads: usize) -> PyResult<()> {
+        if self.output.borrow().len() > 0 {
+            self.flush(py)?;
+        }
+        for _ in 0..reads {
+            if !self.readable.get() || self.reading.get() != Reading::On || self.phase.get() != Phase::Open {
+                return Ok(());
+            }
+            let Some(descriptor) = self.descriptor() else { return Ok(()) };
+            let received = descriptor.receive(buffer);
+            drop(descriptor);
+            match received {
+                Ok(0) => return self.end_input(py),
+                Ok(length) => {
+                    // An edge follows when more comes than was there for this read.
+                    let last = length < buffer.len() && !self.hung_up.get();
+                    self.readable.set(!last || !self.watched.get());
+                    let Some(handler) = self.handler() else { return Ok(()) };
+                    let outcome = handler.on_data(py, buffer.get(..length).unwrap_or_default());
+                    if let Err(error) = outcome {
+                        return self.fail(py, error, "Fatal error: protocol.data_received() call failed.");
+                    }
+                    if last && self.watched.get() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable.set(false);
+                    return self.watch(py);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.lose(py, Some(os_error(&error))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Have the kernel tell what happens; whatever is there by now it tells at once.
+    fn watch(&self, py: Python<'_>) -> PyResult<()> {
+        if self.watched.replace(true) || self.phase.get() == Phase::Lost {
+            return Ok(());
+        }
+        let Some(descriptor) = self.descriptor() else { return Ok(()) };
+        match self.reactor.with_poll(|poll| poll.watch(&descriptor, self.token)) {
+            Ok(()) => Ok(()),
+            Err(error) => self.lose(py, Some(os_error(&error))),
+        }
+    }
+
+    fn end_input(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.reading.set(Reading::Ended);
+        self.readable.set(false);
+        let Some(handler) = self.handler() else { return Ok(()) };
+        match handler.on_eof(py) {
+            // A peer that is gone altogether is noticed by writing, so the kernel must tell of it.
+            Ok(true) => self.watch(py),
+            Ok(false) => self.close(py),
+            Err(error) => self.fail(py, error, "Fatal error: protocol.eof_received() call failed."),
+        }
+    }
+
+    /// Take no input before [`resume_reading`](Self::resume_reading).
+    pub(crate) fn pause_reading(&self) {
+        if self.reading.get() == Reading::On {
+            self.reading.set(Reading::Paused);
+        }
+    }
+
+    /// Take input again.
+    pub(crate) fn resume_reading(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.reading.get() == Reading::Paused {
+            self.reading.set(Reading::On);
+            if self.has_work() {
+                return self.reactor.queue(py, self);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reading.get() == Reading::On && self.phase.get() == Phase::Open
+    }
+
+    // Output.
+
+    /// Bytes that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.output.borrow().len()
+    }
+
+    /// Set the marks above which writers are told to wait, and below which they may go on.
+    pub(crate) fn set_limits(self: &Rc<Self>, py: Python<'_>, high: usize, low: usize) -> PyResult<()> {
+        {
+            let mut output = self.output.borrow_mut();
+            (output.high, output.low) = (high, low);
+        }
+        self.apply_marks(py)
+    }
+
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        let output = self.output.borrow();
+        (output.low, output.high)
+    }
+
+    /// Whether anything that is written now can still leave.
+    #[inline]
+    fn takes_output(&self) -> bool {
+        self.phase.get() != Phase::Lost && self.writing.get() == Writing::On
+    }
+
+    /// Write `data`; what the kernel does not take is kept.
+    pub(crate) fn write(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if data.is_empty() || !self.takes_output() {
+            return Ok(());
+        }
+        let sent = self.send_now(py, |descriptor| descriptor.send(data))?;
+        match data.get(sent..) {
+            Some(rest) if !rest.is_empty() && self.takes_output() => {
+                self.output.borrow_mut().push(rest);
+                self.keep(py)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Write `head` and behind it `body`, in one call of the system. The body is not copied if it is large.
+    pub(crate) fn write_with(self: &Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()> {
+        if !self.takes_output() {
+            return Ok(());
+        }
+        let bytes = body.as_bytes();
+        let sent = self.send_now(py, |descriptor| {
+            if head.is_empty() {
+                descriptor.send(bytes)
+            } else {
+                descriptor.send_all(&[io::IoSlice::new(head), io::IoSlice::new(bytes)])
+            }
+        })?;
+        if sent == head.len() + bytes.len() || !self.takes_output() {
+            return Ok(());
+        }
+        {
+            let mut output = self.output.borrow_mut();
+            if let Some(rest) = head.get(sent..).filter(|rest| !rest.is_empty()) {
+                output.push(rest);
+            }
+            output.push_object(py, &body.clone().unbind(), sent.saturating_sub(head.len()));
+        }
+        self.keep(py)
+    }
+
+    /// Give the kernel what it takes of something new, unless something older waits.
+    #[inline]
+    fn send_now(&self, py: Python<'_>, send: impl FnOnce(&Descriptor) -> io::Result<usize>) -> PyResult<usize> {
+        if self.output.borrow().len() > 0 {
+            return Ok(0);
+        }
+        let Some(descriptor) = self.descriptor() else { return Ok(0) };
+        match send(&descriptor) {
+            Ok(sent) => Ok(sent),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+            Err(error) => self.lose(py, Some(os_error(&error))).map(|()| 0),
+        }
+    }
+
+    /// Something waits now.
+    fn keep(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.writable.set(false);
+        // It may have become writable before it was watched; then the kernel says so at once.
+        self.watch(py)?;
+        self.apply_marks(py)
+    }
+
+    fn apply_marks(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let pause = {
+            let mut output = self.output.borrow_mut();
+            let pause = match output.paused {
+                false if output.len() > output.high => true,
+                true if output.len() <= output.low => false,
+                _ => return Ok(()),
+            };
+            output.paused = pause;
+            pause
+        };
+        let Some(handler) = self.handler() else { return Ok(()) };
+        let outcome = if pause { handler.on_pause(py) } else { handler.on_resume(py) };
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(error) => self.report(
+                py,
+                error,
+                if pause { "protocol.pause_writing() failed" } else { "protocol.resume_writing() failed" },
+            ),
+        }
+    }
+
+    /// Write what waits.
+    fn flush(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let Some(descriptor) = self.descriptor() else { return Ok(()) };
+        let (sent, done) = self.output.borrow_mut().send(py, &descriptor);
+        drop(descriptor);
+        drop(done);
+        match sent {
+            Ok(()) => self.written(py)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable.set(false),
+            Err(error) => return self.lose(py, Some(os_error(&error))),
+        }
+        self.apply_marks(py)
+    }
+
+    /// Everything is written: end what waited for that.
+    fn written(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.writing.get() == Writing::Ending {
+            self.writing.set(Writing::Ended);
+            let ended = self.descriptor().map_or(Ok(()), |descriptor| descriptor.end_output());
+            if let Err(error) = ended {
+                return self.lose(py, Some(os_error(&error)));
+            }
+        }
+        if self.phase.get() == Phase::Closing { self.lose(py, None) } else { Ok(()) }
+    }
+
+    /// Tell the peer that nothing more will come, once everything is written.
+    pub(crate) fn write_eof(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.phase.get() != Phase::Open || self.writing.get() != Writing::On {
+            return Ok(());
+        }
+        self.writing.set(Writing::Ending);
+        if self.output.borrow().len() == 0 { self.written(py) } else { Ok(()) }
+    }
+
+    // The end.
+
+    /// Read no more, and end once everything is written.
+    pub(crate) fn close(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.phase.get() != Phase::Open {
+            return Ok(());
+        }
+        self.phase.set(Phase::Closing);
+        if self.output.borrow().len() == 0 { self.lose(py, None) } else { self.watch(py) }
+    }
+
+    /// End at once; what waits is lost.
+    pub(crate) fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.lose(py, None)
+    }
+
+    /// Have the close tell the peer that the connection was cut off.
+    pub(crate) fn reset_on_close(&self) {
+        self.resets.set(true);
+    }
+
+    fn lose(&self, py: Python<'_>, error: Option<PyErr>) -> PyResult<()> {
+        if self.phase.replace(Phase::Lost) == Phase::Lost {
+            return Ok(());
+        }
+        let old = self.error.replace(error);
+        drop(old);
+        let waiting = self.output.borrow_mut().clear();
+        drop(waiting);
+        self.reactor.lose(py, self.token)
+    }
+
+    /// The end itself: nothing is known to the kernel under our number any more, then the handler hears of it.
+    pub(super) fn bury(&self, py: Python<'_>) -> PyResult<()> {
+        let descriptor = self.descriptor.take();
+        if let Some(descriptor) = descriptor {
+            if self.resets.get() {
+                descriptor.reset_on_close();
+            }
+            let closed = self.close_duplicate(py, &descriptor);
+            drop(descriptor);
+            closed?;
+        }
+        let transport = self.transport.take();
+        drop(transport);
+        let handler = self.handler.take();
+        let error = self.error.take();
+        match handler {
+            Some(handler) => handler.on_lost(py, error),
+            None => Ok(()),
+        }
+    }
+
+    /// An exception got out of the handler: the loop hears of it, and the connection ends.
+    #[cold]
+    fn fail(self: &Rc<Self>, py: Python<'_>, error: PyErr, message: &str) -> PyResult<()> {
+        if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
+            // The loop ends by these.
+            self.lose(py, None)?;
+            return Err(error);
+        }
+        let kept = error.clone_ref(py);
+        self.report(py, error, message)?;
+        self.lose(py, Some(kept))
+    }
+
+    #[cold]
+    fn report(self: &Rc<Self>, py: Python<'_>, error: PyErr, message: &str) -> PyResult<()> {
+        let context = PyDict::new(py);
+        context.set_item("message", message)?;
+        context.set_item("exception", error.into_value(py))?;
+        context.set_item("transport", self.transport(py)?)?;
+        context.set_item("protocol", self.handler().and_then(|handler| handler.protocol(py)))?;
+        self.reactor.event_loop.bind(py).call_method1("call_exception_handler", (context,)).map(drop)
+    }
+
+    // What Python sees.
+
+    /// The transport that it is to Python: always the same one.
+    pub(crate) fn transport(self: &Rc<Self>, py: Python<'_>) -> PyResult<Py<Transport>> {
+        if let Some(transport) = &*self.transport.borrow() {
+            return Ok(transport.clone_ref(py));
+        }
+        let transport = Py::new(py, Transport::new(self.clone()))?;
+        if self.descriptor.borrow().is_some() {
+            self.transport.replace(Some(transport.clone_ref(py)));
+        }
+        Ok(transport)
+    }
+
+    /// The address of the peer, as `socket.getpeername()` has it.
+    pub(crate) fn peer_name(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        name(py, &self.peer)
+    }
+
+    /// `(host, port)` of the peer, if it has one.
+    pub(crate) fn peer(&self, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
+        match &self.peer {
+            Address::Ip(ip) => Ok(Some((ip.ip().to_string(), ip.port()).into_pyobject(py)?.unbind())),
+            Address::Path(_) => Ok(None),
+        }
+    }
+
+    /// What a scope says of this end: `(host, port)`, or the path of a Unix socket and `None`.
+    pub(crate) fn local(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(match self.local_address().as_deref() {
+            Some(Address::Ip(ip)) => Some((ip.ip().to_string(), ip.port()).into_pyobject(py)?.into_any().unbind()),
+            Some(Address::Path(path)) if !path.is_empty() => {
+                let path = String::from_utf8_lossy(path);
+                Some((path, py.None()).into_pyobject(py)?.into_any().unbind())
+            }
+            _ => None,
+        })
+    }
+
+    /// The address of this end.
+    fn local_address(&self) -> Option<Rc<Address>> {
+        if self.local.is_some() {
+            return self.local.clone();
+        }
+        self.descriptor().and_then(|descriptor| descriptor.local_address()).map(Rc::new)
+    }
+
+    /// The address of this end, as `socket.getsockname()` has it.
+    pub(crate) fn local_name(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.local_address() {
+            Some(address) => name(py, &address),
+            None => Ok(py.None()),
+        }
+    }
+
+    /// An `asyncio.trsock.TransportSocket` on a duplicate of the descriptor, on a closed one once that is closed.
+    pub(super) fn duplicate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let shown = py.import("asyncio.trsock")?.getattr("TransportSocket")?;
+        if let Some(made) = &*self.duplicate.borrow() {
+            return shown.call1((made,));
+        }
+        let class = py.import("socket")?.getattr("socket")?;
+        let made = if let Some(descriptor) = self.descriptor() {
+            let keywords = PyDict::new(py);
+            keywords.set_item("fileno", descriptor.duplicate()?)?;
+            let made = class.call((), Some(&keywords))?;
+            // It shares that with the original, and so do its own duplicates.
+            made.call_method1("setblocking", (false,))?;
+            made
+        } else {
+            let closed = class.call0()?;
+            closed.call_method0("close")?;
+            closed
+        };
+        self.duplicate.replace(Some(made.clone().unbind()));
+        shown.call1((made,))
+    }
+
+    /// Close the duplicate, unless somebody has closed it behind our back: its number may be another's by now.
+    fn close_duplicate(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()> {
+        let Some(made) = self.duplicate.borrow().as_ref().map(|made| made.clone_ref(py)) else { return Ok(()) };
+        let made = made.bind(py);
+        // Further duplicates would have the kernel tell of it for as long as they are open.
+        // It may not be watched at all.
+        let _ = self.reactor.with_poll(|poll| poll.forget(descriptor));
+        let number: i64 = made.call_method0("fileno")?.extract()?;
+        let is_ours = match py.import("os")?.call_method1("fstat", (number,)) {
+            Ok(status) => Some(status.getattr("st_ino")?.extract()?) == descriptor.inode(),
+            Err(_) => false,
+        };
+        made.call_method0(if is_ours { "close" } else { "detach" }).map(drop)
+    }
+}
+
+/// An address as Python's sockets have it.
+fn name(py: Python<'_>, address: &Address) -> PyResult<Py<PyAny>> {
+    use std::net::SocketAddr::{V4, V6};
+    Ok(match address {
+        Address::Ip(V4(ip)) => (ip.ip().to_string(), ip.port()).into_pyobject(py)?.into_any().unbind(),
+        Address::Ip(V6(ip)) => {
+            (ip.ip().to_string(), ip.port(), ip.flowinfo(), ip.scope_id()).into_pyobject(py)?.into_any().unbind()
+        }
+        Address::Path(path) => py.import("os")?.call_method1("fsdecode", (PyBytes::new(py, path),))?.unbind(),
+    })
+}

@@ -1,0 +1,302 @@
+//! Descriptors that are ours, and the calls of the system on them. Each is owned by its type: a number is never used after
+//! its close, and nobody else is ever told it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use pyo3::PyErr;
+use pyo3::exceptions::PyOSError;
+
+/// The exception that Python has for `error`: of the class that its number means.
+#[cold]
+pub(super) fn os_error(error: &io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(number) => {
+            let text = error.to_string();
+            let text = text.split(" (os error ").next().unwrap_or_default().to_owned();
+            PyOSError::new_err((number, text))
+        }
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
+
+/// The name of one end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Address {
+    Ip(SocketAddr),
+    /// Of a Unix socket; empty if it has none.
+    Path(Vec<u8>),
+}
+
+/// What a descriptor has to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    /// As which it was added.
+    pub(crate) token: u64,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The peer will send nothing more, or is gone: read to the end.
+    pub(crate) hung_up: bool,
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::io::{self, IoSlice};
+    use std::os::fd::{AsRawFd as _, IntoRawFd, OwnedFd};
+    use std::time::Duration;
+
+    use rustix::event::epoll;
+    use rustix::net::{self, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, sockopt};
+
+    use super::{Address, Event};
+
+    /// One connected socket.
+    pub(crate) struct Descriptor(OwnedFd);
+
+    impl Descriptor {
+        /// Read without blocking; 0 is the end of input.
+        #[inline]
+        pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+            let (_, length) = net::recv(&self.0, buffer, RecvFlags::DONTWAIT)?;
+            Ok(length)
+        }
+
+        /// Write without blocking; how many bytes the kernel took.
+        #[inline]
+        pub(crate) fn send(&self, data: &[u8]) -> io::Result<usize> {
+            Ok(net::send(&self.0, data, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+        }
+
+        /// Write several pieces in one call.
+        #[inline]
+        pub(crate) fn send_all(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+            let mut nothing = net::SendAncillaryBuffer::default();
+            Ok(net::sendmsg(&self.0, pieces, &mut nothing, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+        }
+
+        /// Tell the peer that nothing more will come.
+        pub(crate) fn end_output(&self) -> io::Result<()> {
+            Ok(net::shutdown(&self.0, Shutdown::Write)?)
+        }
+
+        /// Have the close that follows tell the peer that the connection was cut off (RFC 9293 section 3.10.7).
+        pub(crate) fn reset_on_close(&self) {
+            let _ = sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
+        }
+
+        /// The address of this end.
+        pub(crate) fn local_address(&self) -> Option<Address> {
+            net::getsockname(&self.0).ok().map(address)
+        }
+
+        /// A second descriptor of the same socket, for others.
+        pub(crate) fn duplicate(&self) -> io::Result<i32> {
+            self.0.try_clone().map(IntoRawFd::into_raw_fd)
+        }
+
+        /// What tells this socket from every other.
+        pub(crate) fn inode(&self) -> Option<u64> {
+            rustix::fs::fstat(&self.0).ok().map(|status| status.st_ino)
+        }
+    }
+
+    /// One listening socket: a duplicate of whose it is.
+    pub(crate) struct Listener(OwnedFd);
+
+    impl Listener {
+        pub(crate) fn new(descriptor: OwnedFd) -> io::Result<Self> {
+            // Accepted sockets inherit it. Unix sockets know no such thing.
+            let _ = sockopt::set_tcp_nodelay(&descriptor, true);
+            rustix::io::ioctl_fionbio(&descriptor, true)?;
+            Ok(Self(descriptor))
+        }
+
+        /// Take the connection that has waited longest.
+        pub(crate) fn accept(&self) -> io::Result<(Descriptor, Address)> {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let (descriptor, peer) = net::acceptfrom_with(&self.0, flags)?;
+            Ok((Descriptor(descriptor), peer.map_or(Address::Path(Vec::new()), address)))
+        }
+
+        /// The address that all its connections arrive at, unless that depends on the connection.
+        pub(crate) fn address(&self) -> Option<Address> {
+            let own = net::getsockname(&self.0).ok().map(address)?;
+            match &own {
+                Address::Ip(ip) if ip.ip().is_unspecified() => None,
+                _ => Some(own),
+            }
+        }
+    }
+
+    fn address(any: SocketAddrAny) -> Address {
+        if let Ok(ip) = any.clone().try_into() {
+            return Address::Ip(ip);
+        }
+        let path = SocketAddrUnix::try_from(any).ok();
+        Address::Path(path.and_then(|unix| unix.path_bytes().map(<[u8]>::to_vec)).unwrap_or_default())
+    }
+
+    /// An epoll(7) instance: connections by edges, so that what was said is not said again before more happens, listening
+    /// sockets by levels.
+    pub(crate) struct Poll(OwnedFd);
+
+    impl Poll {
+        /// Told of at once; the others follow in the next call.
+        const MAX_EVENTS: usize = 256;
+
+        pub(crate) fn new() -> io::Result<Self> {
+            Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+        }
+
+        /// For the event loop, which watches it.
+        pub(crate) fn number(&self) -> i32 {
+            self.0.as_raw_fd()
+        }
+
+        /// Tell of `descriptor` as `token`, at once if there is something to do already.
+        pub(crate) fn watch(&self, descriptor: &Descriptor, token: u64) -> io::Result<()> {
+            let flags =
+                epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+            Ok(epoll::add(&self.0, &descriptor.0, epoll::EventData::new_u64(token), flags)?)
+        }
+
+        pub(crate) fn listen(&self, listener: &Listener, token: u64) -> io::Result<()> {
+            Ok(epoll::add(&self.0, &listener.0, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+        }
+
+        /// Tell of it no more, although others have the socket open.
+        pub(crate) fn forget(&self, descriptor: &Descriptor) -> io::Result<()> {
+            Ok(epoll::delete(&self.0, &descriptor.0)?)
+        }
+
+        pub(crate) fn ignore(&self, listener: &Listener) -> io::Result<()> {
+            Ok(epoll::delete(&self.0, &listener.0)?)
+        }
+
+        /// Have `events` filled with what there is to tell now.
+        #[inline]
+        pub(crate) fn poll(&self, events: &mut Vec<epoll::Event>) {
+            const NOW: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+            events.clear();
+            events.reserve(Self::MAX_EVENTS);
+            // Nothing can go wrong with it but a signal, and then the loop calls again.
+            let _ = epoll::wait(&self.0, rustix::buffer::spare_capacity(events), Some(&NOW));
+        }
+    }
+
+    /// Where the kernel puts what it tells.
+    pub(crate) type Events = Vec<epoll::Event>;
+
+    pub(crate) fn each(events: &Events) -> impl Iterator<Item = Event> {
+        events.iter().map(|event| {
+            let flags = event.flags;
+            Event {
+                token: event.data.u64(),
+                readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+                    || flags.contains(epoll::EventFlags::RDHUP),
+                writable: flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+                hung_up: flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+            }
+        })
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{Descriptor, Events, Listener, Poll, each};
+
+/// Other systems have no epoll: the loop's transports serve, and none of this can be made.
+#[cfg(not(target_os = "linux"))]
+mod elsewhere {
+    use std::io::{self, IoSlice};
+
+    use super::{Address, Event};
+
+    pub(crate) enum Descriptor {}
+
+    impl Descriptor {
+        pub(crate) fn receive(&self, _buffer: &mut [u8]) -> io::Result<usize> {
+            match *self {}
+        }
+
+        pub(crate) fn send(&self, _data: &[u8]) -> io::Result<usize> {
+            match *self {}
+        }
+
+        pub(crate) fn send_all(&self, _pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+            match *self {}
+        }
+
+        pub(crate) fn end_output(&self) -> io::Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn reset_on_close(&self) {
+            match *self {}
+        }
+
+        pub(crate) fn local_address(&self) -> Option<Address> {
+            match *self {}
+        }
+
+        pub(crate) fn duplicate(&self) -> io::Result<i32> {
+            match *self {}
+        }
+
+        pub(crate) fn inode(&self) -> Option<u64> {
+            match *self {}
+        }
+    }
+
+    pub(crate) enum Listener {}
+
+    impl Listener {
+        pub(crate) fn accept(&self) -> io::Result<(Descriptor, Address)> {
+            match *self {}
+        }
+
+        pub(crate) fn address(&self) -> Option<Address> {
+            match *self {}
+        }
+    }
+
+    pub(crate) enum Poll {}
+
+    impl Poll {
+        pub(crate) fn new() -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        pub(crate) fn number(&self) -> i32 {
+            match *self {}
+        }
+
+        pub(crate) fn watch(&self, _descriptor: &Descriptor, _token: u64) -> io::Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn listen(&self, _listener: &Listener, _token: u64) -> io::Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn forget(&self, _descriptor: &Descriptor) -> io::Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn ignore(&self, _listener: &Listener) -> io::Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn poll(&self, _events: &mut Events) {
+            match *self {}
+        }
+    }
+
+    pub(crate) type Events = Vec<Event>;
+
+    pub(crate) fn each(events: &Events) -> impl Iterator<Item = Event> {
+        events.iter().copied()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) use elsewhere::{Descriptor, Events, Listener, Poll, each};
