@@ -429,6 +429,7 @@ impl Call {
     }
 
     /// Take a turn.
+    #[pyo3(signature = (value, /))]
     fn send(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         if !value.is_none() && matches!(&*slf.get().state.here()?.stage.borrow(), Stage::Created { .. }) {
             return Err(PyTypeError::new_err("can't send non-None value to a just-started coroutine"));
