@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import os
@@ -20,7 +21,8 @@ from tests.process import ROOT
 from tests.utils import is_listening, open_connection, read_to_end, read_until, wait_for
 from uvicorn import outlet as module
 from uvicorn.access import AccessLog
-from uvicorn.logging import LOGGING_CONFIG, PipeHandler
+from uvicorn.config import Config
+from uvicorn.logging import LOGGING_CONFIG, AccessFormatter, DefaultFormatter, PipeHandler
 from uvicorn.outlet import Outlet
 
 if sys.platform == "win32":
@@ -270,9 +272,25 @@ def test_access_lines_take_the_same_way(pipe: Pipe, monkeypatch: pytest.MonkeyPa
     loop.close()
 
 
+def default_handlers() -> list[logging.Handler]:
+    return [logging.getLogger(name).handlers[0] for name in ("uvicorn", "uvicorn.access")]
+
+
 def test_both_default_handlers_are_of_this_kind() -> None:
-    classes = {handler["class"] for handler in LOGGING_CONFIG["handlers"].values()}
-    assert classes == {"uvicorn.logging.PipeHandler"}
+    """Although the default names another, as upstream's: programs compare it."""
+    Config(app="app")
+    assert [type(handler) for handler in default_handlers()] == [PipeHandler, PipeHandler]
+    assert [type(handler.formatter) for handler in default_handlers()] == [DefaultFormatter, AccessFormatter]
+    assert [handler.name for handler in default_handlers()] == ["default", "access"]
+    assert {handler["class"] for handler in LOGGING_CONFIG["handlers"].values()} == {"logging.StreamHandler"}
+
+
+def test_handlers_that_somebody_has_configured_stay_as_they_are() -> None:
+    config = copy.deepcopy(LOGGING_CONFIG)
+    config["handlers"]["default"]["level"] = "ERROR"
+    config["handlers"]["access"]["stream"] = "ext://sys.stderr"
+    Config(app="app", log_config=config)
+    assert [type(handler) for handler in default_handlers()] == [logging.StreamHandler] * 2
 
 
 # For real

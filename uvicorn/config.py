@@ -20,7 +20,7 @@ from uvicorn._compat import iscoroutinefunction
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
 from uvicorn.access_format import parse_format
 from uvicorn.importer import ImportFromStringError, import_from_string
-from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL
+from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -385,6 +385,7 @@ class Config(Settings):
             self._choose_colors(log_config)
         if isinstance(log_config, dict):
             logging.config.dictConfig(log_config)
+            wait_for_no_reader(log_config)
         else:
             logging.config.fileConfig(log_config, disable_existing_loggers=False)
 

@@ -6,7 +6,7 @@ import contextlib
 import http
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO
 
@@ -49,8 +49,8 @@ LOGGING_CONFIG: dict[str, Any] = {
         },
     },
     "handlers": {
-        "default": {"class": "uvicorn.logging.PipeHandler", "formatter": "default", "stream": "ext://sys.stderr"},
-        "access": {"class": "uvicorn.logging.PipeHandler", "formatter": "access", "stream": "ext://sys.stdout"},
+        "default": {"class": "logging.StreamHandler", "formatter": "default", "stream": "ext://sys.stderr"},
+        "access": {"class": "logging.StreamHandler", "formatter": "access", "stream": "ext://sys.stdout"},
     },
     "loggers": {
         "uvicorn": {"handlers": ["default"], "level": "INFO", "propagate": False},
@@ -59,6 +59,8 @@ LOGGING_CONFIG: dict[str, Any] = {
     },
 }
 """Default of the setting ``log_config``, for ``logging.config.dictConfig``."""
+
+_DEFAULT_HANDLERS = {name: dict(handler) for name, handler in LOGGING_CONFIG["handlers"].items()}
 
 _STREAMS = {"<stdout>": "standard output", "<stderr>": "standard error"}
 
@@ -232,3 +234,23 @@ class PipeHandler(StreamHandler):
         if self._outlet is not None:
             self._outlet.close()
         self._outlet = self._outlet_of = None
+
+
+def wait_for_no_reader(config: Mapping[str, Any]) -> None:
+    """Put a `PipeHandler` in the place of each default handler, where `config`, just applied, has it as the default.
+
+    The default itself names `logging.StreamHandler`, as upstream's: programs copy and compare it.
+    """
+    handlers = config.get("handlers", {})
+    for logger_name, name in (("uvicorn", "default"), ("uvicorn.access", "access")):
+        if handlers.get(name) != _DEFAULT_HANDLERS[name]:
+            continue
+        logger = logging.getLogger(logger_name)
+        for index, handler in enumerate(logger.handlers):
+            if type(handler) is logging.StreamHandler and handler.name == name:
+                successor = PipeHandler(handler.stream)
+                successor.setLevel(handler.level)
+                successor.setFormatter(handler.formatter)
+                handler.close()
+                successor.name = name
+                logger.handlers[index] = successor
