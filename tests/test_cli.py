@@ -20,6 +20,8 @@ from tests.utils import as_cwd
 
 HERE = "tests.test_cli:app"
 
+NOT_BUILT = "the native core was not built: install Rust (https://rustup.rs), then uvicorn again"
+
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     raise NotImplementedError
@@ -75,6 +77,9 @@ def test_without_application_it_is_a_usage_error() -> None:
         pytest.param(["--no-factory"], "No such option", id="CLI-19 factory"),
         pytest.param(["--no-http2"], "No such option", id="CLI-19 http2"),
         pytest.param(["--no-reset-contextvars"], "No such option", id="CLI-19 reset contextvars"),
+        pytest.param(["--workers", "0"], "0 is not in the range x>=1", id="no workers"),
+        pytest.param(["--workers", "-1"], "-1 is not in the range x>=1", id="negative workers"),
+        pytest.param(["--limit-concurrency", "0"], "0 is not in the range x>=1", id="no concurrency"),
         pytest.param(["another:app"], "Got unexpected extra argument", id="two applications"),
         pytest.param(["--ssl-context-factory", "x:y"], "No such option", id="TLS-08 Python only"),
     ],
@@ -216,8 +221,8 @@ def test_version(args: list[str], env: dict[str, str]) -> None:
     ("core", "line"),
     [
         pytest.param("native", "HTTP core: native", id="native"),
-        pytest.param("httptools", "HTTP core: httptools (the native core was not built)", id="httptools"),
-        pytest.param("h11", "HTTP core: h11 (the native core was not built)", id="h11"),
+        pytest.param("httptools", f"HTTP core: httptools ({NOT_BUILT})", id="httptools"),
+        pytest.param("h11", f"HTTP core: h11 ({NOT_BUILT})", id="h11"),
     ],
 )
 def test_version_names_the_core_that_auto_picks(core: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +266,8 @@ def broken_modules(directory: Path) -> None:
     for name, source in sources.items():
         (directory / f"{name}.py").write_text(source + "\n")
     (directory / "broken.json").write_text("{")
+    (directory / "broken.ini").write_text("nothing\n")
+    (directory / "partial.ini").write_text("[loggers]\nkeys = root\n")
     (directory / "broken.pem").write_text("nothing\n")
     (directory / "server.env").write_text("A=b\n")
 
@@ -289,6 +296,12 @@ def broken_modules(directory: Path) -> None:
             id="CLI-08 content",
         ),
         pytest.param(["served:app", "--header", "a b:c"], 1, "Cannot use headers", id="CLI-12 header name"),
+        pytest.param(
+            ["served:app", "--forwarded-allow-ips", "10.0.0.1/8"],
+            1,
+            "Cannot use forwarded_allow_ips='10.0.0.1/8': 10.0.0.1/8 has host bits set",
+            id="PRX-04 host bits",
+        ),
         pytest.param(
             ["served:app", "--access-log-format", "%(z)s"],
             1,
@@ -334,12 +347,45 @@ def test_mistakes_in_settings_end_before_there_are_processes(
 
 
 @pytest.mark.usefixtures("broken_modules")
-def test_a_broken_logging_configuration_ends_in_one_line() -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("broken.json", "Expecting property name"),
+        ("broken.ini", "broken.ini is invalid: File contains no section headers."),
+        ("partial.ini", "there is no section or key 'formatters'."),
+    ],
+)
+def test_a_broken_logging_configuration_ends_in_one_line(name: str, reason: str) -> None:
     """LOG-12: there is no logging yet, so the line has no level."""
-    code, output = command("served:app", "--log-config", "broken.json")
-    assert output.startswith("Cannot use log_config='broken.json': Expecting property name")
+    code, output = command("served:app", "--log-config", name)
+    assert output.startswith(f"Cannot use log_config={name!r}: {reason}")
     assert len(output.splitlines()) == 1
     assert code == 1
+
+
+@pytest.mark.usefixtures("broken_modules")
+def test_a_path_in_place_of_a_module_is_put_right() -> None:
+    """APP-01"""
+    code, output = command("served.py:app")
+    assert output.splitlines()[-2:] == [
+        'ERROR:    Error loading ASGI app. Could not import module "served.py".',
+        'INFO:     Write a module instead of a path: "served:app".',
+    ]
+    assert code == 3
+
+
+@pytest.mark.usefixtures("broken_modules")
+def test_a_missing_app_dir_is_named(directory: Path) -> None:
+    """CLI-13: no error by itself, the application may be installed."""
+    line = "WARNING:  There is no directory 'nowhere' to look for the application in (--app-dir).\n"
+    code, output = command("unknown:app", "--app-dir", "nowhere")
+    assert line in output
+    assert code == 3
+    with ServerProcess(
+        "served:app", "--app-dir", "nowhere", "--port", "0", env={"PYTHONPATH": f"{directory}:{ROOT}"}
+    ) as server:
+        assert server.port
+        assert line in server.error_output
 
 
 @pytest.mark.usefixtures("broken_modules")

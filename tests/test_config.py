@@ -446,6 +446,35 @@ def test_trusted_proxies(variable: str | None, given: Any, resolved: Any, monkey
     assert Config(asgi_app, log_config=None, forwarded_allow_ips=given).forwarded_allow_ips == resolved
 
 
+@pytest.mark.parametrize(
+    "given", ["10.0.0.1/8", "127.0.0.1,10.0.0.0/33", ["::1/129"], "300.1.1.1", "10.0.0.1:80", "10.0.*"]
+)
+def test_a_malformed_proxy_is_refused(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRX-04: deliberately different, upstream takes it for a name that no peer has."""
+    with pytest.raises(ValueError) as caught:
+        Config(asgi_app, log_config=None, forwarded_allow_ips=given)
+    assert report_fault(caught.value)
+    if isinstance(given, str):
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", given)
+        with pytest.raises(ValueError) as caught:
+            Config(asgi_app, log_config=None)
+        assert caught.value.__dict__["_settings_at_fault"] == (f"FORWARDED_ALLOW_IPS={given!r}",)
+    Config(asgi_app, log_config=None, forwarded_allow_ips=given, proxy_headers=False)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_of_no_requests_is_refused(limit: int) -> None:
+    """LIM-01: deliberately different, upstream answers every request 503."""
+    with pytest.raises(ValueError, match="leave it out for no limit"):
+        Config(asgi_app, log_config=None, limit_concurrency=limit)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_any_number_of_workers_below_two_is_one_process(workers: int) -> None:
+    """API-16, CLI-15: only the command line asks back."""
+    assert not Config(asgi_app, log_config=None, workers=workers).use_subprocess
+
+
 @pytest.fixture
 def env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An env file whose variables are gone from the process after the test."""

@@ -212,6 +212,47 @@ def test_what_openssl_refuses_is_reported(
     assert f"{name}={value!r}" in caplog.messages[-1]
 
 
+@pytest.fixture
+def pem(
+    request: pytest.FixtureRequest, tls_certificate_server_cert_path: str, tls_certificate_private_key_path: str
+) -> dict[str, str]:
+    return {
+        "cert": tls_certificate_server_cert_path,
+        "key": tls_certificate_private_key_path,
+        "other": request.getfixturevalue("tls_certificate_private_key_encrypted_path"),
+    }
+
+
+@pytest.mark.parametrize("method", ["check", "load"])
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"ssl_certfile": "cert"}, "a certificate needs its private key: name its file with `ssl_keyfile`."),
+        (
+            {"ssl_certfile": "cert", "ssl_keyfile": "cert"},
+            "a certificate needs its private key: the file of `ssl_keyfile` has none.",
+        ),
+        (
+            {"ssl_certfile": "key", "ssl_keyfile": "key"},
+            "there is no certificate (in PEM form) in the file of `ssl_certfile`.",
+        ),
+        (
+            {"ssl_certfile": "cert", "ssl_keyfile": "other", "ssl_keyfile_password": "guess"},
+            "`ssl_keyfile_password` does not fit the private key.",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(
+    settings: dict[str, str], reason: str, method: str, pem: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """CLI-08, TLS-02: OpenSSL says `PEM lib` for all of it."""
+    config = Config(app, log_config=None, **{name: pem.get(value, value) for name, value in settings.items()})  # type: ignore[arg-type]
+    with pytest.raises(ssl.SSLError) as caught:
+        getattr(config, method)()
+    assert report_fault(caught.value)
+    assert caplog.messages[-1].endswith(f": {reason}")
+
+
 def test_ciphers_are_those_asked_for(tls_certificate_key_and_chain_path: str) -> None:
     context = context_of(ssl_certfile=tls_certificate_key_and_chain_path, ssl_ciphers="ECDHE+AESGCM")
     old_style = [cipher["name"] for cipher in context.get_ciphers() if not cipher["name"].startswith("TLS_")]

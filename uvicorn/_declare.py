@@ -41,6 +41,7 @@ class Row:
         choices: what the command line accepts, where the annotation admits more.
         multiple: whether the command-line option may be repeated.
         exists: whether the command line insists that this path exists.
+        minimum: the smallest number that the command line accepts.
         valued: whether a boolean option takes a value instead of coming as a flag.
         secret: whether the value must not be shown.
     """
@@ -59,6 +60,7 @@ class Row:
         choices: tuple[str, ...] = (),
         multiple: bool = False,
         exists: bool = False,
+        minimum: int | None = None,
         valued: bool = False,
         secret: bool = False,
     ) -> None:
@@ -74,6 +76,7 @@ class Row:
         self.choices = choices
         self.multiple = multiple
         self.exists = exists
+        self.minimum = minimum
         self.valued = valued
         self.secret = secret
 
@@ -98,6 +101,7 @@ def setting(
     choices: tuple[str, ...] = (),
     multiple: bool = False,
     exists: bool = False,
+    minimum: int | None = None,
     valued: bool = False,
     secret: bool = False,
 ) -> T: ...

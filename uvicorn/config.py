@@ -23,7 +23,7 @@ from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_trusted_hosts
 from uvicorn.middleware.wsgi import WSGIMiddleware
 from uvicorn.settings import (
     DEFAULT_GRACEFUL_SHUTDOWN,
@@ -107,6 +107,8 @@ INTERFACES: list[InterfaceType] = list(get_args(InterfaceType))
 STARTUP_FAILURE = 3
 """Exit status of a process that could not start its application or bind its address."""
 
+BUILDING_THE_CORE = "install Rust (https://rustup.rs), then uvicorn again"
+
 DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
 
 _ASGI_VERSIONS: dict[str, Literal["2.0", "3.0"]] = {"asgi3": "3.0", "asgi2": "2.0", "wsgi": "3.0"}
@@ -160,7 +162,8 @@ def report_fault(exc: BaseException) -> bool:
     text = str(exc.args[0] if isinstance(exc, KeyError) and exc.args else exc) or type(exc).__name__
     if exc.__cause__ is not None:
         text += f" ({exc.__cause__})"
-    logger.error("Cannot use %s: %s", ", ".join(settings), text)
+    # Some parsers quote the line that they do not understand, on a line of its own.
+    logger.error("Cannot use %s: %s", ", ".join(settings), " ".join(text.splitlines()))
     if hint := getattr(exc, "hint", None):
         logger.info(hint)
     return True
@@ -310,8 +313,7 @@ class Config(Settings):
         self._resolve_reload()
         self._load_env_file()
         self._resolve_workers()
-        if self.forwarded_allow_ips is None:
-            self.forwarded_allow_ips = os.environ.get("FORWARDED_ALLOW_IPS", DEFAULT_TRUSTED_PROXIES)
+        self._resolve_trusted_proxies()
 
     @property
     def asgi_version(self) -> Literal["2.0", "3.0"]:
@@ -386,8 +388,11 @@ class Config(Settings):
         if isinstance(log_config, dict):
             logging.config.dictConfig(log_config)
             wait_for_no_reader(log_config)
-        else:
+            return
+        try:
             logging.config.fileConfig(log_config, disable_existing_loggers=False)
+        except KeyError as exc:
+            raise KeyError(f"there is no section or key {exc.args[0]!r}.") from None
 
     def _choose_colors(self, log_config: dict[str, Any]) -> None:
         if self.use_colors not in (True, False):
@@ -442,6 +447,9 @@ class Config(Settings):
         with blaming(f"port={self.port!r}"):
             if isinstance(self.port, int) and not 0 <= self.port <= 65535:
                 raise ValueError("a port is a number from 0 to 65535.")
+        with blaming(f"limit_concurrency={self.limit_concurrency!r}"):
+            if self.limit_concurrency is not None and self.limit_concurrency < 1:
+                raise ValueError("every request would be answered 503; leave it out for no limit.")
         with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
             if self.ws_shutdown_code not in _SHUTDOWN_CODES:
                 raise ValueError("choose 1000, 1001, 1012, 1013, or one from 3000 to 4999.")
@@ -486,6 +494,15 @@ class Config(Settings):
         self.workers = self.workers or 1
         if self.reload and self.workers > 1:
             logger.warning('"workers" flag is ignored when reloading is enabled.')
+
+    def _resolve_trusted_proxies(self) -> None:
+        source = "forwarded_allow_ips"
+        if self.forwarded_allow_ips is None:
+            source = "FORWARDED_ALLOW_IPS"
+            self.forwarded_allow_ips = os.environ.get(source, DEFAULT_TRUSTED_PROXIES)
+        if self.proxy_headers:
+            with blaming(f"{source}={self.forwarded_allow_ips!r}"):
+                check_trusted_hosts(self.forwarded_allow_ips)
 
     # Loading
 
@@ -555,7 +572,7 @@ class Config(Settings):
         self._core_announced = True
         core = import_from_string("uvicorn.protocols.http.auto:CORE")
         if core != "native":
-            logger.info("The native core was not built; HTTP is served by %s.", core)
+            logger.info("The native core was not built; HTTP is served by %s. To have it, %s.", core, BUILDING_THE_CORE)
 
     def load_app(self) -> Any:
         """Import the application if it is an import string, and return what the string names.

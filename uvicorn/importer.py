@@ -28,7 +28,7 @@ def import_from_string(import_str: Any) -> Any:
     if not module_name or not attribute or module_name.startswith("."):
         message = f'Import string "{import_str}" must be in format "<module>:<attribute>".'
         raise ImportFromStringError(message, _format_hint(import_str))
-    instance = module = _import_module(module_name)
+    instance = module = _import_module(module_name, attribute)
     try:
         for name in attribute.split("."):
             instance = getattr(instance, name)
@@ -38,13 +38,13 @@ def import_from_string(import_str: Any) -> Any:
     return instance
 
 
-def _import_module(name: str) -> Any:
+def _import_module(name: str, attribute: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name != name:
             raise
-    raise ImportFromStringError(f'Could not import module "{name}".', _module_hint(name))
+    raise ImportFromStringError(f'Could not import module "{name}".', _module_hint(name, attribute))
 
 
 def _format_hint(import_str: str) -> str | None:
@@ -55,9 +55,9 @@ def _format_hint(import_str: str) -> str | None:
     return f'Write a module instead of a path: "{_module_of(path)}:{attribute or "app"}".'
 
 
-def _module_hint(name: str) -> str:
+def _module_hint(name: str, attribute: str) -> str:
     if name.endswith(".py") or "/" in name:
-        return f'Write a module instead of a path: "{_module_of(name)}".'
+        return f'Write a module instead of a path: "{_module_of(name)}:{attribute}".'
     return "Start from the directory that contains it, or name that directory with --app-dir."
 
 

@@ -26,6 +26,7 @@ import click
 from uvicorn._declare import Row
 from uvicorn._types import ASGIApplication
 from uvicorn.config import (
+    BUILDING_THE_CORE,
     INTERFACES,
     LIFESPAN,
     LOG_LEVELS,
@@ -95,7 +96,7 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def _http_core() -> str:
     """Name the implementation ``auto`` picks here."""
     core: str = importlib.import_module("uvicorn.protocols.http.auto").CORE
-    return core if core == "native" else f"{core} (the native core was not built)"
+    return core if core == "native" else f"{core} (the native core was not built: {BUILDING_THE_CORE})"
 
 
 class HeaderError(click.BadParameter):
@@ -183,6 +184,8 @@ def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
         return click.STRING
     if choices := row.choices or _known_names(kinds):
         return click.Choice(choices)
+    if row.minimum is not None:
+        return click.IntRange(min=row.minimum)
     for kind, param_type in ((bool, click.BOOL), (int, click.INT), (float, click.FLOAT)):
         if kind in kinds:
             return param_type
@@ -315,6 +318,9 @@ def run(
     if app_dir is not None:
         sys.path.insert(0, app_dir)
     config = Config(**arguments)
+    if app_dir and not os.path.isdir(app_dir):
+        # No mistake if the application is installed.
+        logger.warning("There is no directory %r to look for the application in (--app-dir).", app_dir)
     server = Server(config=config)
     if config.use_subprocess and not isinstance(config.app, str):
         logger.warning("You must pass the application as an import string to enable 'reload' or 'workers'.")

@@ -193,6 +193,7 @@ class Settings:
     workers: int | None = setting(
         default=None,
         section="Workers",
+        minimum=1,
         help="Number of worker processes; by default what the variable WEB_CONCURRENCY says, else 1. "
         "Ignored with reload.",
     )
@@ -219,6 +220,7 @@ class Settings:
     limit_concurrency: int | None = setting(
         default=None,
         section="Limits",
+        minimum=1,
         help="Connections or tasks from which on a request is answered 503. Idle connections count, and so does the "
         "asking one.",
     )

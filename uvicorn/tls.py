@@ -6,6 +6,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -42,7 +43,13 @@ def create_ssl_context(
         if path is not None:
             _require_readable(path)
     context = ssl.SSLContext(ssl_version)
-    context.load_cert_chain(certfile, keyfile, password)
+    try:
+        context.load_cert_chain(certfile, keyfile, password)
+    except ssl.SSLError as exc:
+        reason = _what_is_wrong(certfile, keyfile, has_password=password is not None)
+        if reason is None:
+            raise
+        raise ssl.SSLError(exc.errno, reason) from None
     context.verify_mode = ssl.VerifyMode(cert_reqs)
     if ca_certs is not None:
         context.load_verify_locations(ca_certs)
@@ -57,6 +64,22 @@ def _require_readable(path: str | os.PathLike[str]) -> None:
     """Fail as OpenSSL would, but with the name of the file."""
     with open(path, "rb"):
         pass
+
+
+def _what_is_wrong(
+    certfile: str | os.PathLike[str], keyfile: str | os.PathLike[str] | None, *, has_password: bool
+) -> str | None:
+    """Why certificate and key were refused, if that can be seen; OpenSSL has the same words for most of it."""
+    certificates = Path(certfile).read_bytes()
+    key = certificates if keyfile is None else Path(keyfile).read_bytes()
+    if b"CERTIFICATE-----" not in certificates:
+        return "there is no certificate (in PEM form) in the file of `ssl_certfile`."
+    if b"PRIVATE KEY-----" not in key:
+        where = "name its file with `ssl_keyfile`" if keyfile is None else "the file of `ssl_keyfile` has none"
+        return f"a certificate needs its private key: {where}."
+    if b"ENCRYPTED" in key and has_password:
+        return "`ssl_keyfile_password` does not fit the private key."
+    return None
 
 
 def load_ssl_context(settings: TLSSettings, alpn_protocols: Sequence[str] | None = None) -> ssl.SSLContext:

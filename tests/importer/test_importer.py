@@ -125,8 +125,8 @@ def test_what_is_not_text_is_returned_as_it_is(thing: object) -> None:
     [
         pytest.param("sample.py", 'Write a module instead of a path: "sample:app".', id="a file"),
         pytest.param("./src/main.py:api", 'Write a module instead of a path: "src.main:api".', id="a path and object"),
-        pytest.param("src/main:api", 'Write a module instead of a path: "src.main".', id="a path without suffix"),
-        pytest.param("sample.py:app", 'Write a module instead of a path: "sample".', id="a suffix"),
+        pytest.param("src/main:api", 'Write a module instead of a path: "src.main:api".', id="a path without suffix"),
+        pytest.param("sample.py:app", 'Write a module instead of a path: "sample:app".', id="a suffix"),
         pytest.param("sample:app", "Did you mean application?", id="a name like it"),
         pytest.param("sample:xyz", None, id="no name like it"),
         pytest.param("sample", None, id="the form says it all"),

@@ -10,6 +10,7 @@ without forwarded fields nothing else happens but a look at the field names. All
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
@@ -106,6 +107,27 @@ class _TrustedHosts:
             if not self.answers[host]:
                 break
         return host, port
+
+
+_ADDRESS_LIKE = re.compile(
+    r"[0-9.*]*\.[0-9.*]*|[0-9.]+:[0-9]+"  # dotted numbers, perhaps with a port
+    r"|[0-9a-fA-F.]*:[0-9a-fA-F.]*:[0-9a-fA-F:.]*|\[.*\].*"  # two colons at least, or brackets
+)
+
+
+def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
+    """Find items that are meant for addresses or networks, but would be taken for names, which no peer has.
+
+    Raises:
+        ValueError: there is one; it says which, and why.
+    """
+    for literal in sorted(_TrustedHosts(trusted_hosts).literals):
+        address, slash, _ = literal.partition("/")
+        if not _ADDRESS_LIKE.fullmatch(address):
+            continue
+        if slash:
+            ipaddress.ip_network(literal)  # it says why
+        raise ValueError(f"{literal!r} is no IPv4 or IPv6 address; networks are written as in 10.0.0.0/8.")
 
 
 def _host_and_port(item: str) -> tuple[str, int]:
