@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::names::Names;
 
 /// How many of a line go on in one turn of the event loop: enough to be quick, too few to hold up others.
-const WOKEN_TOGETHER: usize = 16;
+pub(crate) const WOKEN_TOGETHER: usize = 16;
 
 /// A line of coroutines, each with the future that wakes it. What one costs does not depend on how many have been in the
 /// line; one that goes away, however it does, leaves nothing behind.
@@ -61,14 +61,14 @@ impl Line {
         futures.take(count).map(|future| future.clone_ref(py)).collect()
     }
 
-    /// What they wait for is there: wake the first. The others follow when those have left the line.
-    pub(crate) fn advance(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+    /// What they wait for is there, perhaps for so many: wake the first. The others follow when those have left the line.
+    pub(crate) fn advance(&self, py: Python<'_>, names: &Names, count: usize) -> PyResult<()> {
         let Some(first) = self.first(py, 1).pop() else { return Ok(()) };
         if is_done(first.bind(py), names)? {
             // It was woken before, and is about to leave.
             return Ok(());
         }
-        self.first(py, WOKEN_TOGETHER).iter().try_for_each(|future| wake(future.bind(py), names))
+        self.first(py, count).iter().try_for_each(|future| wake(future.bind(py), names))
     }
 
     // The garbage collector's side.

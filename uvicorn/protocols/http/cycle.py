@@ -18,14 +18,16 @@ through `files.send_file`, to which a cycle is the sink.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
 from uvicorn.access import Entry
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.files import send_file
-from uvicorn.protocols.http.flow_control import CLOSE_HEADER
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER, WOKEN_TOGETHER
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.response import accepts_trailers, as_bytes, encode_early_hint, encode_trailers
 
@@ -107,7 +109,7 @@ class RequestResponseCycle:
         self.expect_continue = expect_continue
         self.trailers: bytes | None = None
         self.entry: Entry | None = None
-        self._events: tuple[asyncio.Event, ...] = ()
+        self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
 
     # Told by the connection.
 
@@ -136,7 +138,10 @@ class RequestResponseCycle:
         self._wake()
 
     def _wake(self) -> None:
-        for event in self._events:
+        """Let those who wait go on: all if they are told of the end, and otherwise the first."""
+        if not self._events or not self._has_message():
+            return
+        for event in islice(self._events, WOKEN_TOGETHER if self._is_at_end() else 1):
             event.set()
 
     # Names that tools read.
@@ -338,13 +343,24 @@ class RequestResponseCycle:
             self.expect_continue = False
             if self.state is IDLE and not self.peer_gone:
                 self.connection.send_continue()
-        while True:
-            if self.state is COMPLETE or (self.peer_gone and (self.ended or self.more_body)):
-                return {"type": "http.disconnect"}
-            if not self.ended and (self.body or not self.more_body):
-                break
-            self.connection.want_body()
-            await self._wait()
+        # As `_is_at_end` and `_has_message`, without the calls.
+        if self.state is COMPLETE or (self.peer_gone and (self.ended or self.more_body)):
+            return {"type": "http.disconnect"}
+        if self._events or self.ended or (self.more_body and not self.body):
+            # Whoever comes while others wait has to queue up.
+            return await self._wait()
+        return self._take()
+
+    def _is_at_end(self) -> bool:
+        """Tell whether all that is left to be received is that the client is gone."""
+        return self.state is COMPLETE or (self.peer_gone and (self.ended or self.more_body))
+
+    def _has_message(self) -> bool:
+        """Tell whether there is something to be received."""
+        return self._is_at_end() or not (self.ended or (self.more_body and not self.body))
+
+    def _take(self) -> ASGIReceiveEvent:
+        """Return the part of the request body that is here."""
         body = self.body
         self.body = b""
         self.ended = not self.more_body
@@ -352,13 +368,27 @@ class RequestResponseCycle:
             self.connection.want_body()
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
 
-    async def _wait(self) -> None:
-        """Wait for `_wake`, on an event of the pool; each of several waiters has its own."""
+    async def _wait(self) -> ASGIReceiveEvent:
+        """Return the next message when it is there, and has come to those who were here before.
+
+        On an event of the pool; each of several who wait has its own.
+        """
+        if not isinstance(self._events, OrderedDict):
+            # Not a dict: to find the first key of one from which many were taken is to pass all their places.
+            self._events = OrderedDict()
         pool = self.connection.server_state.event_pool
         event = pool.acquire()
-        self._events += (event,)
+        self._events[event] = None
         try:
-            await event.wait()
+            while True:
+                self.connection.want_body()
+                await event.wait()
+                if self._is_at_end():
+                    return {"type": "http.disconnect"}
+                if self._has_message():
+                    return self._take()
+                event.clear()
         finally:
-            self._events = tuple(other for other in self._events if other is not event)
+            del self._events[event]
             pool.release(event)
+            self._wake()

@@ -28,7 +28,7 @@ use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::connection::{Connection, Follows};
 use crate::http::extension;
 use crate::http::message::Message;
-use crate::line::Line;
+use crate::line::{Line, WOKEN_TOGETHER};
 use crate::pool::{Figures, Stats};
 
 /// How far the response has come.
@@ -171,11 +171,13 @@ impl Exchange {
 
     /// Let the first of those who wait have its turn, if there is something for it.
     pub(crate) fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
-        let ready = match function {
-            Function::Receive => self.has_message(),
-            Function::Send => !self.connection.is_write_paused(),
+        let count = match function {
+            Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
+            Function::Receive if self.has_message() => 1,
+            Function::Send if !self.connection.is_write_paused() => WOKEN_TOGETHER,
+            Function::Receive | Function::Send => return Ok(()),
         };
-        if ready { self.line(function).advance(py, &self.connection.core.names) } else { Ok(()) }
+        self.line(function).advance(py, &self.connection.core.names, count)
     }
 
     // The application's side.

@@ -31,7 +31,7 @@ use crate::access;
 use crate::conn::{Carrier, Handler, Socket};
 use crate::error::guard;
 use crate::http::cycle::{Exchange, State as ExchangeState};
-use crate::line::{Line, wake};
+use crate::line::{Line, WOKEN_TOGETHER, wake};
 use crate::server::{Core, Server};
 
 pub(super) use response::{Follows, copy_of, with_pair};
@@ -286,7 +286,7 @@ impl Connection {
         if let Some(watcher) = watcher {
             wake(watcher.bind(py), &self.core.names)?;
         }
-        self.writers.advance(py, &self.core.names)
+        self.writers.advance(py, &self.core.names, WOKEN_TOGETHER)
     }
 
     /// A future that is done when the transport takes more, or the connection ends. One at a time waits in this way.
