@@ -48,6 +48,7 @@ FOUND = {
     "bad-body-of-the-last-request-of-a-turn": case(
         Client([request("0-0", [START, END], CHUNKED + b"x\r\n"), request("0-1", [])]), eager=1
     ),
+    "head-behind-a-bare-line-feed": case(Client([request("0-0", [], b"\nHEAD /r%b HTTP/1.1\r\n\r\n")])),
     "message-that-is-a-list": case(Client([request("0-0", [("message", "list"), START, END])])),
     "close-is-said-by-the-last-response-behind-a-body": case(
         Client(

@@ -45,6 +45,8 @@ _is_token = re.compile(TOKEN).fullmatch
 _digits = re.compile(rb"[0-9]")
 _percent_begins = re.compile(rb"%[0-9A-Fa-f]?").fullmatch
 
+_begins_with_head = re.compile(rb"(?:\r\n)*HEAD ").match
+
 _VERSION = b"HTTP/0.0\r\n"  # any digits
 
 _broken_percent = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
@@ -270,7 +272,7 @@ def asks_for_head(request: bytes | bytearray) -> bool:
 
     The answer to it has no content (RFC 9110 section 9.3.2), a refusal included. Empty lines may stand in front.
     """
-    return request.lstrip(b"\r\n").startswith(b"HEAD ")
+    return _begins_with_head(request) is not None
 
 
 def split_fields(head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:
