@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -16,6 +17,10 @@ import pytest
 import trustme
 
 from uvicorn.config import LOGGING_CONFIG
+
+# Nothing of a request is used again in this process, so that whatever looks at it when it is over shows. Those who test
+# what is used again ask for `recycling`; servers in processes of their own do as in production.
+os.environ.setdefault("UVICORN_POISON", "1")
 
 
 @pytest.fixture
@@ -59,6 +64,12 @@ def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
 def ws_protocol_classes() -> dict[str, Any]:
     """All of them, by name, for those who compare them."""
     return {name: _load(path) for name, path in WS_PROTOCOLS.items()}
+
+
+@pytest.fixture
+def recycling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in production: what comes back is used again."""
+    monkeypatch.delenv("UVICORN_POISON", raising=False)
 
 
 @pytest.fixture

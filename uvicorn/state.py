@@ -14,7 +14,7 @@ from time import time
 from typing import Any
 
 from uvicorn._types import Connection
-from uvicorn.protocols.http.event_pool import EventPool
+from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
 
 Header = tuple[bytes, bytes]
 
@@ -90,7 +90,7 @@ class ServerState:
         self.connections: ConnectionSet = ConnectionSet()
         self.tasks: set[asyncio.Task[None]] = set()
         self.context = contextvars.copy_context()
-        self.event_pool = EventPool()
+        self.event_pool = EventPool(0 if is_poisoned() else DEFAULT_CAPACITY)
         self.protocol_settings: Any = None  # what the HTTP protocols derive from a Config, built by the first of them
         self._configured: list[Header] = []
         self._date_header = False

@@ -11,7 +11,7 @@ import pytest
 from tests.protocols.harness import GET, Service, request, respond, serve
 from tests.utils import GIL, wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling")]
 
 MOST_IDLE = 256
 LARGEST_KEPT = 256 * 1024

@@ -7,6 +7,7 @@ import contextvars
 import copy
 import functools
 import gc
+import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -21,6 +22,14 @@ from uvicorn.state import ServerState
 pytestmark = pytest.mark.anyio
 
 ROUNDS = 4
+
+
+@pytest.fixture(autouse=True, params=["recycled", "poisoned"])
+def reuse(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether what comes back is used again, or filled with poison and thrown away."""
+    monkeypatch.setenv("UVICORN_POISON", str(int(request.param == "poisoned")))
+
+
 variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default="unset")
 
 
@@ -194,8 +203,7 @@ async def test_nothing_an_application_leaves_behind_is_kept_until_the_next_reque
             await wait_until(lambda: not service.state.tasks)
             if sys.version_info < (3, 12):
                 gc.collect()
-            # A state that was used goes with the next request that has none.
-            assert place == "state" or [reference() for reference in left] == [None] * len(left)
+            assert [reference() for reference in left] == [None] * len(left)
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["copied", "reset"])
@@ -382,3 +390,33 @@ async def test_a_task_class_may_make_something_else(native: Any, base: Any, monk
     monkeypatch.setattr(asyncio, "Task", Substitute)
     async with serve(native, respond()) as service:
         await three_ways(service)
+
+
+async def test_what_is_poisoned_is_never_used_again(native: Any) -> None:
+    poisoned = os.environ["UVICORN_POISON"] == "1"
+    async with serve(native, respond()) as service:
+        await three_ways(service)
+        for pool, figures in service.state.protocol_settings.stats().items():
+            assert figures["in_use"] == 0
+            if poisoned:
+                assert figures["reused"] == figures["idle"] == 0, pool
+            elif pool == "buffers":
+                assert figures["reused"] > 0
+
+
+async def test_a_cycle_of_references_through_what_was_lent_is_collected(native: Any) -> None:
+    left: list[weakref.ref[Kept]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        value = Kept()
+        left.append(weakref.ref(value))
+        for place in ("state", "asgi"):
+            scope[place]["kept"] = [value, scope, send, asyncio.current_task()]
+        scope["headers"].append((value, send))
+        await asyncio.sleep(0)
+        await respond()(scope, receive, send)
+
+    async with serve(native, app) as service:
+        await three_ways(service)
+        gc.collect()
+        assert [reference() for reference in left] == [None] * 3 * ROUNDS

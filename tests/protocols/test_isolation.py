@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.utils import PATIENCE, run_server, server_port, wait_until
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.config import Config
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling")]
 
 LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
 
@@ -129,3 +130,39 @@ async def test_requests_that_come_while_another_is_read_are_not_taken_for_it(
         await wait_until(lambda: len(seen) == 11 and not service.state.tasks)
     for path, cookies in seen.items():
         assert set(cookies) == {path[1:].encode()}
+
+
+async def test_requests_that_come_wherever_python_code_runs_stay_apart(http_protocol_cls: Any) -> None:
+    """Collectors and signal handlers may run anything there, in the middle of reading a head too."""
+    seen: list[list[bytes]] = []
+    others: list[Any] = []
+    fed = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append([value for name, value in scope["headers"] if name.startswith(b"x-")])
+        await respond()(scope, receive, send)
+
+    def fields(who: str) -> list[str]:
+        return [f"x-{number}: {who}" for number in range(9)]
+
+    def feed(frame: Any, event: str, _argument: Any) -> None:
+        nonlocal fed
+        if event == "call" and "uvicorn" in frame.f_code.co_filename:
+            fed += 1
+            others[fed % 5].data_received(request("GET", "/", *fields(f"theirs {fed}")))
+
+    async with serve(http_protocol_cls, app) as service:
+        for _ in range(5):
+            await service.connect()
+        await wait_until(lambda: len(service.state.connections) == 5)
+        others.extend(service.state.connections)
+        client = await service.connect()
+        for number in range(10):
+            await client.send(request("GET", "/", *fields(f"mine {number}")))
+            sys.setprofile(feed)
+            await wait_until(lambda number=number: [b"mine %d" % number] * 9 in seen)  # type: ignore[misc]
+            sys.setprofile(None)
+            await client.response()
+        others.clear()
+    assert fed
+    assert all(len(values) == 9 and len(set(values)) == 1 for values in seen)

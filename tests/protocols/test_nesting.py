@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.protocols.harness import GET, Client, Service, request, respond, serv
 from tests.utils import PATIENCE, wait_until
 from uvicorn.state import ServerState
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling")]
 
 ROUNDS = 4
 variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default="unset")
@@ -149,3 +150,28 @@ async def test_every_connection_is_served_while_a_request_runs_the_loop(http_pro
             client.sock.send(data)
         assert (await outer.response()).body == b"/outer"
         assert served.count("/later") == 6
+
+
+async def test_nothing_of_a_request_outlives_it_because_another_was_served_inside(http_protocol_cls: Any) -> None:
+    class Kept:
+        pass
+
+    left: list[weakref.ref[Kept]] = []
+    inner: list[Client] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        value = Kept()
+        left.append(weakref.ref(value))
+        scope["state"]["kept"] = value
+        variable.set(value)
+        if scope["path"] == "/outer":
+            run_nested(inner[0].ask())
+        await respond()(scope, receive, send)
+
+    async with serve(http_protocol_cls, app, state=bare_state()) as service:
+        inner.append(await service.connect())
+        outer = await service.connect()
+        for _ in range(ROUNDS):
+            await outer.ask(request("GET", "/outer"))
+        await wait_until(lambda: not service.state.tasks)
+        await wait_until(lambda: [reference() for reference in left] == [None] * len(left))

@@ -8,6 +8,7 @@ nobody waits on it; otherwise it is dropped. The next user therefore never sees 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
@@ -15,6 +16,14 @@ from typing import TypedDict
 
 DEFAULT_CAPACITY = 256
 """Idle events kept at most: as many as requests may wait for a body at one moment on a busy server; about 20 KiB."""
+
+
+def is_poisoned() -> bool:
+    """Tell whether nothing is to be used again, so that whatever looks at something of a request that is over shows.
+
+    `UVICORN_POISON=1` in the environment says so; docs/architecture.md has the rule that it tests.
+    """
+    return os.environ.get("UVICORN_POISON") == "1"
 
 
 class EventPoolStats(TypedDict):

@@ -7,7 +7,6 @@ closed list of methods, drops a body behind an ignored upgrade, and is lax or st
 from __future__ import annotations
 
 import threading
-from typing import cast
 from urllib.parse import unquote
 
 import httptools
@@ -75,30 +74,32 @@ class _Parser:
     a body, which it is not fed: then the next head gets a new parser. `on_message_complete` is the only place to ask.
     """
 
-    __slots__ = ("_fields", "_parser", "_reusable")
+    __slots__ = ("_fields", "_parser", "is_reusable")
 
     def __init__(self) -> None:
         self._fields: list[tuple[bytes, bytes]] = []
-        self._reusable = True
+        self.is_reusable = True
         self._parser = httptools.HttpRequestParser(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields.append((name.lower(), value.strip(b" \t")))
 
     def on_message_complete(self) -> None:
-        self._reusable = self._parser.should_keep_alive()
+        self.is_reusable = self._parser.should_keep_alive()
 
     def parse(self, head: bytes) -> list[tuple[bytes, bytes]]:
         """Return the fields of `head`, or raise `httptools.HttpParserError`."""
-        if not self._reusable:
+        if not self.is_reusable:
             self._parser = httptools.HttpRequestParser(self)
-        self._reusable = False
+        self.is_reusable = False
         fields: list[tuple[bytes, bytes]] = []
         self._fields = fields
         try:
             self._parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            self._reusable = False
+            self.is_reusable = False
+        finally:
+            self._fields = []
         return fields
 
 
@@ -124,11 +125,14 @@ class HttpToolsProtocol(HTTPProtocol):
 
     def parse_fields(self, head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:
         """Return the header fields; see `HTTPProtocol.parse_fields`."""
+        # Taken out while it parses: a request that is read in the middle of another, because something happens to run
+        # there, gets a parser of its own.
+        parser: _Parser = vars(_local).pop("parser", None) or _Parser()
         try:
-            parser = _local.parser
-        except AttributeError:
-            parser = _local.parser = _Parser()
-        try:
-            return cast("list[tuple[bytes, bytes]]", parser.parse(_NEUTRAL_LINE + head[line_end:]))
+            return parser.parse(_NEUTRAL_LINE + head[line_end:])
         except httptools.HttpParserError as exc:
             raise RequestRefused(NOT_TAKEN) from exc
+        finally:
+            if self.settings.poisoned:
+                parser.is_reusable = False
+            _local.parser = parser

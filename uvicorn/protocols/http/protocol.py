@@ -37,6 +37,7 @@ from uvicorn.protocols.http import limits, refusals, texts
 from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, SENDING, STARTED, RequestResponseCycle
+from uvicorn.protocols.http.event_pool import is_poisoned
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
 from uvicorn.protocols.http.head import (
     CHUNKED,
@@ -129,6 +130,7 @@ class ProtocolSettings:
         "cycle_class",
         "customised",
         "eager",
+        "poisoned",
     )
 
     def __init__(
@@ -164,6 +166,7 @@ class ProtocolSettings:
         # `data_received` has returned.
         self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
         self.eager = EAGER_START and self.real_loop and not self.customised
+        self.poisoned = is_poisoned()
         self.clock: Callable[[], float] = loop.time if self.real_loop else monotonic
 
     def set_app(self, app: ASGI3Application) -> None:

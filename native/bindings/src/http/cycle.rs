@@ -27,6 +27,7 @@ use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::connection::{Connection, Follows};
 use crate::http::extension;
+use crate::http::loan::Loan;
 use crate::http::message::Message;
 use crate::line::{Line, WOKEN_TOGETHER};
 use crate::pool::{Figures, Stats};
@@ -55,6 +56,7 @@ enum Body {
 pub(crate) struct Exchange {
     connection: Rc<Connection>,
     pub(crate) scope: Py<PyDict>,
+    loan: Box<Loan>,
     state: Cell<State>,
     body: RefCell<Body>,
     body_length: Cell<usize>,
@@ -77,10 +79,17 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(connection: Rc<Connection>, scope: Py<PyDict>, more_body: bool, expects_continue: bool) -> Self {
+    pub(crate) fn new(
+        connection: Rc<Connection>,
+        scope: Py<PyDict>,
+        loan: Box<Loan>,
+        more_body: bool,
+        expects_continue: bool,
+    ) -> Self {
         Self {
             connection,
             scope,
+            loan,
             state: Cell::new(State::Idle),
             body: RefCell::new(Body::Empty),
             body_length: Cell::new(0),
@@ -95,8 +104,9 @@ impl Exchange {
         }
     }
 
-    pub(crate) fn into_scope(self) -> Py<PyDict> {
-        self.scope
+    /// The scope, and what was lent with it.
+    pub(crate) fn into_loan(self) -> (Py<PyDict>, Box<Loan>) {
+        (self.scope, self.loan)
     }
 
     pub(crate) fn connection(&self) -> &Rc<Connection> {
@@ -654,6 +664,7 @@ impl RequestResponseCycle {
         let Ok(exchange) = exchange.try_borrow() else { return Ok(()) };
         let Some(exchange) = &*exchange else { return Ok(()) };
         visit.call(&exchange.scope)?;
+        exchange.loan.traverse(&visit)?;
         exchange.receivers.traverse(&visit)
     }
 

@@ -4,7 +4,9 @@
 pub(crate) mod connection;
 pub(crate) mod cycle;
 pub(crate) mod extension;
+mod headers;
 pub(crate) mod idle;
+mod loan;
 pub(crate) mod message;
 pub(crate) mod protocol;
 pub(crate) mod scope;

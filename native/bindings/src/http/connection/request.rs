@@ -38,9 +38,9 @@ impl Connection {
             secure: self.secure.get(),
             state: self.app_state.bind(py),
         };
-        let scope = core.scope.build(py, &core.names, head, input, &ends)?;
-        let exchange =
-            Rc::new(Exchange::new(self.clone(), scope.unbind(), head.body != BodyLength::None, head.expects_continue));
+        let (scope, loan) = core.scope.build(py, &core.names, head, input, &ends)?;
+        let (more_body, expects_continue) = (head.body != BodyLength::None, head.expects_continue);
+        let exchange = Rc::new(Exchange::new(self.clone(), scope.unbind(), loan, more_body, expects_continue));
         if self.eof.get() && self.state.borrow().pending.is_empty() {
             exchange.disconnect(py, true)?;
         }
@@ -66,7 +66,8 @@ impl Connection {
     #[inline]
     pub(super) fn retire(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) {
         if let Some(Ok(exchange)) = exchange.map(Rc::try_unwrap) {
-            self.core.scope.give(&self.core.names, exchange.into_scope().into_bound(py));
+            let (scope, loan) = exchange.into_loan();
+            self.core.scope.give(scope.into_bound(py), loan);
         }
     }
 
