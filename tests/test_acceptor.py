@@ -378,7 +378,7 @@ def test_watched_server_is_the_server(
         if when == "resting":
             monkeypatch.setattr(acceptor, "WATCH_INTERVAL", 3600)
             with open_connection(sock.getsockname()):
-                await wait_until(lambda: descriptors.was_asked)
+                await wait_until(lambda: descriptors.was_asked and protocol.made)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
