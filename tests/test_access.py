@@ -92,6 +92,29 @@ async def written(access: AccessLog, stream: Stream, *records: Any) -> str:
     return stream.getvalue()[before:]
 
 
+async def test_line_of_a_failing_request_stands_in_front_of_its_traceback(
+    http_protocol_cls: Any, stream: Stream
+) -> None:
+    """ACC-02: the response has started."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ZeroDivisionError
+
+    configure(stream)
+    errors = logging.StreamHandler(stream)
+    error_logger = logging.getLogger("uvicorn.error")
+    error_logger.addHandler(errors)
+    try:
+        async with serve(http_protocol_cls, app, access_log=True) as service:
+            await (await service.connect()).send(request("GET", "/failing"))
+            await wait_until(lambda: "ZeroDivisionError" in stream.getvalue() and "/failing" in stream.getvalue())
+    finally:
+        error_logger.removeHandler(errors)
+    text = stream.getvalue()
+    assert text.index("/failing") < text.index("Exception in ASGI application")
+
+
 # What a record is
 
 

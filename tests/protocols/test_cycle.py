@@ -51,6 +51,8 @@ class Connection:
     def send_body(self, cycle: Any, body: bytes, more_body: bool) -> None:
         self.calls.append(("body", body, more_body))
 
+    def flush_log(self) -> None: ...
+
     def offers(self, extension: str) -> bool:
         return False
 

@@ -171,6 +171,7 @@ class RequestResponseCycle:
             raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this response and nothing else.
+            connection.flush_log()
             logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             if self.state is IDLE:
                 await self.send_500_response()

@@ -739,6 +739,10 @@ class HTTPProtocol(Attributes):
         self._close_after = True
         return head[:-2] + b"connection: close\r\n\r\n"
 
+    def flush_log(self) -> None:
+        """Write the access lines that wait: what an error log gets next is to stand behind them."""
+        self.settings.close()
+
     def offers(self, extension: str) -> bool:
         """Tell whether scopes offer this extension; messages of others are out of order."""
         return extension in self.settings.extensions

@@ -353,6 +353,8 @@ impl Exchange {
     #[cold]
     fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
         let core = &self.connection.core;
+        // The line of this request, if it has one already, stands in front of its traceback.
+        core.flush_log(py)?;
         let details = PyDict::new(py);
         details.set_item("exc_info", error.value(py))?;
         let text = (texts::APPLICATION_FAILED,);
