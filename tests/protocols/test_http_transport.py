@@ -70,7 +70,7 @@ def sockets() -> int:
 
 
 async def left_alone(service: Service, before: int) -> None:
-    """Nothing remains of any connection, and before its deadlines: those are not what is tested."""
+    """Nothing remains of any connection."""
     await service.idle()
     await wait_until(lambda: sockets() <= before)
 
@@ -82,9 +82,10 @@ async def left_alone(service: Service, before: int) -> None:
 @pytest.mark.parametrize("pieces", [1, 20])
 @pytest.mark.parametrize("how", ["close", "reset"])
 async def test_client_that_leaves_during_its_upload_leaves_nothing(
-    http_protocol_cls: Any, how: str, pieces: int, busy: bool
+    http_protocol_cls: Any, how: str, pieces: int, busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The application answers without reading, so the end of the input is seen by nobody."""
+    monkeypatch.setattr("uvicorn.protocols.http.limits.LINGER_SECONDS", 3600.0)
     app = Held(pieces)
     async with serve(http_protocol_cls, app) as service:
         before = sockets()
@@ -104,6 +105,43 @@ async def test_client_that_leaves_during_its_upload_leaves_nothing(
         getattr(client, how)()
         app.open.set()
         await left_alone(service, before)
+
+
+HANDSHAKE = request(
+    "GET",
+    "/",
+    "connection: upgrade",
+    "upgrade: websocket",
+    "sec-websocket-version: 13",
+    "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_client_that_leaves_during_its_handshake_leaves_nothing(
+    http_protocol_cls: Any, ws_protocol_cls: Any, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is refused when it is gone, of which what it has sent behind its handshake keeps the server from hearing."""
+    entered, refuse = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        entered.set()
+        await asyncio.wait_for(refuse.wait(), PATIENCE)
+        await send({"type": "websocket.close"})
+
+    async with serve(http_protocol_cls, app, ws=ws_protocol_cls) as service:
+        before = sockets()
+        client = await service.connect()
+        sending = asyncio.ensure_future(client.send(HANDSHAKE + b"x" * 500_000))
+        await asyncio.wait_for(entered.wait(), PATIENCE)
+        await client.silent()
+        sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sending
+        getattr(client, how)()
+        refuse.set()
+        await left_alone(service, before)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])

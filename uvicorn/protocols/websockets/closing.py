@@ -69,9 +69,12 @@ class Closer:
         """Close, but not while the peer sends what nobody reads: the kernel would reset the connection."""
         if self._transport.is_closing():
             return
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
         self.close_within(limits.LINGER_SECONDS)
+        if self._transport.can_write_eof():
+            try:
+                self._transport.write_eof()
+            except OSError:  # asyncio's: the peer is gone, and nobody has noticed
+                self._transport.abort()
 
     def cancel(self) -> None:
         """The deadline is not needed any more: the connection is gone."""
