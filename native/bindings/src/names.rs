@@ -70,6 +70,7 @@ names! {
     close "close"
     abort "abort"
     is_closing "is_closing"
+    get_extra_info "get_extra_info"
     write_eof "write_eof"
     can_write_eof "can_write_eof"
     pause_reading "pause_reading"

@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) buffers: BufferPool,
     pub(crate) spare_cycles: SpareCycles,
     pub(crate) deadlines: Deadlines,
+    /// `hang_up.HangUps`, for transports, once it is needed.
+    hang_ups: RefCell<Option<Py<PyAny>>>,
     /// In whose turns the connections are served, if it is not by transports.
     reactor: RefCell<Option<Rc<Reactor>>>,
     /// The access lines are written when its turn ends.
@@ -116,6 +118,7 @@ impl Core {
             buffers: BufferPool::new(settings.poison),
             spare_cycles: SpareCycles::new(settings.poison),
             deadlines: Deadlines::default(),
+            hang_ups: RefCell::default(),
             reactor: RefCell::default(),
             flushes_after_turn: Cell::new(false),
             untouched: RefCell::default(),
@@ -130,6 +133,17 @@ impl Core {
             names,
             settings,
         })
+    }
+
+    /// Who tells of the ends of connections that are not read.
+    pub(crate) fn hang_ups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(made) = &*self.hang_ups.borrow() {
+            return Ok(made.bind(py).clone());
+        }
+        let class = py.import("uvicorn.protocols.http.hang_up")?.getattr("HangUps")?;
+        let made = class.call1((&self.event_loop, &self.context))?;
+        self.hang_ups.replace(Some(made.clone().unbind()));
+        Ok(made)
     }
 
     /// Connections of ours are served in its turns.
@@ -276,6 +290,10 @@ impl Server {
         let core = self.core.here()?;
         guard_server(py, core, "close", || {
             core.deadlines.disarm(py, &core.names)?;
+            let hang_ups = core.hang_ups.take();
+            if let Some(hang_ups) = hang_ups {
+                hang_ups.bind(py).call_method0("close")?;
+            }
             core.flush_log(py)?;
             crate::ffi::bury();
             Ok(())

@@ -39,6 +39,7 @@ from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, SENDING, STARTED, RequestResponseCycle
 from uvicorn.protocols.http.event_pool import is_poisoned
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
+from uvicorn.protocols.http.hang_up import HangUps
 from uvicorn.protocols.http.head import (
     CHUNKED,
     Framing,
@@ -131,10 +132,15 @@ class ProtocolSettings:
         "customised",
         "eager",
         "poisoned",
+        "hang_ups",
     )
 
     def __init__(
-        self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop, protocol_class: type[HTTPProtocol]
+        self,
+        config: ProtocolConfig,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        protocol_class: type[HTTPProtocol],
     ) -> None:
         self.config = config
         self.set_app(config.loaded_app)
@@ -167,6 +173,7 @@ class ProtocolSettings:
         self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
         self.eager = EAGER_START and self.real_loop and not self.customised
         self.poisoned = is_poisoned()
+        self.hang_ups = HangUps(loop, context)
         self.clock: Callable[[], float] = loop.time if self.real_loop else monotonic
 
     def set_app(self, app: ASGI3Application) -> None:
@@ -176,10 +183,11 @@ class ProtocolSettings:
         self.direct_app = app.app if type(app) is ProxyHeadersMiddleware else app
 
     def close(self) -> None:
-        """Write what waits to be written to the access log."""
+        """Write what waits to be written to the access log, and watch no socket any more."""
         for log in (self.access, self.formatted):
             if log is not None:
                 log.flush()
+        self.hang_ups.close()
 
 
 @original
@@ -214,6 +222,8 @@ class HTTPProtocol(Attributes):
         "_keep_alive",
         "_closing",
         "_eof",
+        "_ended",
+        "_heeded",
         "_head",
         "_framing",
         "_expected",
@@ -241,7 +251,7 @@ class HTTPProtocol(Attributes):
         if settings is None or settings.config is not config or settings.protocol_class is not type(self):
             if not config.loaded:
                 config.load()
-            settings = ProtocolSettings(config, self.loop, type(self))
+            settings = ProtocolSettings(config, self.loop, server_state.context, type(self))
             server_state.protocol_settings = settings
         self.settings: ProtocolSettings = settings
         self.server_state = server_state
@@ -265,6 +275,8 @@ class HTTPProtocol(Attributes):
         self._keep_alive = True
         self._closing = False
         self._eof = False
+        self._ended = False  # the client has nothing more to send than what the system still holds
+        self._heeded = -1  # the socket's descriptor, while reading is paused and its end is to be heard of
         self._head = b""  # of the current response, until it is written
         self._framing = BodyFraming.NONE
         self._expected = 0
@@ -328,6 +340,8 @@ class HTTPProtocol(Attributes):
         self._last_scope = None
         self.flow.resume_writing()
         self._pending.clear()
+        if self._heeded >= 0:
+            self._ignore_end()
 
     def eof_received(self) -> bool:
         """The client has nothing more to send; it may still read. Returns whether the connection stays open."""
@@ -365,8 +379,7 @@ class HTTPProtocol(Attributes):
         searched = len(self._pending)
         self._pending += data
         if self._reading is WAIT:
-            if len(self._pending) > HIGH_WATER_LIMIT:
-                self._pause_reading()
+            self._regulate()
             return
         # The end of the head can begin in the last three bytes searched before.
         end = self._pending.find(b"\r\n\r\n", max(0, searched - 3))
@@ -404,8 +417,6 @@ class HTTPProtocol(Attributes):
                 else:
                     if self._reading is WAIT:
                         self._pending += data[position:]
-                        if len(self._pending) > HIGH_WATER_LIMIT:
-                            self._pause_reading()
                     break
         except RequestRefused as refused:
             self._refuse(refused, data[position:])
@@ -413,8 +424,47 @@ class HTTPProtocol(Attributes):
             self._consuming = False
             if self._out:
                 self._flush()
+        if self._pending or self.flow.read_paused:
+            self._regulate()
         if self._reading is HEAD and (self._eof or not self._pending):
             self._idle()
+
+    def _regulate(self) -> None:
+        """Read from the socket while what waits for its turn, or for the application, is below the high-water mark."""
+        if self._reading >= LINGER:
+            return
+        if self._reading is WAIT:
+            waits = len(self._pending)
+        elif self._reading is BODY and self.cycle is not None and self.cycle.state is not COMPLETE:
+            waits = len(self.cycle.body)
+        else:
+            waits = 0  # part of a head, which has limits of its own, or nothing that is kept
+        if waits <= HIGH_WATER_LIMIT:
+            if self.flow.read_paused:
+                self._resume_reading()
+        else:
+            if not self.flow.read_paused:
+                self._attempt(self.flow.pause_reading)
+            if self._reading is BODY:
+                self._deadline = 0.0  # nobody is late with what is not read
+            else:
+                self._attempt(self._heed_end)
+
+    def _heed_end(self) -> None:
+        """Have the client's end heard of though nobody reads: the application may be waiting for it."""
+        sock = self.transport.get_extra_info("socket")
+        if self._heeded < 0 and self.settings.real_loop and sock is not None and not self.transport.is_closing():
+            self._heeded = sock.fileno()
+            self.settings.hang_ups.watch(self._heeded, self._end_heard)
+
+    def _end_heard(self, reset: bool) -> None:
+        """The client has ended, or reset the connection. What it has sent before is still there, and has its turn."""
+        if reset:
+            self._attempt(self.transport.abort)
+            return
+        self._ended = True
+        if self.cycle is not None:
+            self.cycle.disconnect(reachable=True)
 
     def _idle(self) -> None:
         """Nothing is being asked: wait for the next request, not for ever, nor for what can no longer come."""
@@ -567,7 +617,7 @@ class HTTPProtocol(Attributes):
             if position < len(data):
                 # Before the application starts, which then need not wait for it.
                 position = self._read_body(data, position)
-        if self._eof:
+        if self._eof or self._ended:
             cycle.disconnect(reachable=True)
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
         # After the client's end a response has to know whether it is the last: not before all input is pending.
@@ -593,8 +643,7 @@ class HTTPProtocol(Attributes):
         elif body:
             cycle.feed(body)
             if len(cycle.body) > HIGH_WATER_LIMIT:
-                self._pause_reading()
-                self._deadline = 0.0
+                self._regulate()
         if decoder.done:
             self._decoder = None
             self._deadline = 0.0
@@ -609,10 +658,11 @@ class HTTPProtocol(Attributes):
         return position
 
     def want_body(self) -> None:
-        """The application waits for more of the request body."""
-        if self.flow.read_paused and self._reading is BODY:
-            self._resume_reading()
-            self._expire_in(self.settings.timeout_body)
+        """The application waits for more of the request body, or for the client's end."""
+        if self.flow.read_paused:
+            self._regulate()
+            if self._reading is BODY:
+                self._expire_in(self.settings.timeout_body)
 
     # Refusing, upgrading.
 
@@ -668,6 +718,7 @@ class HTTPProtocol(Attributes):
         """Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it."""
         self._note(TRACE_LOG_LEVEL, "Upgrading to WebSocket")
         self._flush()
+        self._resume_reading()
         self._cancel_timer()
         self._reading = CLOSED
         protocol = self.settings.ws_protocol_class(
@@ -827,8 +878,6 @@ class HTTPProtocol(Attributes):
     def _next_request(self) -> None:
         self.cycle = None
         self._reading = HEAD
-        if self.flow.read_paused:
-            self._resume_reading()
         if self._consuming:
             return
         if self._pending:
@@ -838,6 +887,7 @@ class HTTPProtocol(Attributes):
             else:
                 self._consume(self._take_pending())
         else:
+            self._resume_reading()
             self._idle()
 
     def _take_turns(self) -> None:
@@ -916,11 +966,15 @@ class HTTPProtocol(Attributes):
 
     # A transport that raises.
 
-    def _pause_reading(self) -> None:
-        self._attempt(self.flow.pause_reading)
-
     def _resume_reading(self) -> None:
-        self._attempt(self.flow.resume_reading)
+        if self._heeded >= 0:
+            self._ignore_end()
+        if self.flow.read_paused:
+            self._attempt(self.flow.resume_reading)
+
+    def _ignore_end(self) -> None:
+        self.settings.hang_ups.unwatch(self._heeded)
+        self._heeded = -1
 
     def _attempt(self, act: Callable[[], object]) -> None:
         """Have the transport do something, which ends the connection if it cannot."""

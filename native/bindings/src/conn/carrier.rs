@@ -67,10 +67,7 @@ impl Carrier {
     /// Take no input.
     pub(crate) fn pause_reading(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         match self {
-            Self::Socket(socket) => {
-                socket.pause_reading();
-                Ok(())
-            }
+            Self::Socket(socket) => socket.pause_reading(py),
             Self::Transport(transport) => transport.bind(py).call_method0(&names.pause_reading).map(drop),
         }
     }

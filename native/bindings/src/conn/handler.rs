@@ -13,6 +13,10 @@ pub(crate) trait Handler {
     fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
     /// The peer has nothing more to send. Returns whether the socket stays open for writing.
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool>;
+    /// The peer has ended, or has reset the connection, while no input is taken; what it has sent before may still be there.
+    fn on_hang_up(self: Rc<Self>, _py: Python<'_>, _reset: bool) -> PyResult<()> {
+        Ok(())
+    }
     /// The socket is gone, because of `error` if there is one. Nothing is said after this.
     fn on_lost(self: Rc<Self>, py: Python<'_>, error: Option<PyErr>) -> PyResult<()>;
     /// More waits to be written than should.

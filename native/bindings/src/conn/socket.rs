@@ -67,6 +67,8 @@ pub(crate) struct Socket {
     writable: Cell<bool>,
     /// The peer has ended its side, so a short read is not the last.
     hung_up: Cell<bool>,
+    /// The handler knows of that, though it takes no input.
+    end_told: Cell<bool>,
     /// The kernel tells us of it.
     watched: Cell<bool>,
     /// Made when Python asks for it.
@@ -101,6 +103,7 @@ impl Socket {
             readable: Cell::new(true),
             writable: Cell::new(true),
             hung_up: Cell::new(false),
+            end_told: Cell::new(false),
             watched: Cell::new(false),
             transport: RefCell::default(),
             duplicate: RefCell::default(),
@@ -152,13 +155,26 @@ impl Socket {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let reads = self.readable.get() && self.reading.get() == Reading::On && self.phase.get() == Phase::Open;
-        reads || self.writable.get() && self.output.borrow().len() > 0
+        reads || self.writable.get() && self.output.borrow().len() > 0 || self.end_is_news()
+    }
+
+    /// Whether the peer has ended while no input is taken, and the handler does not know.
+    #[inline]
+    fn end_is_news(&self) -> bool {
+        let waits = self.reading.get() == Reading::Paused && self.phase.get() == Phase::Open;
+        waits && self.hung_up.get() && !self.end_told.get()
     }
 
     /// Read and write as much as one turn allows.
     pub(super) fn serve(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8], reads: usize) -> PyResult<()> {
         if self.output.borrow().len() > 0 {
             self.flush(py)?;
+        }
+        if self.end_is_news() {
+            self.end_told.set(true);
+            let reset = self.descriptor().is_none_or(|descriptor| descriptor.is_reset());
+            let Some(handler) = self.handler() else { return Ok(()) };
+            return handler.on_hang_up(py, reset);
         }
         for _ in 0..reads {
             if !self.readable.get() || self.reading.get() != Reading::On || self.phase.get() != Phase::Open {
@@ -218,10 +234,15 @@ impl Socket {
     }
 
     /// Take no input before [`resume_reading`](Self::resume_reading).
-    pub(crate) fn pause_reading(&self) {
-        if self.reading.get() == Reading::On {
-            self.reading.set(Reading::Paused);
+    pub(crate) fn pause_reading(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.reading.get() != Reading::On {
+            return Ok(());
         }
+        self.reading.set(Reading::Paused);
+        self.end_told.set(false);
+        // Else nobody would hear of the peer's end.
+        self.watch(py)?;
+        if self.end_is_news() { self.reactor.queue(py, self) } else { Ok(()) }
     }
 
     /// Take input again.

@@ -45,10 +45,13 @@ mod linux {
     use std::os::fd::{AsRawFd as _, IntoRawFd, OwnedFd};
     use std::time::Duration;
 
-    use rustix::event::epoll;
+    use rustix::event::{PollFd, PollFlags, epoll, poll};
     use rustix::net::{self, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, sockopt};
+    use rustix::time::Timespec;
 
     use super::{Address, Event};
+
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
     /// One connected socket.
     pub(crate) struct Descriptor(OwnedFd);
@@ -77,6 +80,13 @@ mod linux {
         /// Tell the peer that nothing more will come.
         pub(crate) fn end_output(&self) -> io::Result<()> {
             Ok(net::shutdown(&self.0, Shutdown::Write)?)
+        }
+
+        /// Whether the connection is no more, where it was reset; not if its peer has only nothing more to send.
+        pub(crate) fn is_reset(&self) -> bool {
+            let mut asked = [PollFd::new(&self.0, PollFlags::empty())];
+            let gone = PollFlags::ERR | PollFlags::HUP;
+            poll(&mut asked, Some(&NOW)).is_ok() && asked.iter().any(|asked| asked.revents().intersects(gone))
         }
 
         /// Have the close that follows tell the peer that the connection was cut off (RFC 9293 section 3.10.7).
@@ -176,7 +186,6 @@ mod linux {
         /// Have `events` filled with what there is to tell now.
         #[inline]
         pub(crate) fn poll(&self, events: &mut Vec<epoll::Event>) {
-            const NOW: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
             events.clear();
             events.reserve(Self::MAX_EVENTS);
             // Nothing can go wrong with it but a signal, and then the loop calls again.
@@ -227,6 +236,10 @@ mod elsewhere {
         }
 
         pub(crate) fn end_output(&self) -> io::Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn is_reset(&self) -> bool {
             match *self {}
         }
 

@@ -74,9 +74,8 @@ impl Transport {
     }
 
     /// Take no input until `resume_reading`.
-    fn pause_reading(&self) -> PyResult<()> {
-        self.socket.here()?.pause_reading();
-        Ok(())
+    fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
+        self.socket.here()?.pause_reading(py)
     }
 
     /// Take input again.

@@ -143,6 +143,11 @@ impl Exchange {
         length
     }
 
+    /// How much of the body waits for the application.
+    pub(crate) fn body_length(&self) -> usize {
+        self.body_length.get()
+    }
+
     /// The request body is complete.
     pub(crate) fn feed_end(&self) {
         self.more_body.set(false);

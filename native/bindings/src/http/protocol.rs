@@ -73,6 +73,12 @@ impl HTTPProtocol {
         guard(py, self.connection.here()?, "eof_received", |connection| connection.eof_received(py))
     }
 
+    /// The client has ended, or has `reset` the connection, while nobody reads.
+    #[pyo3(signature = (reset, /))]
+    fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
+        guard(py, self.connection.here()?, "hung_up", |connection| connection.hung_up(py, reset))
+    }
+
     /// The transport's buffer is above its high-water mark.
     fn pause_writing(&self) -> PyResult<()> {
         self.connection.here()?.pause_writing();

@@ -9,6 +9,7 @@ use wire::h1::scratch::Scratch;
 
 use super::refusal::Refused;
 use super::{Connection, HIGH_WATER, State};
+use crate::conn::Carrier;
 use crate::error::guard;
 use crate::ffi::ThreadBound;
 use crate::http::cycle::Exchange;
@@ -26,9 +27,8 @@ impl Connection {
             } else {
                 state.pending.extend_from_slice(data);
                 if self.resume_scheduled.get() || state.exchange.is_some() && Self::is_busy(&state) {
-                    let full = state.pending.len() > HIGH_WATER;
                     drop(state);
-                    return if full { self.pause_reading(py) } else { Ok(()) };
+                    return self.regulate(py);
                 }
                 Some(std::mem::take(&mut state.pending))
             }
@@ -36,10 +36,7 @@ impl Connection {
         match joined {
             None => {
                 let used = self.consume(py, data, true)?;
-                if let Some(rest) = data.get(used..).filter(|rest| !rest.is_empty()) {
-                    self.keep(py, rest)?;
-                }
-                Ok(())
+                self.keep(py, data.get(used..).unwrap_or_default())
             }
             Some(buffer) => self.consume_buffer(py, buffer, true),
         }
@@ -49,33 +46,57 @@ impl Connection {
         state.wire.deadline_hint() == Deadline::None
     }
 
+    /// Keep what could not be looked at yet.
+    #[inline]
     fn keep(&self, py: Python<'_>, rest: &[u8]) -> PyResult<()> {
-        if self.closed.get() || self.lingering.get() {
+        if rest.is_empty() && !self.read_paused.get() || self.closed.get() || self.lingering.get() {
             return Ok(());
         }
-        let full = {
-            let mut state = self.state.borrow_mut();
-            state.pending.extend_from_slice(rest);
-            state.pending.len() > HIGH_WATER && Self::is_busy(&state)
-        };
-        if full { self.pause_reading(py) } else { Ok(()) }
+        self.state.borrow_mut().pending.extend_from_slice(rest);
+        self.regulate(py)
     }
 
     /// Consume a buffer of our own and keep what is left of it.
     pub(super) fn consume_buffer(self: &Rc<Self>, py: Python<'_>, mut buffer: Vec<u8>, eager: bool) -> PyResult<()> {
         let used = self.consume(py, &buffer, eager)?;
-        if self.closed.get() || self.lingering.get() || used >= buffer.len() {
+        if self.closed.get() || self.lingering.get() {
             return Ok(());
         }
-        buffer.drain(..used);
-        let mut state = self.state.borrow_mut();
-        if state.pending.is_empty() {
-            state.pending = buffer;
-        } else {
-            buffer.extend_from_slice(&state.pending);
+        if used < buffer.len() {
+            buffer.drain(..used);
+            let mut state = self.state.borrow_mut();
+            buffer.append(&mut state.pending);
             state.pending = buffer;
         }
-        Ok(())
+        self.regulate(py)
+    }
+
+    /// Read from the socket while what waits for its turn, or for the application, is not above the high-water mark.
+    pub(super) fn regulate(&self, py: Python<'_>) -> PyResult<()> {
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let (hint, waits) = {
+            let state = self.state.borrow();
+            let hint = state.wire.deadline_hint();
+            let waits = match hint {
+                _ if self.resume_scheduled.get() => state.pending.len(),
+                Deadline::Body => state.exchange.as_ref().map_or(0, |exchange| exchange.body_length()),
+                Deadline::None => state.pending.len(),
+                // Part of a head, which has limits of its own, or nothing that is kept.
+                Deadline::Idle | Deadline::Head | Deadline::Discard => 0,
+            };
+            (hint, waits)
+        };
+        if waits > HIGH_WATER {
+            self.pause_reading(py)?;
+            return if hint == Deadline::Body { Ok(()) } else { self.heed_end(py) };
+        }
+        if !self.read_paused.get() {
+            return Ok(());
+        }
+        self.resume_reading(py)?;
+        self.restart_body_deadline(py)
     }
 
     /// Work through `input`; how much of it is dealt with. What is left must be kept.
@@ -197,11 +218,16 @@ impl Connection {
         self.consume_buffer(py, buffer, true)
     }
 
-    pub(super) fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
+    fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
         if self.read_paused.replace(true) {
             return Ok(());
         }
-        self.state.borrow_mut().deadline = None;
+        {
+            let state = &mut *self.state.borrow_mut();
+            if state.waits_for == Deadline::Body {
+                state.deadline = None;
+            }
+        }
         self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
     }
 
@@ -210,8 +236,58 @@ impl Connection {
         if !self.read_paused.replace(false) || self.closed.get() || self.eof.get() {
             return Ok(());
         }
+        self.ignore_end(py)?;
         let context = &self.core.context;
         self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+    }
+
+    /// Have the client's end heard of though nobody reads: the application may be waiting for it. A socket of ours tells by
+    /// itself.
+    #[cold]
+    fn heed_end(&self, py: Python<'_>) -> PyResult<()> {
+        if self.heeded.get().is_some() || !self.core.real_loop {
+            return Ok(());
+        }
+        let Some(protocol) = self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py)) else {
+            return Ok(());
+        };
+        let found = self.on_carrier(py, |carrier, names| match carrier {
+            Carrier::Transport(transport) => {
+                let socket = transport.bind(py).call_method1(&names.get_extra_info, ("socket",))?;
+                if socket.is_none() || transport.bind(py).call_method0(&names.is_closing)?.is_truthy()? {
+                    return Ok(None);
+                }
+                socket.call_method0("fileno")?.extract::<i32>().map(Some)
+            }
+            Carrier::Socket(_) => Ok(None),
+        })?;
+        let Some(descriptor) = found.flatten() else { return Ok(()) };
+        let tell = protocol.bind(py).getattr("hung_up")?;
+        self.core.hang_ups(py)?.call_method1("watch", (descriptor, tell))?;
+        self.heeded.set(Some(descriptor));
+        Ok(())
+    }
+
+    pub(super) fn ignore_end(&self, py: Python<'_>) -> PyResult<()> {
+        match self.heeded.take() {
+            Some(descriptor) => self.core.hang_ups(py)?.call_method1("unwatch", (descriptor,)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The client has ended, or the connection was reset, while nobody reads. What it has sent before is still there, and
+    /// has its turn. Of a body that is not complete, the end is seen when that was read.
+    #[cold]
+    pub(in crate::http) fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
+        let waits = self.read_paused.get() && Self::is_busy(&self.state.borrow());
+        if !waits || self.closed.get() {
+            return Ok(());
+        }
+        if reset {
+            return self.abort(py);
+        }
+        self.ended.set(true);
+        self.disconnect(py)
     }
 }
 

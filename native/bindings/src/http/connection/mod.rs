@@ -81,6 +81,10 @@ pub(crate) struct Connection {
     closed: Cell<bool>,
     lingering: Cell<bool>,
     eof: Cell<bool>,
+    /// The client has nothing more to send than what the system still holds.
+    ended: Cell<bool>,
+    /// The descriptor of its transport's socket, while that is watched for the client's end.
+    heeded: Cell<Option<i32>>,
     first: Cell<bool>,
     read_paused: Cell<bool>,
     write_paused: Cell<bool>,
@@ -116,6 +120,8 @@ impl Connection {
             closed: Cell::new(false),
             lingering: Cell::new(false),
             eof: Cell::new(false),
+            ended: Cell::new(false),
+            heeded: Cell::new(None),
             first: Cell::new(true),
             read_paused: Cell::new(false),
             write_paused: Cell::new(false),
@@ -228,6 +234,7 @@ impl Connection {
         self.forget(py)?;
         self.closed.set(true);
         self.note(py, TRACE, "HTTP connection lost")?;
+        self.ignore_end(py)?;
         self.leave_deadlines();
         let exchange = {
             let mut state = self.state.borrow_mut();
@@ -384,6 +391,10 @@ impl Handler for Connection {
 
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
         guard(py, &self, "eof_received", |connection| connection.eof_received(py))
+    }
+
+    fn on_hang_up(self: Rc<Self>, py: Python<'_>, reset: bool) -> PyResult<()> {
+        guard(py, &self, "hung_up", |connection| connection.hung_up(py, reset))
     }
 
     fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {

@@ -41,7 +41,7 @@ impl Connection {
         let (scope, loan) = core.scope.build(py, &core.names, head, input, &ends)?;
         let (more_body, expects_continue) = (head.body != BodyLength::None, head.expects_continue);
         let exchange = Rc::new(Exchange::new(self.clone(), scope.unbind(), loan, more_body, expects_continue));
-        if self.eof.get() && self.state.borrow().pending.is_empty() {
+        if self.ended.get() || self.eof.get() && self.state.borrow().pending.is_empty() {
             exchange.disconnect(py, true)?;
         }
         self.first.set(false);

@@ -155,13 +155,9 @@ impl Connection {
         self.flush_unless_consuming(py)
     }
 
-    /// The application waits for more of the request body.
+    /// The application waits for more of the request body, or for the client's end.
     pub(crate) fn want_body(&self, py: Python<'_>) -> PyResult<()> {
-        if self.read_paused.get() && self.state.borrow().wire.deadline_hint() == Deadline::Body {
-            self.resume_reading(py)?;
-            return self.restart_body_deadline(py);
-        }
-        Ok(())
+        if self.read_paused.get() { self.regulate(py) } else { Ok(()) }
     }
 
     /// The response is complete: go on with the next request, or close.
@@ -203,13 +199,15 @@ impl Connection {
         if matches!(hint, Deadline::Idle | Deadline::Head | Deadline::Discard) && self.state.borrow().exchange.is_none()
         {
             if !self.consuming.get() {
-                self.resume_reading(py)?;
                 let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
                 if !buffer.is_empty() && consumed_all && !self.resume_scheduled.get() {
                     return self.consume_buffer(py, buffer, false);
                 }
                 if !buffer.is_empty() {
                     self.state.borrow_mut().pending = buffer;
+                }
+                if consumed_all && self.read_paused.get() {
+                    self.regulate(py)?;
                 }
             }
             if self.eof.get() && consumed_all && !self.resume_scheduled.get() {
