@@ -294,6 +294,25 @@ async def test_application_hears_that_a_client_with_a_full_pipeline_has_gone(
 
 
 @linux_only
+async def test_failure_of_another_request_keeps_no_end_from_being_heard(http_protocol_cls: Any) -> None:
+    heard: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/fail":
+            raise RuntimeError("on purpose")
+        await hear(receive, heard)
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(FULL)
+        await client.silent()
+        assert (await (await service.connect()).ask(request("GET", "/fail"))).status == 500
+        client.close()
+        await wait_until(lambda: heard)
+    assert heard == ["http.disconnect"]
+
+
+@linux_only
 async def test_application_hears_that_an_encrypted_client_with_a_full_pipeline_has_gone(
     http_protocol_cls: Any, tls_certificate: trustme.LeafCert, tls_ca_ssl_context: ssl.SSLContext
 ) -> None:

@@ -182,11 +182,15 @@ class ProtocolSettings:
         # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
         self.direct_app = app.app if type(app) is ProxyHeadersMiddleware else app
 
-    def close(self) -> None:
-        """Write what waits to be written to the access log, and watch no socket any more."""
+    def flush(self) -> None:
+        """Write what waits to be written to the access log."""
         for log in (self.access, self.formatted):
             if log is not None:
                 log.flush()
+
+    def close(self) -> None:
+        """The server has ended: write what waits to be written, and watch no socket any more."""
+        self.flush()
         self.hang_ups.close()
 
 
@@ -792,7 +796,7 @@ class HTTPProtocol(Attributes):
 
     def flush_log(self) -> None:
         """Write the access lines that wait: what an error log gets next is to stand behind them."""
-        self.settings.close()
+        self.settings.flush()
 
     def offers(self, extension: str) -> bool:
         """Tell whether scopes offer this extension; messages of others are out of order."""
