@@ -177,6 +177,12 @@ def _known_names(kinds: Sequence[Any]) -> list[str]:
     return [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
 
 
+class _Integer(click.IntRange):
+    """A bounded integer, under the name that such options have upstream, and with it in messages."""
+
+    name = click.INT.name
+
+
 def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
     if row.exists:
         return click.Path(exists=True)
@@ -185,7 +191,7 @@ def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
     if choices := row.choices or _known_names(kinds):
         return click.Choice(choices)
     if row.minimum is not None:
-        return click.IntRange(min=row.minimum)
+        return _Integer(min=row.minimum)
     for kind, param_type in ((bool, click.BOOL), (int, click.INT), (float, click.FLOAT)):
         if kind in kinds:
             return param_type
