@@ -6,7 +6,8 @@
                                         force(), at any stage ───┘
 
 REFUSING       the listening sockets are closed; requests that are on their way are still answered, as the last ones
-CLOSING        each connection was asked to end; responses and tasks in progress have until the deadline
+CLOSING        each connection was asked to end; responses and tasks in progress have until the deadline, and clients
+               that were told nothing yet a moment for one more request, which the connections keep themselves
 DISCONNECTING  the deadline has passed: applications are told that their peers are gone, and get a moment to notice
 CANCELLING     what still runs is cancelled, gets a moment to clean up, and loses its transports
 DONE           nothing is connected any more

@@ -22,6 +22,7 @@ import pytest
 from tests.protocols.harness import GET, GET_CLOSE, Calls, Client, Service, echo, request, respond, serve
 from tests.utils import wait_until
 from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.protocols.http import limits
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -615,6 +616,136 @@ async def test_refused_connection_that_is_still_read_is_closed_on_shutdown(http_
         for connection in list(service.state.connections):
             connection.shutdown()
         await service.idle()
+
+
+async def stop(service: Service) -> None:
+    """As the drain of a server does it."""
+    for connection in list(service.state.connections):
+        connection.announce_close()  # type: ignore[attr-defined]
+    for connection in list(service.state.connections):
+        connection.shutdown()
+
+
+async def test_streamed_response_that_did_not_say_close_is_followed_by_one_that_does(http_protocol_cls: Any) -> None:
+    """K7: its head was out when the server was told to end, so the client asks once more."""
+    finish = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await finish.wait()
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(GET)
+        head = await client.until(b"a\r\n")
+        assert b"close" not in head
+        await stop(service)
+        finish.set()
+        assert await client.until(b"0\r\n\r\n") == b"1\r\nb\r\n0\r\n\r\n"
+        response = await client.ask(GET + GET)
+        assert (response.body, response.values(b"connection")) == (b"ab", [b"close"])
+        assert await client.rest() == b""
+        await service.idle()
+
+
+@pytest.mark.parametrize("behind", [b"", GET, GET[:20]], ids=["nothing", "a request", "part of a request"])
+async def test_what_is_pipelined_behind_a_streamed_response_is_answered(http_protocol_cls: Any, behind: bytes) -> None:
+    """K7"""
+    finish = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await finish.wait()
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(GET + behind)
+        await client.until(b"a\r\n")
+        await stop(service)
+        finish.set()
+        await client.until(b"0\r\n\r\n")
+        await client.send(GET[len(behind) :])
+        response = await client.response()
+        assert (response.body, response.values(b"connection")) == (b"ab", [b"close"])
+        assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("data", [b"", GET, GET[:20]], ids=["fresh", "used", "in a head"])
+async def test_connection_that_was_told_nothing_is_heard_once_more(http_protocol_cls: Any, data: bytes) -> None:
+    """K7: a request that was sent when the server was told to end is not lost, and says that it is the last."""
+    async with serve(http_protocol_cls, respond()) as service:
+        client = await service.connect()
+        await client.send(data)
+        if data == GET:
+            await client.response()
+        await wait_until(lambda: service.state.connections)
+        assert await client.silent()
+        await stop(service)
+        assert await client.silent()
+        response = await client.ask(GET if data == GET else GET[len(data) :])
+        assert response.values(b"connection") == [b"close"]
+        assert await client.rest() == b""
+
+
+async def test_upload_behind_the_last_call_has_its_usual_time(http_protocol_cls: Any) -> None:
+    """K7, D1"""
+    async with serve(http_protocol_cls, echo) as service:
+        client = await service.connect()
+        await client.ask()
+        await stop(service)
+        await client.send(request("POST", "/", "content-length: 5"))
+        assert await client.silent()
+        response = await client.ask(b"hello")
+        assert (response.body, response.values(b"connection")) == (b"hello", [b"close"])
+        assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("behind", [b"", b"GET / HT"], ids=["nothing", "part of a head"])
+async def test_last_call_is_not_for_ever(
+    http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch, behind: bytes
+) -> None:
+    """K7, LIFE-14: nor has a connection that has been idle for longer than that any of it."""
+    monkeypatch.setattr(limits, "LAST_CALL_SECONDS", 0.1)
+    streaming, finish = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/":
+            await respond()(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        streaming.set()
+        await finish.wait()
+        await send({"type": "http.response.body"})
+
+    async with serve(http_protocol_cls, app) as service:
+        streamed, used, fresh = [await service.connect() for _ in range(3)]
+        await streamed.send(request("GET", "/stream"))
+        await used.ask()
+        await streaming.wait()
+        await wait_until(lambda: len(service.state.connections) == 3)
+        await stop(service)
+        finish.set()
+        await streamed.until(b"0\r\n\r\n")
+        for client in (streamed, used, fresh):
+            await client.send(behind)
+            assert await client.rest() == b""
+        await service.idle()
+
+
+async def test_connection_with_a_body_nobody_reads_is_heard_once_more(http_protocol_cls: Any) -> None:
+    """K7: when the rest of that body has come."""
+    async with serve(http_protocol_cls, respond()) as service:
+        client = await service.connect()
+        await client.ask(request("POST", "/", "content-length: 5"))
+        await stop(service)
+        response = await client.ask(b"hello" + GET)
+        assert response.values(b"connection") == [b"close"]
+        assert await client.rest() == b""
 
 
 async def test_disconnect_tells_the_application_while_it_can_still_answer(http_protocol_cls: Any) -> None:

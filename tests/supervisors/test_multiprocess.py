@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.process import ServerProcess
+from tests.supervisors.load import Load
 from tests.utils import is_listening, open_connection, read_until, request, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.supervisors import Multiprocess
@@ -75,8 +75,8 @@ def is_refused(address: tuple[str, int] | str) -> bool:
     return False
 
 
-def start(cwd: Path, *arguments: str, workers: int = 2) -> ServerProcess:
-    server = ServerProcess("app:app", "--port", "0", "--workers", str(workers), *arguments, cwd=cwd)
+def start(cwd: Path, *arguments: str, workers: int = 2, app: str = "app:app") -> ServerProcess:
+    server = ServerProcess(app, "--port", "0", "--workers", str(workers), *arguments, cwd=cwd)
     try:
         server.wait_for(READY, count=workers)
         wait_for(lambda: is_listening(server.address))
@@ -399,60 +399,23 @@ def test_worker_that_reaches_its_request_limit_is_replaced(cwd: Path) -> None:
         assert server.stop() == 0
 
 
-class Client(threading.Thread):
-    """Sends requests one after the other, each answered, until told to stop."""
-
-    def __init__(self, address: tuple[str, int], *, keep_alive: bool) -> None:
-        super().__init__(daemon=True)
-        self.address = address
-        self.head = b"GET / HTTP/1.1\r\nhost: test\r\n" + (b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
-        self.stopping = threading.Event()
-        self.answered = 0
-        self.lost: list[str] = []
-
-    def run(self) -> None:
-        while not self.stopping.is_set():
-            with open_connection(self.address) as client:
-                self.use(client)
-
-    def use(self, client: socket.socket) -> None:
-        """Requests until the server closes: between two of them it may, if the client pauses just then."""
-        received, answered = b"", 0
-        while b"connection: close" not in received and not self.stopping.is_set():
-            try:
-                client.sendall(self.head)
-                received = b""
-                while not received.endswith(b"0\r\n\r\n"):
-                    data = client.recv(65536)
-                    received += data
-                    if not data:
-                        raise EOFError
-            except (OSError, EOFError) as exc:
-                if received or not answered:
-                    self.lost.append(f"{exc!r} after {received!r}")
-                return
-            answered += 1
-            self.answered += 1
-
-
-@pytest.mark.parametrize("keep_alive", [True, False], ids=["keep-alive", "close"])
+@pytest.mark.parametrize(
+    ("path", "keep_alive"),
+    [("/plain", True), ("/stream", True), ("/plain", False)],
+    ids=["plain", "streamed", "close"],
+)
 @pytest.mark.parametrize("trigger", ["limit", "restart"])
-def test_no_request_is_lost_while_workers_are_replaced(cwd: Path, trigger: str, keep_alive: bool) -> None:
-    """MP-08, MP-21, K7: connections in use are told with their response, and those just accepted are answered."""
+def test_no_request_is_lost_while_workers_are_replaced(cwd: Path, trigger: str, path: str, keep_alive: bool) -> None:
+    """MP-08, MP-21, K7: connections in use are told with their next response, and those just accepted are answered."""
     options = ["--limit-max-requests", "50"] if trigger == "limit" else []
-    with start(cwd, *options) as server:
-        clients = [Client(server.address, keep_alive=keep_alive) for _ in range(4)]
-        for client in clients:
-            client.start()
-        if trigger == "restart":
-            server.send_signal(signal.SIGHUP)
-        server.wait_for("Finished server process", count=2)
-        for client in clients:
-            client.stopping.set()
-        for client in clients:
-            client.join(30)
-        assert [client.lost for client in clients] == [[]] * 4
-        assert all(client.answered for client in clients)
+    with start(cwd, *options, app="tests.supervisors.load:app") as server:
+        with Load(server.address, path, clients=4, keep_alive=keep_alive) as load:
+            for count in (2, 4):
+                if trigger == "restart":
+                    server.send_signal(signal.SIGHUP)
+                server.wait_for("Finished server process", count=count)
+        assert not load.lost
+        assert load.answered > 4
         assert server.stop() == 0
 
 

@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) extensions: Vec<String>,
     pub(crate) body_bytes_per_second: u32,
     pub(crate) linger: Duration,
+    pub(crate) last_call: Duration,
     pub(crate) max_eager_requests: usize,
     /// `UVICORN_POISON=1` in the environment: nothing is used again.
     pub(crate) poison: bool,
@@ -59,6 +60,7 @@ impl Settings {
             extensions: config.getattr("asgi_extensions")?.extract()?,
             body_bytes_per_second: constants.getattr("BODY_BYTES_PER_SECOND")?.extract()?,
             linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
+            last_call: seconds(&constants, "LAST_CALL_SECONDS")?.unwrap_or_default(),
             max_eager_requests: constants.getattr("MAX_EAGER_REQUESTS")?.extract()?,
             poison: std::env::var_os("UVICORN_POISON").is_some_and(|value| value == "1"),
         })

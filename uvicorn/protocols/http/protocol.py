@@ -90,8 +90,18 @@ class Reading(IntEnum):
     CLOSED = 4
 
 
+class Ending(IntEnum):
+    """What the end of the server means for a connection; it only ever goes forward."""
+
+    NONE = 0
+    ANNOUNCED = 1  # the next head says `close`
+    LAST_CALL = 2  # and its request has to come soon
+    NOW = 3  # no further request is taken
+
+
 # A member looked up on its class costs several times a global, and these are read for each request.
 FRAMED_BY_LENGTH = BodyFraming.LENGTH
+ENDING_NONE, ENDING_LAST_CALL, ENDING_NOW = Ending.NONE, Ending.LAST_CALL, Ending.NOW
 HEAD, BODY, WAIT, LINGER, CLOSED = Reading.HEAD, Reading.BODY, Reading.WAIT, Reading.LINGER, Reading.CLOSED
 
 
@@ -224,7 +234,7 @@ class HTTPProtocol(Attributes):
         "_discarded",
         "_request",
         "_keep_alive",
-        "_closing",
+        "_ending",
         "_eof",
         "_ended",
         "_heeded",
@@ -277,7 +287,7 @@ class HTTPProtocol(Attributes):
         self._discarded = 0  # bytes of the current body that nobody will read
         self._request: tuple[bool, bool] = (False, False)  # HEAD, HTTP/1.0
         self._keep_alive = True
-        self._closing = False
+        self._ending = ENDING_NONE
         self._eof = False
         self._ended = False  # the client has nothing more to send than what the system still holds
         self._heeded = -1  # the socket's descriptor, while reading is paused and its end is to be heard of
@@ -475,7 +485,7 @@ class HTTPProtocol(Attributes):
         if self._eof:
             self._close()
         elif not self._deadline:
-            self._expire_in(self.settings.timeout_idle)
+            self._expire_in(self._patience(self.settings.timeout_idle))
 
     # Reading requests.
 
@@ -498,7 +508,7 @@ class HTTPProtocol(Attributes):
         if scan is None:
             self._scan = scan = HeadScan(settings.limits)
             if not self._first:
-                self._expire_in(settings.timeout_head)
+                self._expire_in(self._patience(settings.timeout_head))
         scan.advance(pending)
 
     def _read_head(self, data: bytes, position: int) -> int:
@@ -739,7 +749,7 @@ class HTTPProtocol(Attributes):
         """Encode the head, which waits for the first piece of the body; and log the response."""
         unsent_body = cycle.expect_continue and self._reading is BODY and not self._body_begun
         head_request, http_10 = self._request
-        close = not self._keep_alive or self._closing or unsent_body or (self._eof and not self._pending)
+        close = bool(self._ending) or not self._keep_alive or unsent_body or (self._eof and not self._pending)
         parts = encode_parts(status, headers, self.server_state.default_head, head_request, http_10, close)
         if cycle.state is not IDLE:
             # Reading the headers ran code of the application, which has sent something meanwhile.
@@ -857,7 +867,7 @@ class HTTPProtocol(Attributes):
         self.server_state.request_complete()
         if self._reading is CLOSED:
             return  # the transport has failed
-        if self._close_after or self._closing:
+        if self._close_after or self._ending is ENDING_NOW:
             self._close(linger=self._reading is BODY or bool(self._pending))
         elif self._reading is BODY:
             self._discard_body()
@@ -871,8 +881,8 @@ class HTTPProtocol(Attributes):
             return
         self._discarded = 0
         self._resume_reading()
-        if not self._deadline:
-            self._expire_in(self.settings.timeout_body)
+        if not self._deadline or self._ending is ENDING_LAST_CALL:
+            self._expire_in(self._patience(self.settings.timeout_body))
 
     def _too_much_is_left(self) -> bool:
         """Tell whether more of the body is announced than would be dropped to keep the connection."""
@@ -998,16 +1008,44 @@ class HTTPProtocol(Attributes):
             self.connection_lost(exc)  # nobody else will say so
 
     def announce_close(self) -> None:
-        """The next response is the last, and says so; nothing else changes."""
-        self._closing = True
+        """The next response whose head is encoded is the last, and says so; nothing else changes."""
+        self._ending = max(self._ending, Ending.ANNOUNCED)
 
     def shutdown(self) -> None:
-        """The server stops: close now if idle, otherwise when the response is complete."""
+        """The server stops: close now if idle, otherwise when the response is complete.
+
+        Behind an `announce_close` a client that was told nothing yet is given a moment for one more request.
+        """
+        if self._ending is ENDING_NONE:
+            self._ending = ENDING_NOW
+        elif self._ending is Ending.ANNOUNCED:
+            self._ending = ENDING_LAST_CALL
         cycle = self.cycle
         if cycle is None or cycle.state is COMPLETE:
-            self._close()
+            if self._ending is ENDING_LAST_CALL:
+                self._wait_for_last_call()
+            else:
+                self._close()
+
+    def _wait_for_last_call(self) -> None:
+        """Nothing is being answered: close when the time for one more request is over."""
+        if self._reading is WAIT:
+            return  # it is there
+        left = limits.LAST_CALL_SECONDS
+        if self._reading >= LINGER or self._eof:
+            left = 0.0
+        elif self._reading is HEAD and not self._pending:
+            # Without a deadline nobody knows since when the client has nothing to ask.
+            usual = self.settings.timeout_head if self._first else self.settings.timeout_idle
+            left = self._deadline - usual + left - self.settings.clock() if self._deadline else 0.0
+        if left > 0:
+            self._expire_in(left)
         else:
-            self._closing = True
+            self._close()
+
+    def _patience(self, usual: float) -> float:
+        """Return the seconds a client has for what belongs to its next request, `usual` unless that is its last."""
+        return limits.LAST_CALL_SECONDS if self._ending is ENDING_LAST_CALL else usual
 
     def disconnect(self) -> None:
         """Tell the application that its client is gone, while its response can still be sent."""
@@ -1061,8 +1099,8 @@ class HTTPProtocol(Attributes):
         settings = self.settings
         if self._reading is LINGER:
             self._attempt(self.transport.abort)
-        elif self._reading is HEAD and not self._pending:
-            if self._first:
+        elif self._reading is HEAD and (not self._pending or self._ending is ENDING_LAST_CALL):
+            if self._first or self._ending is ENDING_LAST_CALL:
                 self._close()
             else:
                 self.timeout_keep_alive_handler()

@@ -102,6 +102,8 @@ pub struct Connection {
     writing: Writing,
     /// Facts about the request in hand. `close` is the keep-alive state: once set it stays.
     exchange: Exchange,
+    /// The next head that is written says `close`.
+    last: bool,
     /// Whether the client still waits for `100 Continue`.
     expects_continue: bool,
     /// Whether the peer will send nothing more than what the caller holds.
@@ -123,6 +125,7 @@ impl Connection {
             reading: Reading::Head,
             writing: Writing::Idle,
             exchange: Exchange { head: false, version: Version::Http11, close: false },
+            last: false,
             expects_continue: false,
             eof: false,
             partial: None,
@@ -285,14 +288,14 @@ impl Connection {
         }
         let mut exchange = self.exchange;
         // The body may come or not: nobody can tell which bytes are the next request.
-        exchange.close |= self.awaits_continue();
+        exchange.close |= self.awaits_continue() || self.last;
         HeadWriter::begin(out, exchange, status, defaults)
     }
 
     /// Append the rest of the head. `body` as in [`HeadWriter::end`].
     #[inline]
     pub fn finish_head(&mut self, head: HeadWriter, out: &mut Vec<u8>, body: Option<u64>) -> Result<(), AppError> {
-        let (body, persistent) = head.close_if(self.exchange.close).end(out, body)?;
+        let (body, persistent) = head.close_if(self.exchange.close || self.last).end(out, body)?;
         self.exchange.close |= !persistent;
         self.writing = Writing::Body(body);
         Ok(())
@@ -373,15 +376,16 @@ impl Connection {
         Ok(())
     }
 
-    /// The next response is the last, and says so if its head is still to be written.
+    /// The next response whose head is written is the last, and says so. Behind one whose head is out, which promised to go
+    /// on, another request is taken.
     pub fn announce_close(&mut self) {
-        self.exchange.close = true;
+        self.last = true;
     }
 
     /// Take no further request. An idle connection is closed at once; another finishes its response, announcing the close
     /// if its head is still to be written.
     pub fn shutdown(&mut self) {
-        self.announce_close();
+        self.exchange.close = true;
         if self.deadline_hint() == Deadline::Idle {
             self.reading = Reading::Closed;
         }
@@ -827,6 +831,26 @@ mod tests {
         peer.connection.finish(&mut peer.out, &peer.limits).unwrap();
         assert_eq!(peer.output(), CLOSE);
         peer.expect(&Event::Closed);
+    }
+
+    /// K7
+    #[test]
+    fn an_announced_close_comes_with_the_next_head() {
+        let mut peer = Peer::new(GET);
+        peer.connection.announce_close();
+        peer.expect(&Event::Request).respond();
+        assert_eq!(peer.output(), CLOSE);
+        peer.expect(&Event::Closed);
+
+        let mut peer = Peer::new(GET);
+        peer.expect(&Event::Request).start();
+        peer.connection.announce_close();
+        assert!(!peer.connection.is_closing());
+        peer.connection.finish(&mut peer.out, &peer.limits).unwrap();
+        assert_eq!(peer.output(), PLAIN);
+        peer.send(GET).expect(&Event::Request).respond();
+        assert_eq!(peer.output(), CLOSE);
+        peer.send(GET).expect(&Event::Closed);
     }
 
     #[test]

@@ -39,5 +39,8 @@ pub const BODY_BYTES_PER_SECOND: usize = 16_384;
 /// How long a connection that was refused goes on reading, so that its peer reads the answer before a reset.
 /// Peers that do read it close at once; the others are those that send the whole of a large body first.
 pub const LINGER_SECONDS: f64 = 10.0;
+/// How long a connection whose last response did not say `close` waits, when the server ends, for a request
+/// that its client may have sent meanwhile; since that response, or since the connection was made.
+pub const LAST_CALL_SECONDS: f64 = 1.0;
 /// Pipelined requests served before other connections get their turn.
 pub const MAX_EAGER_REQUESTS: usize = 32;

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use wire::error::Refusal;
 use wire::h1::connection::Deadline;
 
-use super::Connection;
 use super::refusal::Refused;
+use super::{Connection, Ending};
 use crate::http::idle;
 
 impl Connection {
@@ -30,6 +30,9 @@ impl Connection {
             return;
         }
         let after = match hint {
+            Deadline::Idle | Deadline::Head | Deadline::Discard if self.ending.get() == Ending::LastCall => {
+                Some(settings.last_call)
+            }
             Deadline::Idle if self.first.get() => settings.timeout_request_head,
             Deadline::Idle => Some(settings.timeout_keep_alive),
             Deadline::Head if self.first.get() && state.deadline.is_some() => {
@@ -45,6 +48,42 @@ impl Connection {
         };
         state.waits_for = hint;
         state.deadline = after.map(|after| Instant::now() + after);
+    }
+
+    /// The server ends, and the client was told nothing yet: the time that is left for one more request starts now, or has
+    /// since nothing was asked. `false`: none is left, or none can come.
+    pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.eof.get() || self.lingering.get() || self.closed.get() {
+            return Ok(false);
+        }
+        {
+            let settings = &self.core.settings;
+            let state = &mut *self.state.borrow_mut();
+            if self.resume_scheduled.get() && !state.pending.is_empty() {
+                // It is there.
+                return Ok(true);
+            }
+            let now = Instant::now();
+            let until = match state.wire.deadline_hint() {
+                Deadline::Idle => {
+                    let usual = if self.first.get() {
+                        settings.timeout_request_head
+                    } else {
+                        Some(settings.timeout_keep_alive)
+                    };
+                    // Without a deadline nobody knows since when the client has nothing to ask.
+                    let since = state.deadline.zip(usual).and_then(|(deadline, usual)| deadline.checked_sub(usual));
+                    since.map(|since| since + settings.last_call)
+                }
+                _ => Some(now + settings.last_call),
+            };
+            match until {
+                Some(until) if until > now => state.deadline = Some(until),
+                _ => return Ok(false),
+            }
+        }
+        self.watch(py)?;
+        Ok(true)
     }
 
     pub(super) fn extend_deadline(&self, bytes: usize) {
@@ -98,6 +137,7 @@ impl Connection {
         }
         let settings = &self.core.settings;
         match hint {
+            Deadline::Head if self.ending.get() == Ending::LastCall => self.end(py, false),
             Deadline::Head => self.refuse(py, &Refused::late(Refusal::HeadTimeout, settings.timeout_request_head)),
             Deadline::Body => self.refuse(py, &Refused::late(Refusal::BodyTimeout, settings.timeout_request_body)),
             Deadline::Discard => self.end(py, true),

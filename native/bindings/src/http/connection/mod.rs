@@ -55,6 +55,18 @@ pub(super) struct State {
     deadline: Option<Instant>,
 }
 
+/// What the end of the server means for a connection; it only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    None,
+    /// The next head says `close`.
+    Announced,
+    /// And its request has to come soon.
+    LastCall,
+    /// No further request is taken.
+    Now,
+}
+
 /// One connection. Shared by the protocol object, its exchanges and the list of deadlines.
 pub(crate) struct Connection {
     pub(crate) core: Rc<Core>,
@@ -89,6 +101,7 @@ pub(crate) struct Connection {
     read_paused: Cell<bool>,
     write_paused: Cell<bool>,
     resume_scheduled: Cell<bool>,
+    ending: Cell<Ending>,
 }
 
 impl Connection {
@@ -126,6 +139,7 @@ impl Connection {
             read_paused: Cell::new(false),
             write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
+            ending: Cell::new(Ending::None),
         }
     }
 
@@ -304,19 +318,33 @@ impl Connection {
         Ok(future)
     }
 
-    /// The next response is the last, and says so; nothing else changes.
+    /// The next response whose head is encoded is the last, and says so; nothing else changes.
     pub(in crate::http) fn announce_close(&self) {
+        if self.ending.get() == Ending::None {
+            self.ending.set(Ending::Announced);
+        }
         self.state.borrow_mut().wire.announce_close();
     }
 
-    /// The server stops: close now if idle, otherwise when the response is complete.
+    /// The server stops: close now if idle, otherwise when the response is complete. Behind an `announce_close` a client that
+    /// was told nothing yet is given a moment for one more request.
     pub(in crate::http) fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        match self.ending.get() {
+            Ending::None => {
+                self.ending.set(Ending::Now);
+                self.state.borrow_mut().wire.shutdown();
+            }
+            Ending::Announced => self.ending.set(Ending::LastCall),
+            Ending::LastCall | Ending::Now => {}
+        }
         let busy = {
-            let mut state = self.state.borrow_mut();
-            state.wire.shutdown();
+            let state = self.state.borrow();
             state.exchange.as_ref().is_some_and(|exchange| exchange.state() != ExchangeState::Complete)
         };
-        if busy { Ok(()) } else { self.end(py, false) }
+        if busy || self.ending.get() == Ending::LastCall && self.wait_for_last_call(py)? {
+            return Ok(());
+        }
+        self.end(py, false)
     }
 
     /// Tell the application that its client is gone, while its response can still be sent.

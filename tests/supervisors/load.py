@@ -1,0 +1,99 @@
+"""Clients that never repeat a request, and so tell whether one was lost while workers came and went.
+
+Used by `scripts/restarts` and the tests; `app` is what they ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+PATIENCE = 30.0
+"""Seconds after which a request without an answer counts as lost."""
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Answers `/plain` in one piece, and `/stream` in three that take their time."""
+    if scope["type"] == "lifespan":
+        for step in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{step}.complete"})
+        return
+    if scope["path"] == "/plain":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+        return
+    await send({"type": "http.response.start", "status": 200})
+    for _ in range(3):
+        await send({"type": "http.response.body", "body": b"piece", "more_body": True})
+        await asyncio.sleep(0.01)
+    await send({"type": "http.response.body"})
+
+
+class Load:
+    """Clients, on connections that are kept alive or not, each with one request after the other, while the block runs.
+
+    Attributes:
+        answered: whole responses.
+        lost: what requests without one ended by, and how often.
+    """
+
+    def __init__(self, address: tuple[str, int], path: str, clients: int, *, keep_alive: bool = True) -> None:
+        self.answered = 0
+        self.lost: Counter[str] = Counter()
+        self._address = address
+        fields = "host: test\r\n" if keep_alive else "host: test\r\nconnection: close\r\n"
+        self._request = f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode()
+        self._clients = clients
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join(2 * PATIENCE)
+        assert not self._thread.is_alive()
+
+    async def _run(self) -> None:
+        await asyncio.gather(*(self._client() for _ in range(self._clients)))
+
+    async def _client(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                reader, writer = await asyncio.wait_for(asyncio.open_connection(*self._address), PATIENCE)
+            except (OSError, asyncio.TimeoutError) as exc:
+                self.lost[f"connecting: {type(exc).__name__}"] += 1
+                await asyncio.sleep(0.01)
+                continue
+            try:
+                await self._use(reader, writer)
+            finally:
+                writer.close()
+
+    async def _use(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Ask until the server says `close`, or has closed before the next request is sent: as clients do."""
+        while not self._stopping.is_set() and not reader.at_eof() and reader.exception() is None:
+            head = b""
+            try:
+                writer.write(self._request)
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+                end = b"0\r\n\r\n" if b"\r\ntransfer-encoding: chunked\r\n" in head else b"ok"
+                await asyncio.wait_for(reader.readuntil(end), PATIENCE)
+            except (OSError, EOFError, asyncio.TimeoutError) as exc:
+                self.lost[f"{'in a response' if head else 'unanswered'}: {type(exc).__name__}"] += 1
+                return
+            self.answered += 1
+            if b"\r\nconnection: close\r\n" in head:
+                return
+            await asyncio.sleep(0)  # so that the end of the connection is noticed
