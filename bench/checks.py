@@ -21,6 +21,7 @@ def doubts(samples: Sequence[Sample], environment: Mapping[str, Any]) -> list[st
     """Everything a sceptic should know about these samples, most serious first."""
     return [
         *_voids(samples),
+        *_repeats(samples),
         *_machine(environment),
         *_disturbance(samples),
         *_spread(samples),
@@ -37,6 +38,16 @@ def _voids(samples: Sequence[Sample]) -> Iterable[str]:
     for (target, reason), workloads in reasons.items():
         where = ", ".join(dict.fromkeys(workloads))
         yield f"{len(workloads)} bursts of {target} on {where} do not count: {reason}"
+
+
+def _repeats(samples: Sequence[Sample]) -> Iterable[str]:
+    repeated = [sample for sample in samples if sample.repeats]
+    if repeated:
+        thrown = sum(sample.repeats for sample in repeated)
+        yield (
+            f"{thrown} bursts were thrown away and repeated because other programs or the hypervisor used the server's "
+            f"cores meanwhile ({len(repeated)} of {len(samples)} places in the plan)"
+        )
 
 
 def _machine(environment: Mapping[str, Any]) -> Iterable[str]:

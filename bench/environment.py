@@ -9,7 +9,8 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from bench.targets import ROOT, Target, find, import_root, interpreter
 
 # Before this process has put any load on the machine itself.
 LOAD_AT_START = os.getloadavg()
+# Seconds between two looks at the load average.
+CALM_INTERVAL = 10.0
 # What of a tree decides what is measured.
 CODE = ("native", "pyproject.toml", "setup.py", "uvicorn")
 # What must agree before two results may stand in one table.
@@ -208,25 +211,76 @@ def _cpu_flags() -> list[str]:
 
 @dataclass(frozen=True)
 class CoreTimes:
-    """Busy and stolen seconds of the machine's cores since boot."""
+    """Seconds of each of the machine's cores since boot, read at the moment `taken` of `time.perf_counter`.
 
+    `busy` is sampled by the kernel at its ticks and holds no stolen time; `idle` is exact but for the rounding to
+    hundredths.
+    """
+
+    taken: float
     busy: Mapping[int, float]
-    steal: float
+    idle: Mapping[int, float]
+    steal: Mapping[int, float]
 
 
 def core_times() -> CoreTimes:
     """Read /proc/stat; empty where it does not exist."""
     tick = os.sysconf("SC_CLK_TCK")
     busy: dict[int, float] = {}
-    steal = 0.0
+    idle: dict[int, float] = {}
+    steal: dict[int, float] = {}
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
-        return CoreTimes({}, 0.0)
+        lines = []
     for line in lines:
         name, *fields = line.split()
         if name.startswith("cpu") and name != "cpu":
-            user, nice, system, _idle, _wait, irq, softirq, stolen = (int(field) / tick for field in fields[:8])
-            busy[int(name[3:])] = user + nice + system + irq + softirq
-            steal += stolen
-    return CoreTimes(busy, steal)
+            user, nice, system, resting, waiting, irq, softirq, stolen = (int(field) / tick for field in fields[:8])
+            core = int(name[3:])
+            busy[core] = user + nice + system + irq + softirq
+            idle[core] = resting + waiting
+            steal[core] = stolen
+    return CoreTimes(time.perf_counter(), busy, idle, steal)
+
+
+def foreign_share(before: CoreTimes, after: CoreTimes, used: float, chosen: Iterable[int] = ()) -> float:
+    """What others took of some cores (of all, when none is named) between two readings, as a share of one core.
+
+    `used` is the CPU seconds of those whose cores they are. Time that the hypervisor took counts as somebody else's.
+    Two ways to know it, each with an error of its own: busy time is sampled at ticks, and what is not idle includes
+    falling asleep and waking up. Others who were really there show in both, so the lower one is believed.
+    """
+    cores = [core for core in (tuple(chosen) or tuple(before.busy)) if core in before.busy and core in after.busy]
+    elapsed = after.taken - before.taken
+    if not cores or elapsed <= 0:
+        return 0.0
+
+    def grown(values: str) -> float:
+        now, then = getattr(after, values), getattr(before, values)
+        return float(sum(now[core] - then[core] for core in cores))
+
+    sampled = grown("busy") + grown("steal") - used
+    awake = len(cores) * elapsed - grown("idle") - used
+    return max(0.0, min(sampled, awake) / elapsed)
+
+
+def stolen_share(before: CoreTimes, after: CoreTimes) -> float:
+    """What the hypervisor took of all cores between two readings, as a share of one core."""
+    elapsed = after.taken - before.taken
+    taken = sum(after.steal[core] - before.steal[core] for core in before.steal if core in after.steal)
+    return max(0.0, taken / elapsed) if elapsed > 0 else 0.0
+
+
+def await_calm(limit: float, patience: float, told: Callable[[str], None]) -> None:
+    """Wait until the load average of the last minute is no higher than a limit; raises BenchError after `patience`
+    seconds.
+    """
+    deadline = time.monotonic() + patience
+    while (load := os.getloadavg()[0]) > limit:
+        if time.monotonic() >= deadline:
+            raise BenchError(
+                f"the machine is busy (load average {load:.2f}, more than {limit:g}): nothing was measured"
+            )
+        told(f"waiting for the machine to calm down: load average {load:.2f}, wanted {limit:g}")
+        time.sleep(min(CALM_INTERVAL, max(0.0, deadline - time.monotonic())))

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import environment
 from bench.errors import BenchError
-from bench.model import Result, Sample
+from bench.model import MEASURED, Result, Sample
 
 
 def by_kind(results: Sequence[Result]) -> list[Result]:
@@ -47,7 +47,9 @@ def _data(results: Sequence[Result]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for result in results:
         for key, value in result.data.items():
-            if key == "records":
+            if key == MEASURED:
+                merged.setdefault(key, value)
+            elif key == "records":
                 merged["records"] = _records(merged.get("records", {}), value)
             elif merged.setdefault(key, value) != value:
                 raise BenchError(f"results that cannot stand together: {key} is {merged[key]} and {value}")

@@ -19,6 +19,8 @@ from bench.errors import BenchError
 
 # History of the JSON form: 1 = first.
 SCHEMA = 1
+# Under this name the data of a published result tell how it was measured: `about` and `commands` of its part then.
+MEASURED = "measured"
 
 Record = TypeVar("Record")
 
@@ -104,7 +106,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Machine:
-    """How the machine behaved during a burst: shares are of one core, 1.0 = one core fully used."""
+    """How the machine behaved during a burst: shares are of one core, 1.0 = one core fully used.
+
+    `foreign_cpu` is what others than the server took of the server's cores, the hypervisor among them; `steal` is what
+    the hypervisor took of all cores.
+    """
 
     client_cpu: float
     foreign_cpu: float
@@ -113,7 +119,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Sample:
-    """One load burst against one server. `void` says why it must not be used; None means it counts."""
+    """One load burst against one server. `void` says why it must not be used; None means it counts.
+
+    `repeats` is how many bursts before it were thrown away because others had used the server's cores.
+    """
 
     target: str
     side: str
@@ -129,6 +138,7 @@ class Sample:
     machine: Machine | None = None
     void: str | None = None
     knobs: Mapping[str, float] = field(default_factory=dict)
+    repeats: int = 0
 
     @property
     def rps(self) -> float:

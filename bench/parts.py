@@ -37,9 +37,10 @@ PARTS = (
     Part(
         "performance",
         "Every server, workload by workload",
-        "All servers run at once, each answers in turn, and the order is mirrored: figures are medians of six bursts, "
-        "ratios are of bursts side by side. The access log is off but for the workload log, where it goes to a file "
-        "with default settings. The sleeping application and FastAPI show how little a server may matter.",
+        "One server at a time, each burst against a fresh process of it, the order mirrored from block to block. "
+        "Figures are medians, ratios are of bursts of one block. The access log is off but for the workload log, "
+        "where it goes to a file with default settings. The sleeping application and FastAPI show how little a "
+        "server may matter.",
         (
             "compare ours upstream upstream:http=zttp granian hypercorn daphne gunicorn fastpysgi epoll "
             "--workload hello,log,headers,10k,echo,pipeline,stream,sleep,fastapi --blocks 3 --seconds 1 --warm-up 0.3",

@@ -23,7 +23,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Block:
-    """Fresh processes for each side, and the order of bursts against them."""
+    """The order of bursts, each against a fresh process of its side."""
 
     number: int
     scenario: Scenario
@@ -34,16 +34,17 @@ class Block:
 def comparison(
     scenario: Scenario, first: Target, rivals: Sequence[Target], *, blocks: int, seed: int = 1
 ) -> list[Block]:
-    """Everybody once in a random order, then once more in the mirrored one: A B B A, or B C A A C B.
+    """Everybody once in each block: in a random order, and in the mirrored one in the next block (B C A, A C B).
 
-    Slow drift of the machine cancels within each block. Side A is the one the others are compared with.
+    Slow drift of the machine cancels from block to block. Side A is the one the others are compared with.
     """
     generator = random.Random(seed)
     sides = dict(zip(string.ascii_uppercase, [first, *rivals], strict=False))
-    found = []
+    found: list[Block] = []
     for number in range(blocks):
-        order = generator.sample(sorted(sides), len(sides))
-        found.append(Block(number, scenario, sides, (*order, *reversed(order))))
+        mirrored = number % 2 == 1
+        order = found[-1].order[::-1] if mirrored else tuple(generator.sample(sorted(sides), len(sides)))
+        found.append(Block(number, scenario, sides, order))
     return found
 
 

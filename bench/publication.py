@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench import parts, report, views
-from bench.model import Result
+from bench.model import MEASURED, Result
 from bench.report import Table
 
 
@@ -28,9 +28,11 @@ class Section:
 
 
 def of_part(name: str, result: Result) -> Section:
-    """The section of a published part."""
+    """The section of a published part. How it was measured is told by the result itself: parts change, figures stay."""
     part = parts.find(name)
-    return Section(part.name, part.title, result, part.about, part.commands, part.views)
+    told = result.data.get(MEASURED, {})
+    commands = tuple(told.get("commands", part.commands))
+    return Section(part.name, part.title, result, told.get("about", part.about), commands, part.views)
 
 
 def of_result(result: Result) -> Section:

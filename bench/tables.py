@@ -85,13 +85,11 @@ def _rivals(scene: Scene, rivalries: Mapping[Rivalry, Sequence[Sample]], noise: 
         rows.append(_rival_row(name, own, ratio, interval, verdict))
     columns = ("target", "CPU/req", "times A", "95% interval", "verdict", *report.FIGURE_COLUMNS[1:])
     title = f"{workload}, {mode}, {connections} connections; A is {first}"
-    return Table(
-        title,
-        columns,
-        tuple(rows),
-        "Times A: CPU per request over that of A, by pairs; more is worse. "
-        "Servers that run side by side share pages, which lowers the PSS of the one that is there twice.",
-    )
+    note = "Times A: CPU per request over that of A, by pairs; more is worse."
+    if any(sample.slot > len(rivalries) for chosen in rivalries.values() for sample in chosen):
+        # More bursts than servers in a block: all of them lived at once.
+        note += " Servers that run side by side share pages, which lowers the PSS of the one that is there twice."
+    return Table(title, columns, tuple(rows), note)
 
 
 def _rival_row(name: str, group: Sequence[Sample], ratio: str, interval: str, verdict: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from bench.load import generators
 from bench.model import Load, Result
 from bench.plan import Block, Scenario
 from bench.report import Table
-from bench.runner import Runner
+from bench.runner import TOLERATED, Runner
 from bench.scenario import Knobs, Mode, Workload
 from bench.targets import Target
 
@@ -44,11 +44,23 @@ def load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=duration, help="requests per second, for generators with a fixed arrival rate")
     parser.add_argument("--mode", default="single", help="single, wsgi, processes=N, threads=N, hybrid=NxM")
     parser.add_argument("--server-cores", type=count, default=1, help="cores the server may use")
+    tolerance_argument(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")
     parser.add_argument("--sleep-ms", type=duration_or_none, default=10.0, help="of the workload sleep")
     parser.add_argument("--cpu-iterations", type=count, default=2000, help="of the workload cpu")
     parser.add_argument("--io-ms", type=duration_or_none, default=5.0, help="of the workload io")
     output_arguments(parser)
+
+
+def tolerance_argument(parser: argparse.ArgumentParser) -> None:
+    """The argument of every command that repeats disturbed bursts."""
+    parser.add_argument(
+        "--tolerate",
+        type=duration_or_none,
+        default=TOLERATED,
+        metavar="SHARE",
+        help="what others may use of the server's cores before a burst is repeated, as a share of one core",
+    )
 
 
 def output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,15 +74,17 @@ def output_arguments(parser: argparse.ArgumentParser) -> None:
 def runner(arguments: argparse.Namespace) -> Runner:
     """A runner for the arguments of `load_arguments`."""
     knobs = Knobs(arguments.sleep_ms, arguments.cpu_iterations, arguments.io_ms)
-    return plain_runner(arguments.server_cores, warm_up=arguments.warm_up, knobs=knobs)
+    return plain_runner(arguments.server_cores, warm_up=arguments.warm_up, knobs=knobs, tolerated=arguments.tolerate)
 
 
-def plain_runner(server_cores: int, *, warm_up: float = 1.0, knobs: Knobs | None = None) -> Runner:
+def plain_runner(
+    server_cores: int, *, warm_up: float = 1.0, knobs: Knobs | None = None, tolerated: float = TOLERATED
+) -> Runner:
     """A runner that serves on so many cores; the harness itself moves to the client's cores."""
     cores = environment.cores(server_cores)
     if cores.client and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores.client)
-    return Runner(cores, warm_up=warm_up, knobs=knobs, progress=progress)
+    return Runner(cores, warm_up=warm_up, knobs=knobs, tolerated=tolerated, progress=progress)
 
 
 def count(text: str) -> int:

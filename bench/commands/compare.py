@@ -16,7 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", help="target A, for example ours or ours:http=h11")
     parser.add_argument("rivals", nargs="+", help="what A is compared with, one by one, for example upstream")
     parser.add_argument(
-        "--blocks", type=common.count, default=4, help="blocks of mirrored bursts (A B B A), each of fresh processes"
+        "--blocks",
+        type=common.count,
+        default=8,
+        help="blocks of one burst of everybody, each against a fresh process; every second block is mirrored",
     )
     parser.add_argument(
         "--noise", action=argparse.BooleanOptionalAction, default=True, help="also compare A with itself"

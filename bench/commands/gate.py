@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workload",
         help=f"workloads of the paired part, empty for none (default: {WORKLOADS['wrk']}, as far as stored)",
     )
-    parser.add_argument("--blocks", type=common.count, default=3, help="blocks of four bursts per workload")
+    parser.add_argument("--blocks", type=common.count, default=6, help="blocks of a burst of each per workload")
     parser.add_argument("--seconds", type=common.duration, default=1.0, help="length of a burst")
     parser.add_argument("--tool", choices=TOOLS, help="load generator (default: wrk where installed, else closedloop)")
     parser.add_argument("--stored", type=Path, default=STORED, help="file with the stored values")
@@ -108,7 +109,7 @@ def _prepared(arguments: argparse.Namespace) -> Gate:
     if arguments.workload:
         scenario.find(arguments.workload)
         generators.require(tool)
-    runner = common.plain_runner(1, warm_up=0.5)
+    runner = common.plain_runner(1, warm_up=0.5, tolerated=math.inf)
     return Gate(arguments, target, rival, stored, runner, environment.describe(needed, runner.cores), tool)
 
 

@@ -10,6 +10,7 @@ import argparse
 import importlib
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from bench import environment, merge, model, parts, targets
@@ -20,6 +21,9 @@ from bench.model import Result
 from bench.parts import Part
 from bench.report import Table
 from bench.targets import ROOT
+
+# The load average at which a publication may begin, and how many seconds it waits for that.
+CALM, PATIENCE = 0.3, 900.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +44,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         common.print_table(campaign.plan(wanted), as_markdown=False)
         return 0
+    if not arguments.quick:
+        environment.await_calm(CALM, PATIENCE, common.told)
     if arguments.again:
         campaign.forget(wanted)
     # Nothing is worse than to learn after half an hour that a server is missing.
@@ -117,7 +123,9 @@ class Campaign:
         """Put finished parts where documents read them, and write the documents."""
         for part in (*parts.PARTS, *parts.LONG):
             if self._finished(part.name):
-                result = self._merged(part)
+                merged = self._merged(part)
+                told = {"about": part.about, "commands": list(part.commands)}
+                result = replace(merged, data={**merged.data, model.MEASURED: told})
                 check_portable(result)
                 model.save(result, self.baselines / f"{part.name}.json")
         importlib.import_module("bench.commands.report").write_documents(self.baselines, self.root)

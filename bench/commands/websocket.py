@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=common.duration, default=3.0, help="length of a burst")
     parser.add_argument("--warm-up", type=common.duration_or_none, default=1.0, help="seconds before the first burst")
     parser.add_argument("--rounds", type=common.count, default=3, help="bursts of each, each against a fresh process")
+    common.tolerance_argument(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")
     parser.add_argument("--server-cores", type=common.count, default=1, help="cores the server may use")
     common.output_arguments(parser)
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; exit status 1 when nothing counts."""
     chosen = targets.find_all(arguments.targets)
-    runner = common.plain_runner(arguments.server_cores, warm_up=arguments.warm_up)
+    runner = common.plain_runner(arguments.server_cores, warm_up=arguments.warm_up, tolerated=arguments.tolerate)
     scenarios = [
         Scenario(workload, scenario.Mode(), Load("websocket", connections, 1, arguments.seconds))
         for workload in _workloads(arguments)

@@ -63,6 +63,8 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[s
     monkeypatch.setattr(targets, "find_all", lambda names: [targets.find(name) for name in names])
     described = {**records.ENVIRONMENT, "targets": {"ours": records.ENVIRONMENT["targets"]["ours"]}}
     monkeypatch.setattr(environment, "describe", lambda chosen, cores: described)
+    # The machine of a test run is not calm.
+    monkeypatch.setattr(environment, "await_calm", lambda limit, patience, told: None)
     done: list[str] = []
 
     def carried_out(arguments: list[str]) -> int:
@@ -94,6 +96,20 @@ def test_parts_are_measured_kept_and_written(measured: list[str], tmp_path: Path
     assert "## First" in report
     assert "python -m bench compare ours upstream" in report
     assert "<svg" in (tmp_path / "root" / "docs" / "benchmarks" / "report.html").read_text()
+
+
+def test_nothing_is_published_on_a_busy_machine_but_a_trial_may_run(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(limit: float, patience: float, told: object) -> None:
+        assert limit == 0.3
+        raise BenchError("the machine is busy")
+
+    monkeypatch.setattr(environment, "await_calm", busy)
+    with pytest.raises(BenchError, match="busy"):
+        _publish()
+    assert measured == []
+    assert _publish("--quick") == 0
 
 
 def test_what_is_finished_is_not_measured_again_unless_it_is_asked_for(

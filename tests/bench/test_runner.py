@@ -26,7 +26,8 @@ from tests.bench import fake, records
 
 Bench = Callable[..., int]
 
-SHORT = ("--tool", "closedloop", "--connections", "4", "--seconds", "0.3", "--warm-up", "0")
+# Nothing here is a figure: how busy the machine is does not matter.
+SHORT = ("--tool", "closedloop", "--connections", "4", "--seconds", "0.3", "--warm-up", "0", "--tolerate", "9")
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def _stored(directory: Path) -> Result:
 def test_a_comparison_finds_the_slower_server(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("compare", "fake", "slow", "--blocks", "1", "--no-noise", "--markdown", *SHORT) == 0
     result = _stored(tmp_path)
-    assert [sample.side for sample in result.samples] in ([*"ABBA"], [*"BAAB"])
+    assert [sample.side for sample in result.samples] in ([*"AB"], [*"BA"])
     assert all(sample.void is None for sample in result.samples)
     by_target = {name: [s for s in result.samples if s.target == name] for name in ("fake", "slow")}
     assert min(s.latency.p50 for s in by_target["slow"] if s.latency) >= 0.0199
@@ -81,8 +82,7 @@ def test_a_comparison_with_several_shows_the_noise_and_leaves_out_who_cannot(
     assert "left out: slow has no access log" in captured.err
     samples = [sample for sample in _stored(tmp_path).samples if sample.workload == "hello"]
     order = [sample.side for sample in samples]
-    assert sorted(order[:4]) == [*"ABCD"]
-    assert order[4:] == order[3::-1]
+    assert sorted(order) == [*"ABCD"]
     assert "| noise floor |" in captured.out
     assert "**times less CPU per request" in captured.out
 
