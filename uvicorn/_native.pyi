@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Generator, Iterable
+from types import CodeType, FrameType
 from typing import Any, final
 
 from typing_extensions import Self, disjoint_base
@@ -172,10 +173,26 @@ class _Coroutine:
 
 @final
 class RequestResponseCycle(_Coroutine):
-    """The coroutine of a request's task."""
+    """The coroutine of a request's task, which has the attributes of the application's."""
 
     @property
     def scope(self) -> HTTPScope: ...
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
+    @property
+    def cr_frame(self) -> FrameType | None: ...
+    @property
+    def cr_code(self) -> CodeType | None: ...
+    @property
+    def cr_await(self) -> Any: ...
+    @property
+    def cr_origin(self) -> tuple[tuple[str, int, str], ...] | None: ...
+    @property
+    def cr_running(self) -> bool: ...
+    @property
+    def cr_suspended(self) -> bool: ...
 
 @final
 class FileSink:

@@ -704,12 +704,15 @@ async def test_return_without_close_sends_1000(ws_protocol_cls: Any, caplog: pyt
         assert lines(caplog) == []
 
 
-async def test_exception_after_accept_sends_1011(ws_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError, SystemExit, GeneratorExit], ids=lambda error: error.__name__)
+async def test_exception_after_accept_sends_1011(
+    ws_protocol_cls: Any, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     """W6; WSE-02: upstream drops the connection."""
     caplog.set_level(logging.WARNING, "uvicorn.error")
 
     async def boom(receive: Any, send: Any) -> None:
-        raise ValueError("boom")
+        raise error("boom")
 
     async with connected(ws_protocol_cls, sends(then=boom)) as peer:
         await peer.open()

@@ -1,4 +1,4 @@
-"""Questions every protocol asks of a transport or a scope, and how an application task is started."""
+"""Questions every protocol asks of a transport or a scope, and how an application's task starts and is thrown away."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextvars
 import re
 import sys
 import urllib.parse
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 from uvicorn._types import WWWScope
@@ -93,18 +93,44 @@ def start_task(
     context: contextvars.Context,
     eager: bool = False,
 ) -> asyncio.Task[None]:
-    """Run `coroutine` in a task whose context is `context` (not a copy of it).
+    """Run `coroutine` in a task whose context is `context`: a copy of it before 3.11, and if there is a task factory.
 
     With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
-    factory, or may be run again from inside that step, where a connection that waits for its turn to end would hear of
-    nothing more. Ask for it on real loops only: tests hand the protocols one that can only `create_task` and
-    `call_later`.
+    factory, is in debug mode, where it would call the callback slow that is only interrupted, or may be run again from
+    inside that step, where a connection that waits for its turn to end would hear of nothing more. Ask for it on real
+    loops only: tests hand the protocols one that can only `create_task` and `call_later`.
     """
     if sys.version_info >= (3, 12):
-        if eager and loop.get_task_factory() is None and not is_reentrant(loop):
+        if eager and loop.get_task_factory() is None and not (loop.get_debug() or is_reentrant(loop)):
             return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
-    if not isinstance(loop, asyncio.AbstractEventLoop):
-        return context.run(loop.create_task, coroutine)
     if sys.version_info >= (3, 11):
-        return loop.create_task(coroutine, context=context)
+        # Factories need not know the keyword.
+        if isinstance(loop, asyncio.AbstractEventLoop) and loop.get_task_factory() is None:
+            return loop.create_task(coroutine, context=context)
     return context.run(loop.create_task, coroutine)
+
+
+def is_thrown_away(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None] | None) -> bool:
+    """Tell whether a `GeneratorExit` in the call of an application means that nobody will go on with it.
+
+    Otherwise the application has raised it: it does so in a turn of its task, while the interpreter throws a coroutine
+    away in the turn of another, or in none. `task` is the one of the call, `None` in its first turn.
+    """
+    current = asyncio.current_task(loop)
+    return current is None or task not in (None, current)
+
+
+# For the native core, whose own coroutines are none to the interpreter.
+
+
+async def result_of(awaitable: Awaitable[Any]) -> Any:
+    """Await what is not a coroutine itself."""
+    return await awaitable
+
+
+async def run_asgi(self: Awaitable[None]) -> None:
+    """Await a native `RequestResponseCycle`: a coroutine that task factories and debuggers can inspect."""
+    await self
+
+
+run_asgi.__qualname__ = "RequestResponseCycle.run_asgi"

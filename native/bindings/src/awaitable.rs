@@ -240,7 +240,7 @@ impl State {
             Stage::Running => Err(PyValueError::new_err("coroutine already executing")),
             Stage::Created { .. } | Stage::Closed => {
                 self.set(Stage::Closed);
-                Err(PyRuntimeError::new_err("cannot reuse already awaited coroutine"))
+                Err(reused())
             }
         }
     }
@@ -388,6 +388,12 @@ pub(crate) fn thrown(
         error.set_traceback(kind.py(), Some(traceback.cast()?.clone()));
     }
     Ok(error)
+}
+
+/// What a coroutine says that is over, as those of Python do.
+#[cold]
+pub(crate) fn reused() -> PyErr {
+    PyRuntimeError::new_err("cannot reuse already awaited coroutine")
 }
 
 /// What `send()` and `throw()` of a coroutine give: what it waits for, or its result in an exception.

@@ -81,6 +81,7 @@ names! {
     create_future "create_future"
     create_task "create_task"
     get_task_factory "get_task_factory"
+    get_debug "get_debug"
     call_later "call_later"
     call_soon "call_soon"
     cancel "cancel"

@@ -42,6 +42,9 @@ pub(crate) struct Core {
     pub(crate) new_context: Py<PyAny>,
     pub(crate) eager_call: EagerCall,
     pub(crate) reentrance: Reentrance,
+    /// `utils.run_asgi` and `utils.result_of`
+    pub(crate) run_asgi: Py<PyAny>,
+    pub(crate) result_of: Py<PyAny>,
     /// Tasks can be started eagerly (3.12) and told their context (3.11).
     pub(crate) eager: bool,
     pub(crate) task_context: bool,
@@ -92,7 +95,10 @@ impl Core {
         let task_class = asyncio.getattr("Task")?.cast_into::<PyType>()?;
         let access = AccessLog::new(config, event_loop)?;
         let formatted = FormattedLog::new(config, event_loop)?;
+        let utils = py.import("uvicorn.protocols.utils")?;
         Ok(Self {
+            run_asgi: utils.getattr("run_asgi")?.unbind(),
+            result_of: utils.getattr("result_of")?.unbind(),
             response_start: KnownText::new(py, "http.response.start"),
             response_body: KnownText::new(py, "http.response.body"),
             scope: ScopeTemplate::new(config, &settings, &names)?,

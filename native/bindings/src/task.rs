@@ -1,4 +1,5 @@
-//! Tasks that take their first step while they are made, as they can since 3.12: `asyncio.Task(cycle, eager_start=True)`.
+//! How tasks are started: mostly so that they take their first step while they are made, as they can since 3.12, by
+//! `asyncio.Task(cycle, eager_start=True)`.
 
 use std::cell::Cell;
 
@@ -9,7 +10,36 @@ use crate::ffi;
 use crate::names::Names;
 use crate::server::Core;
 
-/// What makes them, and what the next one is made with.
+/// How the tasks of a connection are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Inside the call that reads the connection.
+    Eagerly,
+    /// When the loop gets to it.
+    Later,
+    /// So too, and as a coroutine of Python's: the loop has a task factory or is in debug mode, which look into it; or it
+    /// is a test's double, of which little is known.
+    Inspectably,
+}
+
+impl Start {
+    /// How it is done in the loop as it is now.
+    pub(crate) fn of(core: &Core, py: Python<'_>) -> PyResult<Self> {
+        if !core.real_loop {
+            return Ok(Self::Inspectably);
+        }
+        let event_loop = core.event_loop.bind(py);
+        let is_plain = event_loop.call_method0(&core.names.get_task_factory)?.is_none()
+            && !event_loop.call_method0(&core.names.get_debug)?.is_truthy()?;
+        Ok(match is_plain {
+            false => Self::Inspectably,
+            true if core.eager => Self::Eagerly,
+            true => Self::Later,
+        })
+    }
+}
+
+/// What makes eager tasks, and what the next one is made with.
 pub(crate) struct EagerCall {
     class: Py<PyType>,
     pattern: Py<PyDict>,

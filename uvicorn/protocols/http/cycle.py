@@ -30,6 +30,7 @@ from uvicorn.protocols.http.files import send_file
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, WOKEN_TOGETHER
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.response import accepts_trailers, as_bytes, encode_early_hint, encode_trailers
+from uvicorn.protocols.utils import is_thrown_away
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.protocol import HTTPProtocol
@@ -73,11 +74,13 @@ class RequestResponseCycle:
         disconnected: nothing can be sent any more; `send()` returns without doing anything.
         trailers: their lines so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
+        task: in which the application is called, once its first turn is over.
     """
 
     __slots__ = (
         "connection",
         "scope",
+        "task",
         "state",
         "body",
         "more_body",
@@ -100,6 +103,7 @@ class RequestResponseCycle:
     ) -> None:
         self.connection = connection
         self.scope = scope
+        self.task: asyncio.Task[None] | None = None
         self.state = IDLE
         self.body: bytes | bytearray = b""
         self.more_body = more_body
@@ -167,10 +171,10 @@ class RequestResponseCycle:
         logger = connection.logger
         try:
             result = await app(self.scope, self.receive, self.send)  # type: ignore[func-returns-value]
-        except GeneratorExit:
-            raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this response and nothing else.
+            if isinstance(exc, GeneratorExit) and is_thrown_away(connection.loop, self.task):
+                raise
             connection.flush_log()
             logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             if self.state is IDLE:

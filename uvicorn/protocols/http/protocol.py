@@ -638,6 +638,7 @@ class HTTPProtocol(Attributes):
         eager = settings.eager and not self._eof
         task = start_task(self.loop, cycle.run_asgi(app), context, eager)
         if not (eager and task.done()):
+            cycle.task = task
             state.tasks.add(task)
             task.add_done_callback(state.tasks.discard)
         return position

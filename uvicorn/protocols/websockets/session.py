@@ -50,6 +50,7 @@ from uvicorn.protocols.utils import (
     get_path_with_query_string,
     get_remote_addr,
     is_ssl,
+    is_thrown_away,
     start_task,
 )
 from uvicorn.protocols.websockets.closing import Closer, unsent
@@ -147,6 +148,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "_write_timer",
         "_log",
         "_entry",
+        "_task",
         "__weakref__",
     )
 
@@ -218,6 +220,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._write_timer: asyncio.TimerHandle | None = None  # while the peer does not read
         self._log: FrameLog | None = None  # if debug lines are wanted
         self._entry: Entry | None = None  # of the access log, if that has a format of the user's
+        self._task: asyncio.Task[None] | None = None
 
     # What a subclass does with its library.
 
@@ -417,7 +420,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self.queue.append({"type": "websocket.connect"})
         state = self.server_state
         context = contextvars.Context() if config.reset_contextvars else state.context.copy()
-        task = start_task(self.loop, self.run_asgi(), context)
+        self._task = task = start_task(self.loop, self.run_asgi(), context)
         state.tasks.add(task)
         task.add_done_callback(state.tasks.discard)
 
@@ -478,10 +481,10 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         except ClientDisconnected:
             # The application need not handle that its client has gone.
             pass
-        except GeneratorExit:
-            raise  # the task is thrown away with its event loop: nobody is left to answer
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this connection and nothing else.
+            if isinstance(exc, GeneratorExit) and is_thrown_away(self.loop, self._task):
+                raise
             self.logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             failed = True
         else:

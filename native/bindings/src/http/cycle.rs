@@ -22,7 +22,7 @@ use wire::h1::response::Trailers;
 use wire::texts;
 
 use crate::access::format::{EntryCell, length_of};
-use crate::awaitable::{Call, Function, thrown};
+use crate::awaitable::{Call, Function, reused, thrown};
 use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::connection::{Connection, Follows};
@@ -501,11 +501,31 @@ impl RequestResponseCycle {
         self.run.coroutine.borrow().is_none() && self.run.start.borrow().is_none()
     }
 
-    /// Call the application: the iterator that its awaitable gives.
+    /// Call the application: the coroutine that this gives, or one around whatever else can be awaited.
     fn call<'py>(&self, py: Python<'py>, start: Start) -> PyResult<Bound<'py, PyAny>> {
         let exchange = self.exchange()?;
         let awaitable = start.app.bind(py).call1((&exchange.scope, start.receive, start.send))?;
-        if crate::ffi::is_coroutine(&awaitable) { Ok(awaitable) } else { awaitable.call_method0("__await__") }
+        if crate::ffi::is_coroutine(&awaitable) {
+            return Ok(awaitable);
+        }
+        exchange.connection.core.result_of.bind(py).call1((awaitable,))
+    }
+
+    /// What the application's coroutine says of itself: seen from outside it is the one of the task.
+    fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
+        let coroutine = self.run.here()?.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
+        coroutine.map(|coroutine| coroutine.getattr(py, name)).transpose()
+    }
+
+    /// The application's call is over: nobody completes a response that is not complete.
+    #[inline]
+    fn end(&self, py: Python<'_>, exchange: &Rc<Exchange>) -> PyResult<()> {
+        if exchange.state.get() != State::Complete {
+            // Whoever still holds `receive` has come too late, for the request too.
+            exchange.ended.set(true);
+            exchange.connection.abort_response(py, exchange)?;
+        }
+        self.forget_task(py)
     }
 
     /// Go on with `turn`; after a panic the call is over.
@@ -532,7 +552,7 @@ impl RequestResponseCycle {
             let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
             match coroutine {
                 Some(coroutine) => step(coroutine.bind(py)),
-                None => return Ok(None),
+                None => return Err(reused()),
             }
         };
         self.settle(py, outcome)
@@ -554,12 +574,7 @@ impl RequestResponseCycle {
             Ok(result) => exchange.returned(py, result.bind(py)),
             Err(error) => exchange.raised(py, &error),
         };
-        if exchange.state.get() != State::Complete {
-            // Whoever still holds `receive` has come too late, for the request too.
-            exchange.ended.set(true);
-            exchange.connection.abort_response(py, &exchange)?;
-        }
-        self.forget_task(py)?;
+        self.end(py, &exchange)?;
         ended.map(|()| None)
     }
 
@@ -582,9 +597,12 @@ impl RequestResponseCycle {
     ) -> PyResult<Option<Py<PyAny>>> {
         let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
         let Some(coroutine) = coroutine else {
-            // Not started yet: the application is never called.
-            drop(self.run.start.take());
-            return self.settle(py, thrown(kind, value, traceback).and_then(Err));
+            let start = self.run.start.take();
+            return match start {
+                // Not started yet: the application is never called.
+                Some(_) => self.settle(py, thrown(kind, value, traceback).and_then(Err)),
+                None => Err(reused()),
+            };
         };
         let coroutine = coroutine.bind(py);
         let exchange = self.exchange()?;
@@ -646,12 +664,68 @@ impl RequestResponseCycle {
     /// End the application's call without an answer, as the interpreter does when a task is thrown away.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let run = self.run.here()?;
-        drop(run.start.take());
+        let start = run.start.take();
         let coroutine = run.coroutine.borrow_mut().take();
-        match coroutine {
-            Some(coroutine) => coroutine.bind(py).call_method0("close").map(drop),
-            None => Ok(()),
-        }
+        let closed = match (start, coroutine) {
+            (None, None) => return Ok(()),
+            (_, Some(coroutine)) => coroutine.bind(py).call_method0("close").map(drop),
+            (Some(_), None) => Ok(()),
+        };
+        closed.and(self.end(py, &self.exchange()?))
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        format!("<coroutine object {} at {:p}>", slf.get().__qualname__(), slf.as_ptr())
+    }
+
+    /// That of the method which runs applications in Python.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn __name__(&self) -> &'static str {
+        "run_asgi"
+    }
+
+    /// The same with its class.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn __qualname__(&self) -> &'static str {
+        "RequestResponseCycle.run_asgi"
+    }
+
+    /// The frame of the application.
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_frame")
+    }
+
+    /// The code of the application.
+    #[getter]
+    fn cr_code(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_code")
+    }
+
+    /// What the application awaits.
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_await")
+    }
+
+    /// Where the application's coroutine was made, if that is tracked.
+    #[getter]
+    fn cr_origin(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_origin")
+    }
+
+    /// Whether the application has its turn.
+    #[getter]
+    fn cr_running(&self, py: Python<'_>) -> PyResult<bool> {
+        self.attribute(py, "cr_running")?.map_or(Ok(false), |running| running.is_truthy(py))
+    }
+
+    /// Whether the application waits.
+    #[getter]
+    fn cr_suspended(&self, py: Python<'_>) -> PyResult<bool> {
+        self.attribute(py, "cr_suspended")?.map_or(Ok(false), |suspended| suspended.is_truthy(py))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -33,6 +33,7 @@ use crate::error::guard;
 use crate::http::cycle::{Exchange, State as ExchangeState};
 use crate::line::{Line, WOKEN_TOGETHER, wake};
 use crate::server::{Core, Server};
+use crate::task::Start;
 
 pub(super) use response::{Follows, copy_of, with_pair};
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
@@ -87,8 +88,8 @@ pub(crate) struct Connection {
     watcher: RefCell<Option<Py<PyAny>>>,
     slot: Cell<Option<usize>>,
     secure: Cell<bool>,
-    /// Tasks may be started here: the loop had no task factory when the connection was made.
-    eager: Cell<bool>,
+    /// By what the loop was like when the connection was made.
+    start: Cell<Start>,
     consuming: Cell<bool>,
     closed: Cell<bool>,
     lingering: Cell<bool>,
@@ -128,7 +129,7 @@ impl Connection {
             watcher: RefCell::default(),
             slot: Cell::new(None),
             secure: Cell::new(false),
-            eager: Cell::new(false),
+            start: Cell::new(Start::Later),
             consuming: Cell::new(false),
             closed: Cell::new(false),
             lingering: Cell::new(false),
@@ -235,8 +236,7 @@ impl Connection {
         let py = protocol.py();
         let names = &self.core.names;
         self.core.connections.bind(py).call_method1(&names.add, (protocol,))?;
-        let event_loop = self.core.event_loop.bind(py);
-        self.eager.set(self.core.eager && event_loop.call_method0(&names.get_task_factory)?.is_none());
+        self.start.set(Start::of(&self.core, py)?);
         self.server_address.replace(Some(self.core.server_address(local)?));
         self.client.replace(Some(client.clone().unbind()));
         self.slot.set(Some(self.core.deadlines.insert(self.clone())));

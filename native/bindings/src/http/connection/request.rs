@@ -15,7 +15,7 @@ use crate::access::format::FormattedLog;
 use crate::ffi;
 use crate::http::cycle::{Exchange, Served};
 use crate::http::scope::Endpoints;
-use crate::task::{Keywords, is_empty};
+use crate::task::{Keywords, Start, is_empty};
 
 impl Connection {
     /// Build scope and exchange of the request in `head`; and choose who answers it.
@@ -118,20 +118,25 @@ impl Connection {
         let reset = core.settings.reset_contextvars;
         let base = core.context.bind(py);
         let context = || if reset { core.new_context.bind(py).call0() } else { ffi::copy_context(base) };
-        if eager && self.eager.get() && !core.reentrance.is_given(core, py)? {
+        let start = self.start.get();
+        if eager && start == Start::Eagerly && !core.reentrance.is_given(core, py)? {
             let keywords = core.eager_call.take(py, names, reset || is_empty(base), context)?;
             let task = core.eager_call.start(served.arguments.bind(py), &keywords)?;
             return Ok((task, Some(keywords)));
         }
         let event_loop = core.event_loop.bind(py);
-        let cycle = served.cycle.bind(py);
-        let task = if core.real_loop && core.task_context {
+        let cycle = served.cycle.bind(py).as_any();
+        let coroutine = match start {
+            Start::Inspectably => core.run_asgi.bind(py).call1((cycle,))?,
+            Start::Eagerly | Start::Later => cycle.clone(),
+        };
+        let task = if core.task_context && start == Start::Later {
             let keywords = PyDict::new(py);
             keywords.set_item(&names.context, context()?)?;
-            event_loop.call_method(&names.create_task, (cycle,), Some(&keywords))
+            event_loop.call_method(&names.create_task, (coroutine,), Some(&keywords))
         } else {
-            // Before 3.11 a task always copies the current context; a double knows no keyword.
-            context()?.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, cycle))
+            // Before 3.11 a task always copies the current context; a factory or a double need not know the keyword.
+            context()?.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, coroutine))
         };
         Ok((task?, None))
     }
