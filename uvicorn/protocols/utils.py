@@ -110,13 +110,16 @@ def start_task(
     return context.run(loop.create_task, coroutine)
 
 
-def is_thrown_away(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None] | None) -> bool:
+def is_thrown_away(task: asyncio.Task[None] | None) -> bool:
     """Tell whether a `GeneratorExit` in the call of an application means that nobody will go on with it.
 
     Otherwise the application has raised it: it does so in a turn of its task, while the interpreter throws a coroutine
     away in the turn of another, or in none. `task` is the one of the call, `None` in its first turn.
     """
-    current = asyncio.current_task(loop)
+    try:
+        current = asyncio.current_task()
+    except RuntimeError:
+        return True  # no loop is running
     return current is None or task not in (None, current)
 
 

@@ -173,7 +173,7 @@ class RequestResponseCycle:
             result = await app(self.scope, self.receive, self.send)  # type: ignore[func-returns-value]
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this response and nothing else.
-            if isinstance(exc, GeneratorExit) and is_thrown_away(connection.loop, self.task):
+            if isinstance(exc, GeneratorExit) and is_thrown_away(self.task):
                 raise
             connection.flush_log()
             logger.error(texts.APPLICATION_FAILED, exc_info=exc)

@@ -483,7 +483,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             pass
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this connection and nothing else.
-            if isinstance(exc, GeneratorExit) and is_thrown_away(self.loop, self._task):
+            if isinstance(exc, GeneratorExit) and is_thrown_away(self._task):
                 raise
             self.logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             failed = True
