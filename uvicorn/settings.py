@@ -333,8 +333,8 @@ class Settings:
         default=60.0,
         section="Timeouts",
         kw_only=True,
-        help="Seconds to wait for a request's body, then 408. Each 16 KiB received give one second more, and time "
-        "stands still while the application does not read. 0 waits for ever.",
+        help="Seconds to wait for a request's body, then 408. Each 240 bytes received give back one second of those "
+        "that have passed, and time stands still while the application does not read. 0 waits for ever.",
     )
     timeout_write: float = setting(
         default=60.0,

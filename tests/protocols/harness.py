@@ -202,6 +202,20 @@ class Service:
         """Wait until no connection and no task is left."""
         await wait_until(lambda: not self.state.connections and not self.state.tasks)
 
+    def pass_time(self, seconds: float) -> None:
+        """Have so many seconds pass at once for the deadlines of HTTP connections."""
+        settings: Any = self.state.protocol_settings
+        if hasattr(settings, "advance"):
+            settings.advance(seconds)
+            return
+        clock = settings.clock
+        settings.clock = lambda: clock() + seconds
+        connections: list[Any] = list(self.state.connections)
+        for connection in connections:
+            if connection._timer is not None and 0 < connection._deadline <= settings.clock():
+                connection._timer.cancel()
+                connection._on_timer()
+
     @property
     def transport(self) -> Any:
         """The server's end of the only connection."""

@@ -4,7 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString, PyType};
 
@@ -311,6 +313,13 @@ impl Server {
         let core = slf.get().core.here()?.clone();
         crate::ffi::bury();
         guard_server(slf.py(), &core, "sweep", || crate::http::idle::sweep(&core, slf))
+    }
+
+    /// Have so many seconds pass for the deadlines, and end what is over its own, to see what does.
+    fn advance(slf: &Bound<'_, Self>, seconds: f64) -> PyResult<()> {
+        let time = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        slf.get().core.here()?.deadlines.advance(time);
+        Self::sweep(slf)
     }
 
     /// Make the next call of an entry point panic, to see what that costs: `data_received`, `send`, `sweep` and so on; or

@@ -35,8 +35,9 @@ MAX_DISCARDED = 1048576
 HIGH_WATER_LIMIT = 65536
 """Bytes kept for an application or a peer that does not take them, before the other side is made to wait."""
 
-BODY_BYTES_PER_SECOND = 16384
-"""Every this many bytes of a request body move its deadline on by a second."""
+BODY_BYTES_PER_SECOND = 240
+"""Every this many bytes of a request body move its deadline on by a second, but never beyond the time a body has at its
+beginning. Slower than this a client counts as one that does not send; a modem is faster."""
 
 LINGER_SECONDS = 10.0
 """How long a connection that was refused goes on reading, so that its peer reads the answer before a reset. Peers that

@@ -667,8 +667,10 @@ class HTTPProtocol(Attributes):
             else:
                 self._reading = WAIT
                 cycle.feed_end()
-        elif self._deadline:
-            self._deadline += len(data) / limits.BODY_BYTES_PER_SECOND
+        elif self._deadline and cycle.state is not COMPLETE:
+            settings = self.settings
+            later = self._deadline + (position - begin) / limits.BODY_BYTES_PER_SECOND
+            self._deadline = min(later, settings.clock() + settings.timeout_body)
             self._deadlines += 1
         return position
 

@@ -24,9 +24,22 @@ pub(crate) struct Deadlines {
     free: RefCell<Vec<usize>>,
     next: Cell<Option<Instant>>,
     timer: RefCell<Option<Py<PyAny>>>,
+    /// How far our clock is ahead of the system's.
+    ahead: Cell<Duration>,
 }
 
 impl Deadlines {
+    /// The time that deadlines go by.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now() + self.ahead.get()
+    }
+
+    /// Let so much time have passed.
+    pub(crate) fn advance(&self, time: Duration) {
+        self.ahead.set(self.ahead.get() + time);
+    }
+
     /// A place for `connection`.
     pub(crate) fn insert(&self, connection: Rc<Connection>) -> usize {
         let mut slots = self.slots.borrow_mut();
@@ -69,7 +82,7 @@ impl Deadlines {
 #[cold]
 pub(crate) fn arm(core: &Core, server: &Bound<'_, Server>, deadline: Instant) -> PyResult<()> {
     let py = server.py();
-    let now = Instant::now();
+    let now = core.deadlines.now();
     let delay = deadline.saturating_duration_since(now).max(GRANULARITY);
     // Never later than it is: a client that is late already must not put the sweep off with every byte.
     if core.deadlines.next.get().is_some_and(|next| next <= now + delay) {
@@ -90,7 +103,7 @@ pub(crate) fn sweep(core: &Rc<Core>, server: &Bound<'_, Server>) -> PyResult<()>
     let py = server.py();
     core.deadlines.next.set(None);
     core.deadlines.timer.borrow_mut().take();
-    let now = Instant::now();
+    let now = core.deadlines.now();
     let mut earliest: Option<Instant> = None;
     let mut expired = Vec::new();
     for connection in core.deadlines.slots.borrow().iter().flatten() {

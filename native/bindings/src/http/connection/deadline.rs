@@ -47,7 +47,7 @@ impl Connection {
             Deadline::None => None,
         };
         state.waits_for = hint;
-        state.deadline = after.map(|after| Instant::now() + after);
+        state.deadline = after.map(|after| self.core.deadlines.now() + after);
     }
 
     /// The server ends, and the client was told nothing yet: the time that is left for one more request starts now, or has
@@ -63,7 +63,7 @@ impl Connection {
                 // It is there.
                 return Ok(true);
             }
-            let now = Instant::now();
+            let now = self.core.deadlines.now();
             let until = match state.wire.deadline_hint() {
                 Deadline::Idle => {
                     let usual = if self.first.get() {
@@ -86,13 +86,17 @@ impl Connection {
         Ok(true)
     }
 
+    /// Bytes of a body have come: they give back some of the time that has passed.
     pub(super) fn extend_deadline(&self, bytes: usize) {
         let state = &mut *self.state.borrow_mut();
+        let settings = &self.core.settings;
         if let Some(deadline) = &mut state.deadline
+            && let Some(whole) = settings.timeout_request_body
             && state.waits_for == Deadline::Body
         {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            *deadline += Duration::from_secs(1) * bytes / self.core.settings.body_bytes_per_second;
+            let later = *deadline + Duration::from_secs(1) * bytes / settings.body_bytes_per_second;
+            *deadline = later.min(self.core.deadlines.now() + whole);
         }
     }
 

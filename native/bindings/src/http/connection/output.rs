@@ -1,7 +1,5 @@
 //! The way out: one write for all that is ready, and the end of the connection.
 
-use std::time::Instant;
-
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -97,7 +95,7 @@ impl Connection {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.lingering.set(true);
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
-            self.state.borrow_mut().deadline = Some(Instant::now() + self.core.settings.linger);
+            self.state.borrow_mut().deadline = Some(self.core.deadlines.now() + self.core.settings.linger);
             self.watch(py)?;
             self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
             return self.resume_reading(py);
