@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Generator, Iterable
 from types import CodeType, FrameType
 from typing import Any, final
@@ -36,6 +37,7 @@ class Poller:
     @property
     def connections(self) -> int: ...
     def turn(self) -> None: ...
+    def expire(self) -> None: ...
     def rehearse_panic(self, entry: str) -> None: ...
 
 @final
@@ -43,7 +45,8 @@ class Listener:
     """A listening socket of a `Poller`, at rest until `resume`.
 
     `descriptor` is that of a duplicate, and belongs to this object from then on. `factory` makes the protocol of each
-    connection. `on_error` is told of errors of `accept()`, and says whether the listener rests now.
+    connection. `on_error` is told of errors of `accept()`, and says whether the listener rests now. With `context`,
+    connections are TLS; `factory` is called when the handshake is complete, for which they have that many seconds.
     """
 
     def __new__(
@@ -52,9 +55,13 @@ class Listener:
         descriptor: int,
         factory: Callable[[], asyncio.BaseProtocol],
         on_error: Callable[[OSError], bool],
+        context: ssl.SSLContext | None = None,
+        handshake_timeout: float = 60.0,
     ) -> Listener: ...
     def resume(self) -> None: ...
     def pause(self) -> None: ...
+    def when_opened(self, callback: Callable[[], object]) -> bool: ...
+    def give_up_opening(self) -> None: ...
     def close(self) -> None: ...
 
 @final

@@ -33,6 +33,9 @@ QUIET_PERIOD = 60.0
 WATCH_INTERVAL = 1.0
 """Seconds between two looks of a `WatchedServer` while clients come."""
 
+HANDSHAKE_TIMEOUT = 60.0
+"""Seconds a TLS handshake may take where nobody says; that is asyncio's default."""
+
 OPENING_GRACE = 0.25
 """Seconds that TLS handshakes under way have left when the socket is closed; other connections need a turn or two."""
 
@@ -202,21 +205,36 @@ class Acceptor(asyncio.AbstractServer):
 
 
 class NativeAcceptor(Acceptor):
-    """Serves one listening socket through a `Poller`, which also reads and writes its connections. No TLS."""
+    """Serves one listening socket through a `Poller`, which also reads and writes its connections."""
 
     def __init__(
-        self, sock: socket.socket, factory: Callable[[], asyncio.BaseProtocol], *, backlog: int, poller: Poller
+        self,
+        sock: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        backlog: int,
+        poller: Poller,
+        context: ssl.SSLContext | None = None,
+        handshake_timeout: float | None = None,
     ) -> None:
-        super().__init__(sock, factory, backlog=backlog)
+        super().__init__(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
         self.poller = poller
         self._listener: Listener | None = None
+        self._opened: asyncio.Future[None] | None = None
 
     def _watch(self) -> None:
         if self._listener is None:
             assert self._sock is not None
             from uvicorn._native import Listener
 
-            self._listener = Listener(self.poller, self._sock.dup().detach(), self._factory, self._fail)
+            self._listener = Listener(
+                self.poller,
+                self._sock.dup().detach(),
+                self._factory,
+                self._fail,
+                self._context,
+                self._handshake_timeout or HANDSHAKE_TIMEOUT,
+            )
         self._listener.resume()
 
     def _look_away(self) -> None:
@@ -224,11 +242,26 @@ class NativeAcceptor(Acceptor):
         self._listener.pause()
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections. Handshakes under way have a moment left."""
+        if self._sock is None:
+            return
         super().close()
         if self._listener is not None:
             self._listener.close()
-            self._listener = None
+            self._opened = self._loop.create_future()
+            if self._listener.when_opened(self._is_opened):
+                self._loop.call_later(OPENING_GRACE, self._listener.give_up_opening)
+            else:
+                self._is_opened()
+
+    async def wait_closed(self) -> None:
+        """Return once no handshake is under way any more, soon after `close`; connections are not waited for."""
+        if self._opened is not None:
+            await asyncio.shield(self._opened)
+
+    def _is_opened(self) -> None:
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_result(None)
 
     def _fail(self, exc: OSError) -> bool:
         """Whether the socket is looked away from, because of `exc`."""

@@ -138,11 +138,18 @@ async def listen(
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
-    poller = _poller_for(loop) if context is None else None
+    poller = _poller_for(loop)
     try:
         for sock in bound:
             if poller is not None:
-                native = NativeAcceptor(sock, factory, backlog=backlog, poller=poller)
+                native = NativeAcceptor(
+                    sock,
+                    factory,
+                    backlog=backlog,
+                    poller=poller,
+                    context=context,
+                    handshake_timeout=handshake_timeout,
+                )
                 await native.start_serving()
                 servers.append(native)
             else:

@@ -128,6 +128,38 @@ pub(crate) fn version(_dict: &Bound<'_, PyDict>) -> Option<u64> {
     None
 }
 
+/// Show `visit` the items of a dict, until it says that this is enough. It must not run any Python code: then nobody can
+/// change the dict meanwhile, and its keys need no references of their own.
+#[inline]
+#[cfg(not(Py_GIL_DISABLED))]
+pub(crate) fn each_item<'py>(
+    dict: &Bound<'py, PyDict>,
+    mut visit: impl FnMut(&Bound<'py, PyAny>, Bound<'py, PyAny>) -> bool,
+) -> bool {
+    let py = dict.py();
+    let mut position = 0;
+    let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: `dict` is a live dict, and we hold the thread state. PyDict_Next sets both to live objects of the dict's, or
+    // returns 0. The value gets a reference of its own; the key is only lent, which `Borrowed` says.
+    unsafe {
+        while ffi::PyDict_Next(dict.as_ptr(), &raw mut position, &raw mut key, &raw mut value) != 0 {
+            if !visit(&Borrowed::from_ptr(py, key), Bound::from_borrowed_ptr(py, value)) {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// The same where other threads may change the dict at any time.
+#[cfg(Py_GIL_DISABLED)]
+pub(crate) fn each_item<'py>(
+    dict: &Bound<'py, PyDict>,
+    mut visit: impl FnMut(&Bound<'py, PyAny>, Bound<'py, PyAny>) -> bool,
+) -> bool {
+    dict.iter().all(|(key, value)| visit(&key, value))
+}
+
 /// Whether `dict` still is what it was when it had this version and held just these objects, in this order.
 #[inline]
 pub(crate) fn is_unchanged(dict: &Bound<'_, PyDict>, version: Option<u64>, items: &[(Py<PyAny>, Py<PyAny>)]) -> bool {

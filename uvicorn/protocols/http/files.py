@@ -305,7 +305,9 @@ def _has_plain_socket(transport: asyncio.Transport | None) -> bool:
     """Tell whether the socket of `transport` can be written to beside it, by the kernel."""
     kind = type(transport)
     known = (kind.__module__, kind.__qualname__) in _PLAIN_TRANSPORTS
-    return known and hasattr(os, "sendfile") and transport is not None and not transport.is_closing()
+    if not known or not hasattr(os, "sendfile") or transport is None or transport.is_closing():
+        return False
+    return transport.get_extra_info("sslcontext") is None
 
 
 async def _move(sink: FileSink, part: FileRange) -> None:

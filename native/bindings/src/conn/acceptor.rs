@@ -3,13 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::handler::{Handler, PythonProtocol};
 use super::reactor::{Poller, Reactor};
 use super::socket::Socket;
 use super::sys::{self, Address};
+use super::tls::{Encryption, Tls};
 use crate::ffi::{ThreadBound, own_descriptor};
 
 /// Taken at once, so that those already open get their turn too.
@@ -25,11 +28,16 @@ pub(crate) struct Listening {
     /// Told of an error that is not of one connection alone; decides what becomes of it.
     on_error: Py<PyAny>,
     resting: Cell<bool>,
+    encryption: Option<(Rc<Encryption>, Duration)>,
+    /// Handshakes that are not complete.
+    opening: Cell<usize>,
+    /// Called when there is none any more.
+    when_opened: RefCell<Option<Py<PyAny>>>,
 }
 
 impl Listening {
     /// Take what waits, up to a bound.
-    pub(super) fn accept(&self, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
+    pub(super) fn accept(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
         for _ in 0..BATCH {
             if self.resting.get() {
                 return Ok(());
@@ -53,13 +61,47 @@ impl Listening {
         Ok(())
     }
 
-    fn open(&self, py: Python<'_>, reactor: &Rc<Reactor>, descriptor: sys::Descriptor, peer: Address) -> PyResult<()> {
-        let protocol = self.factory.bind(py).call0()?;
-        let socket = reactor.open(descriptor, peer, self.address.clone());
-        match stand_on(&protocol, &socket) {
+    fn open(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        reactor: &Rc<Reactor>,
+        descriptor: sys::Descriptor,
+        peer: Address,
+    ) -> PyResult<()> {
+        let tls = match &self.encryption {
+            Some((encryption, _)) => Some(Tls::new(py, encryption)?),
+            None => None,
+        };
+        let socket = reactor.open(descriptor, peer, self.address.clone(), tls);
+        let outcome = match &self.encryption {
+            Some((_, patience)) => {
+                self.opening.set(self.opening.get() + 1);
+                socket.open_later(self.clone());
+                reactor.expect_opening(py, &socket, *patience)
+            }
+            None => self.stand(py, &socket),
+        };
+        match outcome {
             // It is likely to have said something already.
             Ok(()) => reactor.queue(py, &socket),
             Err(error) => socket.abort(py).and(Err(error)),
+        }
+    }
+
+    /// Put a new protocol on `socket`.
+    pub(super) fn stand(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
+        stand_on(&self.factory.bind(py).call0()?, socket)
+    }
+
+    /// One handshake is over.
+    pub(super) fn is_opened(&self, py: Python<'_>) -> PyResult<()> {
+        self.opening.set(self.opening.get() - 1);
+        if self.opening.get() > 0 {
+            return Ok(());
+        }
+        match self.when_opened.take() {
+            Some(callback) => callback.bind(py).call0().map(drop),
+            None => Ok(()),
         }
     }
 }
@@ -80,9 +122,11 @@ pub(super) fn handler_of(protocol: &Bound<'_, PyAny>) -> PyResult<Rc<dyn Handler
     Ok(Rc::new(PythonProtocol::new(protocol)?))
 }
 
-/// A listening socket of a `Poller`, as its owner sees it: `Listener(poller, descriptor, factory, on_error)`.
+/// A listening socket of a `Poller`, as its owner sees it.
 ///
-/// `descriptor` is the number of a duplicate of the listening socket, which belongs to this object from then on.
+/// `Listener(poller, descriptor, factory, on_error, context=None, handshake_timeout=60.0)`: `descriptor` is the number of a
+/// duplicate of the listening socket, which belongs to this object from then on. With `context`, connections start with a
+/// TLS handshake, which may take that many seconds.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Listener {
     poller: Py<Poller>,
@@ -93,7 +137,23 @@ pub struct Listener {
 #[pymethods]
 impl Listener {
     #[new]
-    fn new(poller: &Bound<'_, Poller>, descriptor: i32, factory: Py<PyAny>, on_error: Py<PyAny>) -> PyResult<Self> {
+    #[pyo3(signature = (poller, descriptor, factory, on_error, context=None, handshake_timeout=60.0))]
+    fn new(
+        poller: &Bound<'_, Poller>,
+        descriptor: i32,
+        factory: Py<PyAny>,
+        on_error: Py<PyAny>,
+        context: Option<&Bound<'_, PyAny>>,
+        handshake_timeout: f64,
+    ) -> PyResult<Self> {
+        let encryption = match context {
+            Some(context) => {
+                let patience = Duration::try_from_secs_f64(handshake_timeout)
+                    .map_err(|error| PyValueError::new_err(format!("handshake_timeout: {error}")))?;
+                Some((Rc::new(Encryption::new(context)?), patience))
+            }
+            None => None,
+        };
         let reactor = poller.get().reactor()?;
         let listener = sys::Listener::new(own_descriptor(descriptor)?)?;
         Poller::attach(poller)?;
@@ -103,6 +163,9 @@ impl Listener {
             factory,
             on_error,
             resting: Cell::new(true),
+            encryption,
+            opening: Cell::new(0),
+            when_opened: RefCell::default(),
         });
         let token = reactor.listen(listening.clone());
         Ok(Self { poller: poller.clone().unbind(), listening: ThreadBound::new(listening), token })
@@ -128,6 +191,23 @@ impl Listener {
             self.poller.get().reactor()?.with_poll(|poll| poll.ignore(listener))?;
         }
         Ok(())
+    }
+
+    /// Have `callback` called, without an argument, when no handshake is under way. Returns whether one is; if not, nothing
+    /// is called.
+    fn when_opened(&self, callback: Py<PyAny>) -> PyResult<bool> {
+        let listening = self.listening.here()?;
+        if listening.opening.get() == 0 {
+            return Ok(false);
+        }
+        let old = listening.when_opened.replace(Some(callback));
+        drop(old);
+        Ok(true)
+    }
+
+    /// Give up the handshakes that are under way.
+    fn give_up_opening(&self, py: Python<'_>) -> PyResult<()> {
+        self.poller.get().reactor()?.give_up_opening(py, self.listening.here()?)
     }
 
     /// Take connections no more.

@@ -5,7 +5,7 @@
 //!                                                  └─────▶ Socket (ready, first come first served)
 //! ```
 //!
-//! Plain TCP and Unix sockets of Linux are accepted, read and written here; the loop runs tasks and timers. Elsewhere,
+//! TCP and Unix sockets of Linux are accepted, read and written here, encrypted or not; the loop runs tasks and timers. Elsewhere,
 //! and wherever somebody else has made a connection, its transport serves: a [`Carrier`] is either.
 
 pub(crate) mod acceptor;
@@ -16,6 +16,7 @@ pub(crate) mod reactor;
 mod registry;
 pub(crate) mod socket;
 mod sys;
+mod tls;
 pub(crate) mod transport;
 
 pub(crate) use carrier::Carrier;

@@ -1,12 +1,13 @@
 //! What the kernel has not taken yet, and the marks by which those who write are told to wait.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::sys::Descriptor;
+use super::tls;
 
 /// Bytes of the application's that are not copied to wait.
 const LARGE: usize = 16 * 1024;
@@ -17,6 +18,15 @@ enum Piece {
     Own(Vec<u8>),
     /// Immutable, so it may wait where it is.
     Object(Py<PyBytes>),
+}
+
+impl Piece {
+    fn bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Object(bytes) => bytes.as_bytes(py),
+        }
+    }
 }
 
 /// Bytes in the order in which they leave.
@@ -65,45 +75,33 @@ impl Output {
         self.pieces.push_back(Piece::Object(data.clone_ref(py)));
     }
 
-    /// Give the kernel what it takes. Returns whether all is gone, and with it what need not be kept any more: dropped by
-    /// the caller, who then holds no borrow.
-    pub(super) fn send(&mut self, py: Python<'_>, descriptor: &Descriptor) -> (io::Result<()>, Vec<Py<PyBytes>>) {
-        let mut done = Vec::new();
-        while self.length > 0 {
-            let sent = {
-                let mut slices = [IoSlice::new(&[]); PIECES];
-                let mut skip = self.sent;
-                let mut count = 0;
-                for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-                    let bytes = match piece {
-                        Piece::Own(bytes) => bytes,
-                        Piece::Object(bytes) => bytes.as_bytes(py),
-                    };
-                    *slice = IoSlice::new(bytes.get(std::mem::take(&mut skip)..).unwrap_or_default());
-                    count += 1;
-                }
-                descriptor.send_all(slices.get(..count).unwrap_or_default())
-            };
-            match sent {
-                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), done),
-                Ok(sent) => self.drop_sent(py, sent, &mut done),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return (Err(error), done),
-            }
+    /// Give the kernel what it takes; how many bytes that is. No Python code is run meanwhile.
+    pub(super) fn send(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<usize> {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let mut skip = self.sent;
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(piece.bytes(py).get(std::mem::take(&mut skip)..).unwrap_or_default());
+            count += 1;
         }
-        (Ok(()), done)
+        tls::send(descriptor, slices.get(..count).unwrap_or_default())
     }
 
-    fn drop_sent(&mut self, py: Python<'_>, sent: usize, done: &mut Vec<Py<PyBytes>>) {
+    /// A copy of the first `limit` bytes, or of the first piece if that is less.
+    pub(super) fn first<'py>(&self, py: Python<'py>, limit: usize) -> Option<Bound<'py, PyBytes>> {
+        let bytes = self.pieces.front()?.bytes(py).get(self.sent..)?;
+        Some(PyBytes::new(py, bytes.get(..limit).unwrap_or(bytes)))
+    }
+
+    /// So much of it is sent. Returns what need not be kept any more: dropped by the caller, who then holds no borrow.
+    pub(super) fn advance(&mut self, py: Python<'_>, sent: usize) -> Vec<Py<PyBytes>> {
+        let mut done = Vec::new();
         self.length -= sent;
         self.sent += sent;
         while let Some(first) = self.pieces.front() {
-            let length = match first {
-                Piece::Own(bytes) => bytes.len(),
-                Piece::Object(bytes) => bytes.as_bytes(py).len(),
-            };
+            let length = first.bytes(py).len();
             if self.sent < length {
-                return;
+                return done;
             }
             self.sent -= length;
             if let Some(Piece::Object(bytes)) = self.pieces.pop_front() {
@@ -112,6 +110,7 @@ impl Output {
         }
         // An idle connection keeps no room for it.
         self.pieces = VecDeque::new();
+        done
     }
 
     /// Forget everything; what it was is dropped by the caller.

@@ -23,6 +23,7 @@ use super::handler::Handler;
 use super::registry::Registry;
 use super::socket::Socket;
 use super::sys::{self, Events, Poll};
+use super::tls::Tls;
 use crate::error::{Rehearsal, describe};
 use crate::ffi::{ThreadBound, copy_context};
 
@@ -91,6 +92,10 @@ pub(crate) struct Reactor {
     ready: RefCell<VecDeque<Rc<Socket>>>,
     /// Whose end is due.
     lost: RefCell<Vec<u64>>,
+    /// Whose handshake must be complete by then, in the order of time.
+    opening: RefCell<VecDeque<(Instant, u64)>>,
+    /// The loop was asked to call `expire`.
+    expiring: Cell<bool>,
     after: RefCell<Vec<Rc<dyn AfterTurn>>>,
     /// Taken out while they are used, so that a nested turn has its own.
     buffer: Cell<Vec<u8>>,
@@ -118,6 +123,8 @@ impl Reactor {
             listeners: RefCell::default(),
             ready: RefCell::default(),
             lost: RefCell::default(),
+            opening: RefCell::default(),
+            expiring: Cell::new(false),
             after: RefCell::default(),
             buffer: Cell::default(),
             events: Cell::default(),
@@ -150,8 +157,9 @@ impl Reactor {
         descriptor: sys::Descriptor,
         peer: sys::Address,
         local: Option<Rc<sys::Address>>,
+        tls: Option<Tls>,
     ) -> Rc<Socket> {
-        self.registry.insert(|token| Socket::new(self.clone(), token, descriptor, peer, local))
+        self.registry.insert(|token| Socket::new(self.clone(), token, descriptor, peer, local, tls))
     }
 
     /// Serve `socket` in its turn.
@@ -287,6 +295,66 @@ impl Reactor {
         outcome.and(self.rest(py))
     }
 
+    // Handshakes.
+
+    /// Give up on `socket` when its handshake is not complete after `patience`.
+    pub(super) fn expect_opening(&self, py: Python<'_>, socket: &Socket, patience: Duration) -> PyResult<()> {
+        self.opening.borrow_mut().push_back((Instant::now() + patience, socket.token()));
+        self.expire_later(py)
+    }
+
+    fn expire_later(&self, py: Python<'_>) -> PyResult<()> {
+        let Some((due, _)) = self.opening.borrow().front().copied() else { return Ok(()) };
+        let Some(turn) = self.callback.borrow().as_ref().map(|turn| turn.clone_ref(py)) else { return Ok(()) };
+        if self.expiring.replace(true) {
+            return Ok(());
+        }
+        let poller = turn.bind(py).getattr("__self__")?;
+        let delay = due.saturating_duration_since(Instant::now()).as_secs_f64();
+        let keywords = PyDict::new(py);
+        keywords.set_item("context", copy_context(self.context.bind(py))?)?;
+        let arguments = (delay, poller.getattr("expire")?);
+        self.event_loop.bind(py).call_method("call_later", arguments, Some(&keywords)).map(drop)
+    }
+
+    /// Give up on those whose time is over.
+    fn expire(&self, py: Python<'_>) -> PyResult<()> {
+        self.expiring.set(false);
+        let now = Instant::now();
+        let mut outcome = Ok(());
+        loop {
+            let front = self.opening.borrow().front().copied();
+            let Some((due, token)) = front else { break };
+            let socket = self.registry.get(token).filter(|socket| socket.is_opening());
+            if due > now && socket.is_some() {
+                break;
+            }
+            self.opening.borrow_mut().pop_front();
+            if let Some(socket) = socket {
+                outcome = outcome.and(socket.give_up_opening(py, "the TLS handshake took too long"));
+            }
+        }
+        outcome.and(self.expire_later(py))
+    }
+
+    /// Give up on those that `listening` has accepted.
+    pub(super) fn give_up_opening(&self, py: Python<'_>, listening: &Rc<Listening>) -> PyResult<()> {
+        let tokens: Vec<u64> = self.opening.borrow().iter().map(|(_, token)| *token).collect();
+        let mut outcome = Ok(());
+        for socket in tokens.into_iter().filter_map(|token| self.registry.get(token)) {
+            if socket.is_opening_for(listening) {
+                outcome = outcome.and(socket.give_up_opening(py, "the server is shutting down"));
+            }
+        }
+        outcome
+    }
+
+    #[cold]
+    pub(super) fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        let line = "Connection lost while it was being set up: %s";
+        self.logger.bind(py).call_method1("debug", (line, reason)).map(drop)
+    }
+
     // Listening.
 
     fn listener(&self, token: u64) -> Option<Rc<Listening>> {
@@ -386,6 +454,11 @@ impl Poller {
             reactor.logger.bind(py).call_method1("error", ("Native core panicked in %s: %s", "turn", text))?;
             reactor.ask_for_turn(py)
         })
+    }
+
+    /// Give up handshakes that last too long: called by the loop.
+    fn expire(&self, py: Python<'_>) -> PyResult<()> {
+        self.reactor.here()?.expire(py)
     }
 
     /// Make the next `turn` panic, or the next `serve` in one, to see what that costs.

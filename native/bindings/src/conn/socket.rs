@@ -6,16 +6,18 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
-use std::io;
+use std::io::IoSlice;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use super::acceptor::Listening;
 use super::handler::Handler;
 use super::output::Output;
 use super::reactor::Reactor;
 use super::sys::{Address, Descriptor, os_error};
+use super::tls::{self, Input, Tls};
 use super::transport::Transport;
 
 /// How far its life has come.
@@ -54,6 +56,10 @@ pub(crate) struct Socket {
     peer: Address,
     /// Of this end, where all that one listening socket accepts have the same.
     local: Option<Rc<Address>>,
+    /// Where the connection is encrypted.
+    tls: Option<Tls>,
+    /// Who knows which protocol stands on it, while its handshake lasts.
+    opening: RefCell<Option<Rc<Listening>>>,
     handler: RefCell<Option<Rc<dyn Handler>>>,
     phase: Cell<Phase>,
     reading: Cell<Reading>,
@@ -87,6 +93,7 @@ impl Socket {
         descriptor: Descriptor,
         peer: Address,
         local: Option<Rc<Address>>,
+        tls: Option<Tls>,
     ) -> Self {
         Self {
             reactor,
@@ -94,6 +101,8 @@ impl Socket {
             descriptor: RefCell::new(Some(Rc::new(descriptor))),
             peer,
             local,
+            tls,
+            opening: RefCell::default(),
             handler: RefCell::default(),
             phase: Cell::new(Phase::Open),
             reading: Cell::new(Reading::On),
@@ -112,6 +121,10 @@ impl Socket {
         }
     }
 
+    pub(super) fn token(&self) -> u64 {
+        self.token
+    }
+
     pub(crate) fn reactor(&self) -> &Rc<Reactor> {
         &self.reactor
     }
@@ -124,6 +137,16 @@ impl Socket {
 
     pub(super) fn handler(&self) -> Option<Rc<dyn Handler>> {
         self.handler.borrow().clone()
+    }
+
+    /// The `ssl.SSLObject` of an encrypted connection.
+    pub(super) fn ssl_object(&self) -> Option<&Py<PyAny>> {
+        self.tls.as_ref().map(|tls| &tls.object)
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls.is_some()
     }
 
     fn descriptor(&self) -> Option<Rc<Descriptor>> {
@@ -155,7 +178,7 @@ impl Socket {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let reads = self.readable.get() && self.reading.get() == Reading::On && self.phase.get() == Phase::Open;
-        reads || self.writable.get() && self.output.borrow().len() > 0 || self.end_is_news()
+        reads || self.writable.get() && self.waiting() > 0 || self.end_is_news()
     }
 
     /// Whether the peer has ended while no input is taken, and the handler does not know.
@@ -167,7 +190,10 @@ impl Socket {
 
     /// Read and write as much as one turn allows.
     pub(super) fn serve(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8], reads: usize) -> PyResult<()> {
-        if self.output.borrow().len() > 0 {
+        if self.tls.as_ref().is_some_and(Tls::is_opening) {
+            self.go_on_opening(py, buffer)?;
+        }
+        if self.waiting() > 0 {
             self.flush(py)?;
         }
         if self.end_is_news() {
@@ -181,32 +207,91 @@ impl Socket {
                 return Ok(());
             }
             let Some(descriptor) = self.descriptor() else { return Ok(()) };
-            let received = descriptor.receive(buffer);
+            let received = match &self.tls {
+                None => tls::receive(&descriptor, buffer),
+                Some(tls) => tls.receive(py, &descriptor, buffer),
+            };
             drop(descriptor);
             match received {
-                Ok(0) => return self.end_input(py),
-                Ok(length) => {
+                Ok(Input::Data { length, drained }) => {
                     // An edge follows when more comes than was there for this read.
-                    let last = length < buffer.len() && !self.hung_up.get();
+                    let last = drained && !self.hung_up.get();
                     self.readable.set(!last || !self.watched.get());
                     let Some(handler) = self.handler() else { return Ok(()) };
                     let outcome = handler.on_data(py, buffer.get(..length).unwrap_or_default());
                     if let Err(error) = outcome {
                         return self.fail(py, error, "Fatal error: protocol.data_received() call failed.");
                     }
+                    if self.tls.is_some() && self.waiting() > 0 {
+                        // What waits may have waited for this input (RFC 5246 section 7.4.1.1).
+                        self.flush(py)?;
+                    }
                     if last && self.watched.get() {
                         return Ok(());
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Ok(Input::End) => return self.end_input(py),
+                Ok(Input::Nothing) => {
                     self.readable.set(false);
                     return self.watch(py);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.lose(py, Some(os_error(&error))),
+                Err(error) => return self.lose_by(py, error),
             }
         }
         Ok(())
+    }
+
+    /// An error of the connection. That the peer of an encrypted one went without a word is none.
+    #[cold]
+    fn lose_by(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        let sudden = self.tls.as_ref().is_some_and(|tls| tls.is_sudden_end(py, &error));
+        self.lose(py, if sudden { None } else { Some(error) })
+    }
+
+    // The handshake.
+
+    /// What stands on this socket is known to `listening`, and is put there when the handshake is complete.
+    pub(super) fn open_later(&self, listening: Rc<Listening>) {
+        self.opening.replace(Some(listening));
+    }
+
+    /// Go on with the handshake; a protocol stands on the socket when it is complete.
+    fn go_on_opening(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
+        let (Some(tls), Some(descriptor)) = (&self.tls, self.descriptor()) else { return Ok(()) };
+        if self.phase.get() != Phase::Open {
+            return Ok(());
+        }
+        match tls.open(py, &descriptor, buffer) {
+            Ok(true) => {
+                let Some(listening) = self.opening.take() else { return Ok(()) };
+                let outcome = listening.stand(py, self);
+                listening.is_opened(py)?;
+                outcome.or_else(|error| self.abort(py).and(Err(error)))
+            }
+            Ok(false) => {
+                self.readable.set(false);
+                self.watch(py)
+            }
+            Err(error) => self.give_up_opening(py, &error.into_value(py).into_bound(py).str()?.to_cow()?),
+        }
+    }
+
+    /// The handshake fails, or lasts too long: nobody knows of the connection, so it only leaves a line for those who look.
+    #[cold]
+    pub(super) fn give_up_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        let Some(listening) = self.opening.take() else { return Ok(()) };
+        self.reactor.note_failed_opening(py, reason)?;
+        listening.is_opened(py)?;
+        self.lose(py, None)
+    }
+
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening.borrow().is_some()
+    }
+
+    /// Whether `listening` has accepted it, and its handshake is not complete.
+    pub(super) fn is_opening_for(&self, listening: &Rc<Listening>) -> bool {
+        self.opening.borrow().as_ref().is_some_and(|own| Rc::ptr_eq(own, listening))
     }
 
     /// Have the kernel tell what happens; whatever is there by now it tells at once.
@@ -264,7 +349,7 @@ impl Socket {
 
     /// Bytes that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.output.borrow().len()
+        self.output.borrow().len() + self.tls.as_ref().map_or(0, Tls::waiting)
     }
 
     /// Set the marks above which writers are told to wait, and below which they may go on.
@@ -292,14 +377,20 @@ impl Socket {
         if data.is_empty() || !self.takes_output() {
             return Ok(());
         }
-        let sent = self.send_now(py, |descriptor| descriptor.send(data))?;
+        let sent = self.send_now(py, &[IoSlice::new(data)])?;
         match data.get(sent..) {
             Some(rest) if !rest.is_empty() && self.takes_output() => {
                 self.output.borrow_mut().push(rest);
                 self.keep(py)
             }
-            _ => Ok(()),
+            _ => self.keep_records(py),
         }
+    }
+
+    /// Everything is given away, but of the records that it became some may wait.
+    #[inline]
+    fn keep_records(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.tls.as_ref().is_some_and(|tls| tls.waiting() > 0) { self.keep(py) } else { Ok(()) }
     }
 
     /// Write `head` and behind it `body`, in one call of the system. The body is not copied if it is large.
@@ -308,15 +399,13 @@ impl Socket {
             return Ok(());
         }
         let bytes = body.as_bytes();
-        let sent = self.send_now(py, |descriptor| {
-            if head.is_empty() {
-                descriptor.send(bytes)
-            } else {
-                descriptor.send_all(&[io::IoSlice::new(head), io::IoSlice::new(bytes)])
-            }
-        })?;
+        let sent = if head.is_empty() {
+            self.send_now(py, &[IoSlice::new(bytes)])?
+        } else {
+            self.send_now(py, &[IoSlice::new(head), IoSlice::new(bytes)])?
+        };
         if sent == head.len() + bytes.len() || !self.takes_output() {
-            return Ok(());
+            return self.keep_records(py);
         }
         {
             let mut output = self.output.borrow_mut();
@@ -330,16 +419,17 @@ impl Socket {
 
     /// Give the kernel what it takes of something new, unless something older waits.
     #[inline]
-    fn send_now(&self, py: Python<'_>, send: impl FnOnce(&Descriptor) -> io::Result<usize>) -> PyResult<usize> {
-        if self.output.borrow().len() > 0 {
+    fn send_now(&self, py: Python<'_>, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
+        if self.waiting() > 0 {
             return Ok(0);
         }
         let Some(descriptor) = self.descriptor() else { return Ok(0) };
-        match send(&descriptor) {
-            Ok(sent) => Ok(sent),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
-            Err(error) => self.lose(py, Some(os_error(&error))).map(|()| 0),
-        }
+        let sent = match &self.tls {
+            None => tls::send(&descriptor, pieces),
+            Some(tls) => tls.send(py, &descriptor, pieces),
+        };
+        drop(descriptor);
+        sent.or_else(|error| self.lose_by(py, error).map(|()| 0))
     }
 
     /// Something waits now.
@@ -352,10 +442,11 @@ impl Socket {
 
     fn apply_marks(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let pause = {
+            let waiting = self.waiting();
             let mut output = self.output.borrow_mut();
             let pause = match output.paused {
-                false if output.len() > output.high => true,
-                true if output.len() <= output.low => false,
+                false if waiting > output.high => true,
+                true if waiting <= output.low => false,
                 _ => return Ok(()),
             };
             output.paused = pause;
@@ -376,19 +467,63 @@ impl Socket {
     /// Write what waits.
     fn flush(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let Some(descriptor) = self.descriptor() else { return Ok(()) };
-        let (sent, done) = self.output.borrow_mut().send(py, &descriptor);
+        let outcome = match &self.tls {
+            None => self.flush_plain(py, &descriptor),
+            Some(tls) => self.flush_encrypted(py, &descriptor, tls),
+        };
         drop(descriptor);
-        drop(done);
-        match sent {
-            Ok(()) => self.written(py)?,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable.set(false),
-            Err(error) => return self.lose(py, Some(os_error(&error))),
+        match outcome {
+            Ok(true) => self.written(py)?,
+            Ok(false) => self.writable.set(false),
+            Err(error) => return self.lose_by(py, error),
         }
         self.apply_marks(py)
     }
 
+    /// Whether everything is written.
+    fn flush_plain(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
+        while self.output.borrow().len() > 0 {
+            let sent = self.output.borrow().send(py, descriptor)?;
+            if sent == 0 {
+                return Ok(false);
+            }
+            let done = self.output.borrow_mut().advance(py, sent);
+            drop(done);
+        }
+        Ok(true)
+    }
+
+    /// Whether everything is written. Python code may run while something is encrypted, so no borrow is held then.
+    fn flush_encrypted(&self, py: Python<'_>, descriptor: &Descriptor, tls: &Tls) -> PyResult<bool> {
+        loop {
+            let first = self.output.borrow().first(py, tls::PIECE);
+            let Some(first) = first else { return tls.flush(py, descriptor) };
+            let sent = tls.send_piece(py, descriptor, &first)?;
+            if sent == 0 || self.output.borrow().len() == 0 {
+                return Ok(false);
+            }
+            let done = self.output.borrow_mut().advance(py, sent);
+            drop(done);
+        }
+    }
+
     /// Everything is written: end what waited for that.
     fn written(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.phase.get() == Phase::Closing || self.writing.get() == Writing::Ending {
+            let finished = match (&self.tls, self.descriptor()) {
+                (Some(tls), Some(descriptor)) => tls.finish(py, &descriptor),
+                _ => Ok(true),
+            };
+            match finished {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.writable.set(false);
+                    return self.watch(py);
+                }
+                // The peer is gone, and cannot be told.
+                Err(error) => return self.lose_by(py, error),
+            }
+        }
         if self.writing.get() == Writing::Ending {
             self.writing.set(Writing::Ended);
             let ended = self.descriptor().map_or(Ok(()), |descriptor| descriptor.end_output());
@@ -405,7 +540,7 @@ impl Socket {
             return Ok(());
         }
         self.writing.set(Writing::Ending);
-        if self.output.borrow().len() == 0 { self.written(py) } else { Ok(()) }
+        if self.waiting() == 0 { self.written(py) } else { Ok(()) }
     }
 
     // The end.
@@ -416,7 +551,7 @@ impl Socket {
             return Ok(());
         }
         self.phase.set(Phase::Closing);
-        if self.output.borrow().len() == 0 { self.lose(py, None) } else { self.watch(py) }
+        if self.waiting() == 0 { self.written(py) } else { self.watch(py) }
     }
 
     /// End at once; what waits is lost.
@@ -437,11 +572,16 @@ impl Socket {
         drop(old);
         let waiting = self.output.borrow_mut().clear();
         drop(waiting);
+        let records = self.tls.as_ref().map(Tls::forget);
+        drop(records);
         self.reactor.lose(py, self.token)
     }
 
     /// The end itself: nothing is known to the kernel under our number any more, then the handler hears of it.
     pub(super) fn bury(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(listening) = self.opening.take() {
+            listening.is_opened(py)?;
+        }
         let descriptor = self.descriptor.take();
         if let Some(descriptor) = descriptor {
             if self.resets.get() {

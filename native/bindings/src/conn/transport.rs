@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
@@ -12,7 +12,8 @@ use crate::ffi::ThreadBound;
 
 /// The transport of a connection that is accepted, read and written natively. It has all methods of `asyncio.Transport`.
 ///
-/// `get_extra_info` knows `peername`, `sockname` and `socket`.
+/// `get_extra_info` knows `peername`, `sockname` and `socket`, and of encrypted connections `ssl_object`, `sslcontext`,
+/// `peercert`, `cipher` and `compression`.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct Transport {
     socket: ThreadBound<Rc<Socket>>,
@@ -37,7 +38,10 @@ impl Transport {
                 let shown = TransportSocket { socket: ThreadBound::new(socket.clone()) };
                 Ok(Some(Py::new(py, shown)?.into_any()))
             }
-            _ => Ok(default),
+            _ => match socket.ssl_object() {
+                Some(object) => about_encryption(object.bind(py), name).map(|known| known.or(default)),
+                None => Ok(default),
+            },
         }
     }
 
@@ -123,13 +127,16 @@ impl Transport {
 
     /// Tell the peer that nothing more will come, once everything is written.
     fn write_eof(&self, py: Python<'_>) -> PyResult<()> {
-        self.socket.here()?.write_eof(py)
+        let socket = self.socket.here()?;
+        if socket.is_secure() {
+            return Err(PyNotImplementedError::new_err("an encrypted connection is ended as a whole"));
+        }
+        socket.write_eof(py)
     }
 
-    /// TCP and Unix sockets can end one direction.
-    #[expect(clippy::unused_self, reason = "a method of every transport")]
-    fn can_write_eof(&self) -> bool {
-        true
+    /// TCP and Unix sockets can end one direction; TLS can too (RFC 8446 section 6.1), but no other transport says so.
+    fn can_write_eof(&self) -> PyResult<bool> {
+        Ok(!self.socket.here()?.is_secure())
     }
 
     /// How `loop.sendfile` does it: by reading and writing.
@@ -154,6 +161,19 @@ impl Transport {
         let peer = socket.peer_name(py)?;
         Ok(format!("<uvicorn._native.Transport {state} peername={} write={}>", peer.bind(py).repr()?, socket.waiting()))
     }
+}
+
+/// What `name` stands for of an `ssl.SSLObject`, if anything.
+fn about_encryption(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Py<PyAny>>> {
+    let known = match name {
+        "ssl_object" => object.clone(),
+        "sslcontext" => object.getattr("context")?,
+        "peercert" => object.call_method0("getpeercert")?,
+        "cipher" => object.call_method0("cipher")?,
+        "compression" => object.call_method0("compression")?,
+        _ => return Ok(None),
+    };
+    Ok(Some(known.unbind()))
 }
 
 /// The socket of a transport, for options and the like.

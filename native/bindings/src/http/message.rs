@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::ffi::each_item;
 use crate::http::connection::copy_of;
 use crate::names::Names;
 use crate::server::same;
@@ -34,18 +35,25 @@ impl<'py> Message<'py> {
     #[inline]
     fn walk(message: &Bound<'py, PyDict>, names: &Names) -> Option<Self> {
         let mut parts = Self::default();
-        for (key, value) in message.iter() {
-            if let Some(place) = parts.place(names, |name| same(&key, name)) {
+        let readable = each_item(message, |key, value| {
+            if let Some(place) = parts.place(names, |name| same(key, name)) {
                 *place = Some(value);
-                continue;
+                return true;
             }
-            let key = key.cast_exact::<PyString>().ok()?.to_str().ok()?;
-            let py = value.py();
-            if let Some(place) = parts.place(names, |name| name.bind(py).to_str().is_ok_and(|name| name == key)) {
-                *place = Some(value);
-            }
+            parts.set_by_text(key, value, names).is_some()
+        });
+        readable.then_some(parts)
+    }
+
+    /// The key is another object than the name, but may say the same. `None` if that is not to be seen at once.
+    #[cold]
+    fn set_by_text(&mut self, key: &Bound<'py, PyAny>, value: Bound<'py, PyAny>, names: &Names) -> Option<()> {
+        let key = key.cast_exact::<PyString>().ok()?.to_str().ok()?;
+        let py = value.py();
+        if let Some(place) = self.place(names, |name| name.bind(py).to_str().is_ok_and(|name| name == key)) {
+            *place = Some(value);
         }
-        Some(parts)
+        Some(())
     }
 
     #[inline]

@@ -150,6 +150,11 @@ impl Connection {
         self.carrier.borrow().clone()
     }
 
+    /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
+    fn ends_as_a_whole(&self) -> bool {
+        self.secure.get() && matches!(*self.carrier.borrow(), Some(Carrier::Transport(_)))
+    }
+
     /// What Python knows that as.
     pub(super) fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.carrier().map(|carrier| carrier.transport(py)).transpose()
@@ -223,6 +228,7 @@ impl Connection {
         let py = protocol.py();
         let client = socket.peer(py)?.into_pyobject(py)?;
         let local = socket.local(py)?.into_pyobject(py)?;
+        self.secure.set(socket.is_secure());
         self.core.share_turns_of(socket.reactor());
         self.open(protocol, client.as_any(), &local)
     }
@@ -269,7 +275,7 @@ impl Connection {
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     pub(in crate::http) fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
         self.eof.set(true);
-        if self.secure.get() {
+        if self.ends_as_a_whole() {
             return Ok(false);
         }
         let (exchange, pending) = {

@@ -108,7 +108,7 @@ impl Connection {
     }
 
     fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
-        if !self.core.real_loop || self.eof.get() || self.secure.get() || self.is_transport_closing(py)? {
+        if !self.core.real_loop || self.eof.get() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
             return Ok(false);
         }
         Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())

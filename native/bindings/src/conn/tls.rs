@@ -1,0 +1,405 @@
+//! TLS between a socket and its handler: an `ssl.SSLObject` of Python's, pumped here.
+//!
+//! ```text
+//! OPENING ──the handshake is complete──▶ OPEN ──finish──▶ FINISHED (the peer is told that nothing follows)
+//! ```
+//!
+//! Certificates, versions, ciphers, callbacks: whatever an `ssl.SSLContext` can be told holds, because it is OpenSSL by
+//! way of that context which speaks. It reads and writes memory; what is moved between that and the kernel is bounded.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::sys::{Descriptor, os_error};
+
+/// Bytes encrypted at once. OpenSSL keeps that much room for as long as the connection lives.
+pub(super) const PIECE: usize = 64 * 1024;
+/// More than a record has (RFC 8446 section 5.1), and with it what one read can give.
+const RECORD: usize = 16 * 1024;
+
+/// What came of a read.
+pub(super) enum Input {
+    /// That many bytes. If it is `drained`, the kernel had no more at this moment.
+    Data { length: usize, drained: bool },
+    /// The peer has nothing more to send.
+    End,
+    /// Nothing, for now.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Opening,
+    Open,
+    /// Our side has ended; nothing can be written.
+    Finished,
+}
+
+/// What one listening socket's connections are encrypted with.
+pub(super) struct Encryption {
+    /// `context.wrap_bio`.
+    wrap: Py<PyAny>,
+    /// `ssl.MemoryBIO`.
+    memory: Py<PyAny>,
+    /// `ssl.SSLObject`, which is only a way to what it has inside.
+    plain: Py<PyAny>,
+    want_read: Py<PyAny>,
+    want_write: Py<PyAny>,
+    /// That the peer has ended without saying so.
+    eof: Py<PyAny>,
+    /// That it was read to its end.
+    zero: Py<PyAny>,
+}
+
+impl Encryption {
+    pub(super) fn new(context: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = context.py();
+        let ssl = py.import("ssl")?;
+        let get = |name: &str| ssl.getattr(name).map(Bound::unbind);
+        Ok(Self {
+            wrap: context.getattr("wrap_bio")?.unbind(),
+            memory: get("MemoryBIO")?,
+            plain: get("SSLObject")?,
+            want_read: get("SSLWantReadError")?,
+            want_write: get("SSLWantWriteError")?,
+            eof: get("SSLEOFError")?,
+            zero: get("SSLZeroReturnError")?,
+        })
+    }
+
+    /// Whether more input, or room for output, is all that is missing.
+    fn is_later(&self, py: Python<'_>, error: &PyErr) -> bool {
+        error.is_instance(py, self.want_read.bind(py)) || error.is_instance(py, self.want_write.bind(py))
+    }
+}
+
+/// The TLS side of one connection.
+pub(super) struct Tls {
+    encryption: Rc<Encryption>,
+    /// The `ssl.SSLObject`, as programs are shown it.
+    pub(super) object: Py<PyAny>,
+    /// What is called: what the object has inside, unless somebody has put methods in between.
+    engine: Py<PyAny>,
+    incoming: Py<PyAny>,
+    outgoing: Py<PyAny>,
+    phase: Cell<Phase>,
+    /// Of the kernel's side.
+    ended: Cell<bool>,
+    /// Records that the kernel has not taken yet, and how much of them it has.
+    unsent: RefCell<Option<(Py<PyBytes>, usize)>>,
+    /// Bytes of it.
+    waiting: Cell<usize>,
+    /// What was found behind input that is to be dealt with first.
+    failure: RefCell<Option<PyErr>>,
+    /// OpenSSL is called, and with it the context's callbacks, or finalizers that are due: they may come back here.
+    busy: Cell<bool>,
+}
+
+impl Tls {
+    pub(super) fn new(py: Python<'_>, encryption: &Rc<Encryption>) -> PyResult<Self> {
+        let memory = encryption.memory.bind(py);
+        let (incoming, outgoing) = (memory.call0()?, memory.call0()?);
+        // incoming, outgoing, server_side
+        let object = encryption.wrap.bind(py).call1((&incoming, &outgoing, true))?;
+        let is_plain = object.get_type().is(encryption.plain.bind(py));
+        let engine = if is_plain { object.getattr(intern!(py, "_sslobj"))? } else { object.clone() };
+        Ok(Self {
+            encryption: encryption.clone(),
+            object: object.unbind(),
+            engine: engine.unbind(),
+            incoming: incoming.unbind(),
+            outgoing: outgoing.unbind(),
+            phase: Cell::new(Phase::Opening),
+            ended: Cell::new(false),
+            unsent: RefCell::default(),
+            waiting: Cell::new(0),
+            failure: RefCell::default(),
+            busy: Cell::new(false),
+        })
+    }
+
+    /// The handshake is not complete.
+    pub(super) fn is_opening(&self) -> bool {
+        self.phase.get() == Phase::Opening
+    }
+
+    /// Bytes that the kernel has not taken yet.
+    #[inline]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.get()
+    }
+
+    /// Nothing of it will be sent.
+    pub(super) fn forget(&self) -> impl Sized + use<> {
+        self.waiting.set(0);
+        self.unsent.take()
+    }
+
+    /// Call OpenSSL, unless that is being done.
+    fn exclusively<T>(&self, otherwise: T, act: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+        if self.busy.replace(true) {
+            return Ok(otherwise);
+        }
+        let outcome = act();
+        self.busy.set(false);
+        outcome
+    }
+
+    /// Go on with the handshake. Returns whether it is complete.
+    pub(super) fn open(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<bool> {
+        self.exclusively(false, || self.shake_hands(py, descriptor, buffer))
+    }
+
+    fn shake_hands(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<bool> {
+        loop {
+            let outcome = self.engine.bind(py).call_method0(intern!(py, "do_handshake"));
+            match outcome {
+                Ok(_) => {
+                    self.flush(py, descriptor)?;
+                    self.phase.set(Phase::Open);
+                    return Ok(true);
+                }
+                Err(error) if self.encryption.is_later(py, &error) => {
+                    self.flush(py, descriptor)?;
+                    match self.fill(py, descriptor, buffer)? {
+                        Input::Data { .. } => {}
+                        Input::End if !self.ended.replace(true) => {}
+                        Input::End => return Err(error),
+                        Input::Nothing => return Ok(false),
+                    }
+                }
+                Err(error) => {
+                    // The peer is told why, if that is possible.
+                    let _ = self.flush(py, descriptor);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Read what the peer has sent, into the whole of `buffer` if there is that much.
+    pub(super) fn receive(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
+        self.exclusively(Input::Nothing, || self.decrypt(py, descriptor, buffer))
+    }
+
+    fn decrypt(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        let mut length = 0;
+        let mut drained = false;
+        loop {
+            // First what OpenSSL has.
+            while self.has_input(py)? {
+                let room = (buffer.len() - length).min(RECORD);
+                if room == 0 {
+                    return Ok(Input::Data { length, drained: false });
+                }
+                match self.engine.bind(py).call_method1(intern!(py, "read"), (room,)) {
+                    Ok(data) => {
+                        let data = data.cast_into::<PyBytes>()?;
+                        let data = data.as_bytes();
+                        if data.is_empty() {
+                            return Ok(end_behind(length));
+                        }
+                        if let Some(place) = buffer.get_mut(length..length + data.len()) {
+                            place.copy_from_slice(data);
+                        }
+                        length += data.len();
+                    }
+                    Err(error) if self.encryption.is_later(py, &error) => {
+                        // It may have something to say itself (RFC 8446 section 4.6.3).
+                        self.flush(py, descriptor)?;
+                        break;
+                    }
+                    Err(error) if error.is_instance(py, self.encryption.zero.bind(py)) => {
+                        return Ok(end_behind(length));
+                    }
+                    Err(error) => {
+                        // The peer is told why, if that is possible.
+                        let _ = self.flush(py, descriptor);
+                        if length == 0 {
+                            return Err(error);
+                        }
+                        self.failure.replace(Some(error));
+                        return Ok(Input::Data { length, drained: false });
+                    }
+                }
+            }
+            if drained {
+                return Ok(if length > 0 { Input::Data { length, drained } } else { Input::Nothing });
+            }
+            let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) else {
+                return Ok(Input::Data { length, drained: false });
+            };
+            match self.fill(py, descriptor, rest)? {
+                Input::Data { drained: last, .. } => drained = last,
+                Input::Nothing => drained = true,
+                // Not `close_notify`: whatever is complete is read, then OpenSSL says that something is missing.
+                Input::End if !self.ended.replace(true) => {}
+                Input::End => return Ok(end_behind(length)),
+            }
+        }
+    }
+
+    /// Whether OpenSSL has something to give, or to look at.
+    fn has_input(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.ended.get() {
+            return Ok(true);
+        }
+        let waits = self.incoming.bind(py).getattr(intern!(py, "pending"))?.is_truthy()?;
+        Ok(waits || self.engine.bind(py).call_method0(intern!(py, "pending"))?.is_truthy()?)
+    }
+
+    /// Give OpenSSL what the kernel has, by way of `buffer`.
+    fn fill(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
+        let received = receive(descriptor, buffer)?;
+        match received {
+            Input::Data { length, .. } => {
+                let data = PyBytes::new(py, buffer.get(..length).unwrap_or_default());
+                self.incoming.bind(py).call_method1(intern!(py, "write"), (data,))?;
+            }
+            Input::End => {
+                self.incoming.bind(py).call_method0(intern!(py, "write_eof"))?;
+            }
+            Input::Nothing => {}
+        }
+        Ok(received)
+    }
+
+    /// Encrypt and send what the kernel takes of `pieces`; how many bytes of them are dealt with.
+    pub(super) fn send(&self, py: Python<'_>, descriptor: &Descriptor, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
+        let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut done = 0;
+        while done < total {
+            let data = PyBytes::new_with(py, PIECE.min(total - done), |room| {
+                gather(pieces, done, room);
+                Ok(())
+            })?;
+            let count = self.send_piece(py, descriptor, &data)?;
+            done += count;
+            if count == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Encrypt and send at most [`PIECE`]. Returns its length, or 0 if it has to wait.
+    pub(super) fn send_piece(
+        &self,
+        py: Python<'_>,
+        descriptor: &Descriptor,
+        data: &Bound<'_, PyBytes>,
+    ) -> PyResult<usize> {
+        self.exclusively(0, || {
+            if self.phase.get() != Phase::Open || !self.flush(py, descriptor)? {
+                return Ok(0);
+            }
+            let count = match self.engine.bind(py).call_method1(intern!(py, "write"), (data,)) {
+                Ok(count) => count.extract::<usize>()?,
+                // It must hear something of the peer first.
+                Err(error) if self.encryption.is_later(py, &error) => 0,
+                Err(error) => return Err(error),
+            };
+            self.flush(py, descriptor)?;
+            Ok(count)
+        })
+    }
+
+    /// Tell the peer that nothing follows (`close_notify`, RFC 8446 section 6.1). Returns whether that is sent.
+    pub(super) fn finish(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
+        if self.phase.get() == Phase::Open {
+            self.phase.set(Phase::Finished);
+            // It would wait for the peer's, or has failed before: either way it is said, if it can be.
+            let ended = self.engine.bind(py).call_method0(intern!(py, "shutdown"));
+            drop(ended);
+        }
+        self.flush(py, descriptor)
+    }
+
+    /// Give the kernel what OpenSSL has written. Returns whether it has taken everything.
+    pub(super) fn flush(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
+        loop {
+            let waiting = self.unsent.borrow_mut().take();
+            let (records, sent) = if let Some(waiting) = waiting {
+                waiting
+            } else {
+                let records = self.outgoing.bind(py).call_method0(intern!(py, "read"))?.cast_into::<PyBytes>()?;
+                if records.as_bytes().is_empty() {
+                    return Ok(true);
+                }
+                (records.unbind(), 0)
+            };
+            let rest = records.as_bytes(py).get(sent..).unwrap_or_default();
+            let count = send(descriptor, &[IoSlice::new(rest)])?;
+            let waiting = rest.len() - count;
+            self.waiting.set(waiting);
+            if waiting > 0 {
+                self.unsent.replace(Some((records, sent + count)));
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether `error` says no more than that the peer went without a word.
+    pub(super) fn is_sudden_end(&self, py: Python<'_>, error: &PyErr) -> bool {
+        error.is_instance(py, self.encryption.eof.bind(py))
+    }
+}
+
+/// The end, behind `length` bytes.
+fn end_behind(length: usize) -> Input {
+    if length > 0 { Input::Data { length, drained: false } } else { Input::End }
+}
+
+/// Fill `room` with what stands in `pieces` from `from` on.
+fn gather(pieces: &[IoSlice<'_>], from: usize, room: &mut [u8]) {
+    let mut skip = from;
+    let mut at = 0;
+    for piece in pieces {
+        let part = piece.get(skip.min(piece.len())..).unwrap_or_default();
+        skip = skip.saturating_sub(piece.len());
+        let length = part.len().min(room.len() - at);
+        if let (Some(place), Some(part)) = (room.get_mut(at..at + length), part.get(..length)) {
+            place.copy_from_slice(part);
+        }
+        at += length;
+    }
+}
+
+/// Read what the kernel has.
+#[inline]
+pub(super) fn receive(descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
+    loop {
+        match descriptor.receive(buffer) {
+            Ok(0) => return Ok(Input::End),
+            Ok(length) => return Ok(Input::Data { length, drained: length < buffer.len() }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Input::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(os_error(&error)),
+        }
+    }
+}
+
+/// Give the kernel what it takes; how many bytes that is.
+#[inline]
+pub(super) fn send(descriptor: &Descriptor, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
+    loop {
+        let sent = match pieces {
+            [piece] => descriptor.send(piece),
+            pieces => descriptor.send_all(pieces),
+        };
+        match sent {
+            Ok(sent) => return Ok(sent),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(os_error(&error)),
+        }
+    }
+}
