@@ -360,7 +360,7 @@ async def test_context_is_asked_for_each_connection(
     server_context.set_alpn_protocols(["http/1.1"])
     client_context.set_alpn_protocols(["h2", "http/1.1"])
     async with recorders(server_context, client_context) as both:
-        recorder, client = await both.open()
+        recorder, _client = await both.open()
         assert recorder.transport.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
         with pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"):
             await (await both.connect()).open()
