@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import io
 import logging
 import logging.config
 import logging.handlers
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -339,6 +341,96 @@ async def test_served_requests_take_the_fast_path(
     if sys.version_info >= (3, 12):  # before, each of the tasks starts in a turn of its own
         assert stream.writes < 10
     assert passed_to_logging == []
+
+
+class Witness(Stream):
+    """A stream that asks, whenever it gets lines, which of the clients have an answer by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients: list[Any] = []
+        self.answered: list[int] = []
+
+    def write(self, text: str) -> int:
+        self.answered.append(sum(map(self.has_answer, self.clients)))
+        return super().write(text)
+
+    @staticmethod
+    def has_answer(client: Any) -> bool:
+        try:
+            return bool(client.sock.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
+
+async def later(scope: Any, receive: Any, send: Any) -> None:
+    """Begin the response in a turn of its own."""
+    await asyncio.sleep(0)
+    await respond()(scope, receive, send)
+
+
+async def in_pieces(scope: Any, receive: Any, send: Any) -> None:
+    """Send the head by itself."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "more_body": True})
+    await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def large(scope: Any, receive: Any, send: Any) -> None:
+    """Send a body that is not copied."""
+    await respond(b"x" * 300_000)(scope, receive, send)
+
+
+with_uvloop = pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not installed")
+
+BOTH_LOOPS = pytest.mark.parametrize(
+    "anyio_backend",
+    [
+        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
+        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop", marks=with_uvloop),
+    ],
+)
+
+
+@BOTH_LOOPS
+@pytest.mark.parametrize("log_format", [None, "%(h)s %(s)s"])
+@pytest.mark.parametrize("app", [respond(), later, in_pieces, large], ids=["at-once", "later", "in-pieces", "large"])
+async def test_who_has_an_answer_finds_its_line_written(
+    http_protocol_cls: Any, app: Any, log_format: str | None
+) -> None:
+    """Also if it reads them in another thread, or another process."""
+    stream = Witness()
+    configure(stream)
+    async with serve(http_protocol_cls, app, access_log=True, access_log_format=log_format) as service:
+        client = await service.connect()
+        stream.clients.append(client)
+        for number in range(1, 4):
+            assert (await client.ask()).status == 200
+            assert stream.getvalue().count("\n") == number
+    assert stream.answered == [0, 0, 0]
+
+
+@BOTH_LOOPS
+async def test_whoever_has_all_answers_of_a_turn_finds_all_its_lines_written() -> None:
+    """Of the native core, which knows the last answer of a turn: and its lines are one write all the same."""
+    native = pytest.importorskip("uvicorn.protocols.http.native_impl", exc_type=ModuleNotFoundError)
+    stream = Witness()
+    configure(stream)
+    async with serve(native.NativeProtocol, respond(), access_log=True) as service:
+        if not sys.platform.startswith("linux"):
+            pytest.skip("connections are not read in turns of ours")
+        stream.clients = [await service.connect() for _ in range(5)]
+        for client in stream.clients:
+            await client.ask()
+        stream.writes, stream.answered = 0, []
+        for client in stream.clients:
+            client.sock.send(GET * 2)
+        for client in stream.clients:
+            for _ in range(2):
+                assert (await client.response()).status == 200
+        assert (stream.writes, stream.answered) == (1, [4])
+        assert stream.getvalue().count("\n") == 15
 
 
 async def test_double_of_a_loop_switches_buffering_off(stream: Stream) -> None:

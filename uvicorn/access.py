@@ -7,6 +7,9 @@ While that logger is exactly as uvicorn set it up, the line is formatted here in
 event loop are written at once: the same bytes for a fraction of the cost. Whether it still is, is looked at for each
 record and not for each turn: an application runs between two requests, and may change logging there. So any handler,
 filter, formatter or level changed at any time is honoured from the next request on.
+
+Those that there are when the first response of a turn leaves are written in front of it: who has one request at a time
+finds its line written when it has the response, and a busy server writes once more in a turn.
 """
 
 from __future__ import annotations
@@ -46,18 +49,20 @@ def is_wanted() -> bool:
 class LineBuffer:
     """The lines of one turn of an event loop, and whether they may be written here instead of by the logger.
 
-    `handler` and `formatter` are uvicorn's own, `None` if others were configured.
+    `lines` are those that wait; `handler` and `formatter` are uvicorn's own, `None` if others were configured.
 
     Args:
         loop: buffered lines are written at the end of its current turn. A loop that cannot `call_soon` (a double in a
             test) switches buffering off.
     """
 
-    __slots__ = ("_loop", "_lines", "handler", "formatter", "_colors", "_handlers")
+    __slots__ = ("lines", "handler", "formatter", "_loop", "_scheduled", "_begun", "_colors", "_handlers")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._lines: list[str] = []
+        self.lines: list[str] = []
+        self._scheduled = False
+        self._begun = False  # some lines of this turn were written in front of a response
         self.handler: logging.StreamHandler[TextIO] | None = None
         self.formatter: AccessFormatter | None = None
         self._colors: bool | None = None
@@ -94,11 +99,28 @@ class LineBuffer:
             and logging._logRecordFactory is logging.LogRecord  # type: ignore[attr-defined] # the getter is a call
         )
 
+    def schedule(self) -> None:
+        """See to it that the lines are written when the turn ends."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.end_turn)
+
+    def end_turn(self) -> None:
+        """Write what is left of the lines."""
+        self._scheduled = self._begun = False
+        self.flush()
+
+    def precede(self) -> None:
+        """A response is about to leave: if it is the first one of this turn, the lines that there are go first."""
+        if not self._begun:
+            self._begun = self._scheduled
+            self.flush()
+
     def flush(self) -> None:
         """Write the lines collected so far."""
-        if self._lines:
-            text = "".join(self._lines)
-            self._lines.clear()
+        if self.lines:
+            text = "".join(self.lines)
+            self.lines.clear()
             self.write(text)
 
     def write(self, text: str) -> None:
@@ -177,10 +199,9 @@ class AccessLog(LineBuffer):
         end = self._ends.get((version, status))
         if end is None:
             end = self._end(version, status)
-        lines = self._lines
-        if not lines:
-            self._loop.call_soon(self.flush)
-        lines.append(f"{begin}{method} {path}{end}")
+        if not self._scheduled:
+            self.schedule()
+        self.lines.append(f"{begin}{method} {path}{end}")
 
     def _begin(self, scope: WWWScope) -> str:
         """Format a line's beginning, for a client that will mostly be back; they are forgotten when there are many."""
@@ -211,9 +232,6 @@ class LoggerLog:
     def record(self, scope: WWWScope, status: int) -> None:
         """Log one response."""
         self.logger.info(FORMAT, *arguments(scope, status))
-
-    def flush(self) -> None:
-        """Nothing waits to be written."""
 
 
 def arguments(scope: WWWScope, status: int) -> tuple[str, str, str, str, int]:
@@ -248,9 +266,8 @@ class FormattedLog(LineBuffer):
                 return
             if self.is_untouched() and self.format.is_ascii:
                 line = self.format.render(facts)
-                if not self._lines:
-                    self._loop.call_soon(self.flush)
-                self._lines.append(line + "\n")
+                self.schedule()
+                self.lines.append(line + "\n")
             elif logger.hasHandlers():
                 self.flush()
                 self._call_logger(facts)

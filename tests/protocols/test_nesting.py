@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import sys
 import weakref
 from collections.abc import Coroutine
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.harness import GET, Client, Service, request, respond, serve
+from tests.test_access import Stream, configure
 from tests.utils import PATIENCE, wait_until
 from uvicorn.state import ServerState
 
@@ -150,6 +152,35 @@ async def test_every_connection_is_served_while_a_request_runs_the_loop(http_pro
             client.sock.send(data)
         assert (await outer.response()).body == b"/outer"
         assert served.count("/later") == 6
+
+
+async def test_access_lines_of_requests_served_inside_are_written_inside(http_protocol_cls: Any) -> None:
+    """The turn in which they are served inside of another may last until the server ends."""
+    stream = Stream()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/outer":
+            run_nested(ask_inside())
+        elif scope["path"] == "/later":
+            await asyncio.sleep(0)
+        await respond()(scope, receive, send)
+
+    def is_written(line: str) -> bool:
+        return stream.getvalue().count(line) == 3
+
+    async def ask_inside() -> None:
+        for path in ("/1", "/2", "/later"):
+            clients = [await service.connect() for _ in range(3)]
+            for client in clients:
+                await client.send(request("GET", path))
+            for client in clients:
+                await client.response()
+            await wait_until(functools.partial(is_written, f'"GET {path} '))
+
+    configure(stream)
+    async with serve(http_protocol_cls, app, access_log=True) as service:
+        assert (await (await service.connect()).ask(request("GET", "/outer"))).body == b"ok"
+    assert stream.getvalue().count("\n") == 10
 
 
 async def test_nothing_of_a_request_outlives_it_because_another_was_served_inside(http_protocol_cls: Any) -> None:

@@ -2,6 +2,9 @@
 //!
 //! While logging is exactly as uvicorn set it up, which is checked for each record, the line is formatted here and all
 //! lines of one turn of the loop are written at once. Otherwise the Python side gets the record and calls the logger.
+//!
+//! A client that has one request at a time finds its line written when it has the response: the lines of a turn of ours
+//! are written in front of its last response, and in other turns those that there are in front of the first.
 
 mod escape;
 pub(crate) mod format;
@@ -22,13 +25,16 @@ use crate::names::Names;
 use crate::server::{Core, Server};
 
 /// The lines of one turn of the loop.
-struct Lines {
+pub(crate) struct Lines {
     /// A `LineBuffer`, which writes them.
     python: Py<PyAny>,
     level: Level,
     untouched: Option<Untouched>,
     text: RefCell<String>,
+    /// What is left of them when the turn ends will be written then.
     scheduled: Cell<bool>,
+    /// Some of them were written in front of a response.
+    begun: Cell<bool>,
 }
 
 impl Lines {
@@ -39,6 +45,7 @@ impl Lines {
             python: python.clone().unbind(),
             text: RefCell::default(),
             scheduled: Cell::new(false),
+            begun: Cell::new(false),
         })
     }
 
@@ -66,9 +73,25 @@ impl Lines {
         if self.scheduled.replace(true) { Ok(()) } else { connection.flush_log_soon(py) }
     }
 
-    /// Write the lines collected so far.
-    fn flush(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+    /// The turn has ended.
+    pub(crate) fn end_turn(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         self.scheduled.set(false);
+        self.begun.set(false);
+        self.flush(py, names)
+    }
+
+    /// A response is about to leave, in a turn of ours if that is known: whether it is the `last` one.
+    #[inline]
+    pub(crate) fn precede(&self, py: Python<'_>, names: &Names, last: impl FnOnce() -> Option<bool>) -> PyResult<()> {
+        if !self.scheduled.get() || self.text.borrow().is_empty() {
+            return Ok(());
+        }
+        let is_due = last().unwrap_or_else(|| !self.begun.replace(true));
+        if is_due { self.flush(py, names) } else { Ok(()) }
+    }
+
+    /// Write the lines collected so far.
+    pub(crate) fn flush(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         if self.text.borrow().is_empty() {
             return Ok(());
         }
@@ -80,7 +103,7 @@ impl Lines {
 
 /// Writes the lines that upstream prints.
 pub(crate) struct AccessLog {
-    lines: Lines,
+    pub(crate) lines: Lines,
     prefix: String,
     before_line: String,
     after_line: String,
@@ -120,13 +143,8 @@ impl AccessLog {
         if self.lines.may_write(py, &core.names)? && self.append(core, connection, scope, status)? {
             return self.lines.schedule(py, connection);
         }
-        self.flush(py, &core.names)?;
+        self.lines.flush(py, &core.names)?;
         self.lines.python.bind(py).call_method1(&core.names.record, (scope, status)).map(drop)
-    }
-
-    /// Write the lines collected so far.
-    pub(crate) fn flush(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        self.lines.flush(py, names)
     }
 
     /// Format one line, as the default formatter does. `false`: it is for Python to say, or the client is a text that the

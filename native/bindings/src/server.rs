@@ -10,8 +10,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString, PyType};
 
-use crate::access::AccessLog;
 use crate::access::format::FormattedLog;
+use crate::access::{AccessLog, Lines};
 use crate::awaitable::SpareCall;
 use crate::clock::DefaultHead;
 use crate::conn::Reactor;
@@ -191,12 +191,33 @@ impl Core {
         Ok(true)
     }
 
-    pub(crate) fn flush_log(&self, py: Python<'_>) -> PyResult<()> {
+    /// The lines of the access log, if there is one.
+    #[inline]
+    fn lines(&self) -> Option<&Lines> {
         match (&self.access, &self.formatted) {
-            (Some(access), _) => access.flush(py, &self.names),
-            (None, Some(formatted)) => formatted.flush(py, &self.names),
-            (None, None) => Ok(()),
+            (Some(access), _) => Some(&access.lines),
+            (None, Some(formatted)) => Some(&formatted.lines),
+            (None, None) => None,
         }
+    }
+
+    /// Write the access lines collected so far.
+    pub(crate) fn flush_log(&self, py: Python<'_>) -> PyResult<()> {
+        self.lines().map_or(Ok(()), |lines| lines.flush(py, &self.names))
+    }
+
+    /// A response is about to leave: its access line goes first, if that is free.
+    #[inline]
+    pub(crate) fn log_first(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(lines) = self.lines() else { return Ok(()) };
+        lines.precede(py, &self.names, || {
+            let reactor = self.reactor.borrow();
+            reactor.as_ref().filter(|reactor| reactor.is_running()).map(|reactor| reactor.serves_last())
+        })
+    }
+
+    fn end_turn_of_log(&self, py: Python<'_>) -> PyResult<()> {
+        self.lines().map_or(Ok(()), |lines| lines.end_turn(py, &self.names))
     }
 
     /// Log one line at WARNING.
@@ -233,7 +254,7 @@ impl Core {
 impl AfterTurn for Core {
     fn after_turn(&self, py: Python<'_>) -> PyResult<()> {
         self.flushes_after_turn.set(false);
-        self.flush_log(py)
+        self.end_turn_of_log(py)
     }
 }
 
@@ -284,7 +305,7 @@ impl Server {
     /// Write the access lines collected so far.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.core.here()?;
-        guard_server(py, core, "flush", || core.flush_log(py))
+        guard_server(py, core, "flush", || core.end_turn_of_log(py))
     }
 
     /// The access log of Python, if it has a format of the user's.

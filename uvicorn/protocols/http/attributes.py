@@ -117,8 +117,10 @@ class Attributes(asyncio.Protocol):
     def access_log(self, wanted: bool) -> None:
         settings = self._own_settings()
         text = self.config.access_log_format
-        settings.access = AccessLog(self.loop) if wanted and text is None else None
-        settings.formatted = FormattedLog(self.loop, LineFormat(text)) if wanted and text is not None else None
+        settings.set_log(
+            AccessLog(self.loop) if wanted and text is None else None,
+            FormattedLog(self.loop, LineFormat(text)) if wanted and text is not None else None,
+        )
 
     @property
     def access_logger(self) -> logging.Logger:
@@ -129,7 +131,7 @@ class Attributes(asyncio.Protocol):
     @access_logger.setter
     def access_logger(self, logger: logging.Logger) -> None:
         settings = self._own_settings()
-        settings.access, settings.formatted = LoggerLog(logger), None
+        settings.set_log(LoggerLog(logger), None)
 
     @property
     def asgi_version(self) -> str:

@@ -30,7 +30,7 @@ from time import monotonic
 from typing import Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
-from uvicorn.access import AccessLog, FormattedLog, LoggerLog
+from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, is_trusted_gateway
 from uvicorn.protocols.http import limits, refusals, texts
@@ -134,6 +134,7 @@ class ProtocolSettings:
         "sections",
         "access",
         "formatted",
+        "log_lines",
         "ws_protocol_class",
         "clock",
         "real_loop",
@@ -171,8 +172,7 @@ class ProtocolSettings:
         # limits above, and for versions later than 1.0.
         self.lines: Recurring[RequestLine] = Recurring(256, longest=256)
         self.sections: Recurring[tuple[tuple[tuple[bytes, bytes], ...], Framing]] = Recurring(64, longest=2048)
-        self.access: AccessLog | LoggerLog | None = AccessLog.from_config(config, loop)
-        self.formatted = FormattedLog.from_config(config, loop)
+        self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
         self.ws_protocol_class: Any = config.ws_protocol_class
         # Tests hand in a loop that can only create_task and call_later.
         self.real_loop = isinstance(loop, asyncio.AbstractEventLoop)
@@ -192,11 +192,16 @@ class ProtocolSettings:
         # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
         self.direct_app = app.app if type(app) is ProxyHeadersMiddleware else app
 
+    def set_log(self, access: AccessLog | LoggerLog | None, formatted: FormattedLog | None) -> None:
+        """Log requests in one of these ways."""
+        self.access = access
+        self.formatted = formatted
+        self.log_lines: LineBuffer | None = formatted if access is None or isinstance(access, LoggerLog) else access
+
     def flush(self) -> None:
         """Write what waits to be written to the access log."""
-        for log in (self.access, self.formatted):
-            if log is not None:
-                log.flush()
+        if self.log_lines is not None:
+            self.log_lines.flush()
 
     def close(self) -> None:
         """The server has ended: write what waits to be written, and watch no socket any more."""
@@ -935,12 +940,18 @@ class HTTPProtocol(Attributes):
             if self._out_bytes > HIGH_WATER_LIMIT:
                 self._flush()
         else:
+            log = self.settings.log_lines
+            if log is not None and log.lines:
+                log.precede()
             try:
                 self.transport.write(data)
             except Exception as exc:
                 self._give_up(exc)
 
     def _flush(self) -> None:
+        log = self.settings.log_lines
+        if log is not None and log.lines:
+            log.precede()
         out = self._out
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)

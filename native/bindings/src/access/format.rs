@@ -164,7 +164,7 @@ struct Stamps {
 
 /// A format and its lines.
 pub(crate) struct FormattedLog {
-    lines: Lines,
+    pub(crate) lines: Lines,
     parts: Vec<Part>,
     /// A line has to wait until the response is complete.
     at_end: bool,
@@ -211,11 +211,6 @@ impl FormattedLog {
     /// The `FormattedLog` of Python.
     pub(crate) fn python(&self) -> &Py<PyAny> {
         &self.lines.python
-    }
-
-    /// Write the lines collected so far.
-    pub(crate) fn flush(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        self.lines.flush(py, names)
     }
 
     /// A request has come.
@@ -275,7 +270,7 @@ impl FormattedLog {
         }
         let micros = if self.at_end { entry.began.elapsed().as_micros() } else { 0 };
         if !self.is_ascii || !self.lines.may_write(py, names)? {
-            self.flush(py, names)?;
+            self.lines.flush(py, names)?;
             let facts = self.facts_of(py, exchange, entry, micros)?;
             return self.lines.python.bind(py).call_method1("report", (facts,)).map(drop);
         }

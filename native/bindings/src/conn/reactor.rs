@@ -102,6 +102,8 @@ pub(crate) struct Reactor {
     events: Cell<Events>,
     /// A turn is under way.
     running: Cell<bool>,
+    /// Nobody is left in the queue behind the one who is being served.
+    last: Cell<bool>,
     /// The loop was asked for a turn.
     scheduled: Cell<bool>,
     rehearsal: Rehearsal,
@@ -129,6 +131,7 @@ impl Reactor {
             buffer: Cell::default(),
             events: Cell::default(),
             running: Cell::new(false),
+            last: Cell::new(false),
             scheduled: Cell::new(false),
             rehearsal: Rehearsal::default(),
             callback: RefCell::default(),
@@ -139,6 +142,12 @@ impl Reactor {
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.running.get()
+    }
+
+    /// Whether this turn serves nobody else after the connection that it serves now.
+    #[inline]
+    pub(crate) fn serves_last(&self) -> bool {
+        self.last.get()
     }
 
     /// Call `after` when this turn ends.
@@ -199,6 +208,7 @@ impl Reactor {
         self.rehearsal.happen_in("turn");
         self.scheduled.set(false);
         let outer = self.running.replace(true);
+        let last = self.last.replace(false);
         let mut buffer = self.buffer.take();
         buffer.resize(BUFFER_BYTES, 0);
         // A connection that fails must not keep the others from being served.
@@ -206,7 +216,9 @@ impl Reactor {
         self.buffer.set(buffer);
         let outcome = outcome.and(self.bury(py));
         self.running.set(outer);
-        let outcome = if outer { outcome } else { outcome.and(self.finish(py)) };
+        self.last.set(last);
+        let outcome = outcome.and(self.finish(py));
+        let outcome = if outer { outcome } else { outcome.and(self.rest(py)) };
         let more = !self.ready.borrow().is_empty() || !self.lost.borrow().is_empty();
         if more { outcome.and(self.ask_for_turn(py)) } else { outcome }
     }
@@ -217,9 +229,10 @@ impl Reactor {
         let mut looked = begin;
         let mut outcome = Ok(());
         let standing = self.ready.borrow().len();
-        for _ in 0..standing {
+        for number in 1..=standing {
             let Some(socket) = self.ready.borrow_mut().pop_front() else { break };
             socket.queued.set(false);
+            self.last.set(number == standing);
             if self.nests && !self.ready.borrow().is_empty() {
                 // For a loop that is run from inside.
                 outcome = outcome.and(self.ask_for_turn(py));
@@ -292,7 +305,7 @@ impl Reactor {
         for after in after {
             outcome = outcome.and(after.after_turn(py));
         }
-        outcome.and(self.rest(py))
+        outcome
     }
 
     // Handshakes.

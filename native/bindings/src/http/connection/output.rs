@@ -31,6 +31,17 @@ impl Connection {
 
     /// Write what may be written: everything in front of a head that still waits for its body.
     pub(in crate::http) fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        // Whatever runs there may write too, and what it writes comes behind.
+        let logged = if self.is_flushed() { Ok(()) } else { self.core.log_first(py) };
+        logged.and(self.flush_out(py))
+    }
+
+    #[inline]
+    fn is_flushed(&self) -> bool {
+        self.state.borrow().out.is_empty()
+    }
+
+    fn flush_out(&self, py: Python<'_>) -> PyResult<()> {
         let (out, rest) = {
             let mut state = self.state.borrow_mut();
             let length = state.held.unwrap_or(state.out.len());
@@ -68,6 +79,7 @@ impl Connection {
     /// Write what waits and behind it a large object, without a copy of it: `bytes` and no others, which could change
     /// before they are sent.
     pub(in crate::http) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let logged = self.core.log_first(py);
         let out = std::mem::take(&mut self.state.borrow_mut().out);
         let written = if self.closed.get() {
             Ok(None)
@@ -75,7 +87,7 @@ impl Connection {
             self.on_carrier(py, |carrier, names| carrier.write_with(py, names, &out, body))
         };
         self.core.buffers.give(out);
-        written.map(drop)
+        logged.and(written.map(drop))
     }
 
     /// Close once everything is written; with `linger` only after the peer had a chance to read it.
