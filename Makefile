@@ -36,7 +36,7 @@ settings:  ## write what is derived from the table of settings
 bench-setup:  ## install what python -m bench needs: its packages, the pinned peers, wrk, h2load
 	@scripts/bench-setup
 
-bench-baselines:  ## measure everything the documents show (45 minutes, can be interrupted); ARGS="--quick" tries it out
+bench-baselines:  ## measure everything the documents show (an hour, can be interrupted); ARGS="--quick" tries it out
 	@scripts/install standard
 	@scripts/bench-setup
 	@.venv/bin/python -m bench publish $(ARGS)

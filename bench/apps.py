@@ -45,9 +45,80 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
+async def reading(scope: Message, receive: Receive, send: Send) -> None:
+    """Looks at what a router looks at, then says hello: a server must not gain by not having read the request."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    found = dict(scope["headers"])
+    if not (scope["path"].startswith("/") and scope["query_string"] is not None and found.get(b"x-request-id")):
+        # Asked whether it is ready, or by a load that is not meant for it.
+        return await _answer(send, b"not browsed")
+    await _answer(send, HELLO)
+
+
+async def _answer(send: Send, body: bytes) -> None:
+    await send(_head(len(body)))
+    await send({"type": "http.response.body", "body": body})
+
+
+BUSY = 200e-6
+
+
+def spend(seconds: float) -> None:
+    """Use the processor for so long."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+async def accept(scope: Message, receive: Receive, send: Send) -> None:
+    """200 us of CPU at /busy, hello anywhere else."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    if scope["path"] == "/busy":
+        spend(BUSY)
+    await _answer(send, HELLO)
+
+
+ONE_MIB = b"m" * 2**20
+
+
+async def one_mib(scope: Message, receive: Receive, send: Send) -> None:
+    """1 MiB in one piece."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await _answer(send, ONE_MIB)
+
+
+BULK = 16 * 2**20
+BULK_PIECE = b"d" * 65536
+
+
+async def upload(scope: Message, receive: Receive, send: Send) -> None:
+    """Reads the body piece by piece, keeps none of it, answers its length."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    length, more = 0, True
+    while more:
+        message = await receive()
+        length += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    await _answer(send, b"%012d" % length)
+
+
+async def download(scope: Message, receive: Receive, send: Send) -> None:
+    """16 MiB of a known length in pieces of 64 KiB."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await send(_head(BULK, b"application/octet-stream"))
+    for left in range(BULK // len(BULK_PIECE), 0, -1):
+        await send({"type": "http.response.body", "body": BULK_PIECE, "more_body": left > 1})
+
+
 async def _body(receive: Receive) -> bytes:
     message = await receive()
-    body: bytes = message.get("body", b"")
+    # One server gives a memoryview where ASGI says bytes, and answers nonsense when it is given that back.
+    body = bytes(message.get("body", b""))
     if not message.get("more_body"):
         return body
     parts = [body]

@@ -56,7 +56,8 @@ class Burst:
     """What a generator saw: completed requests, the time they took together, errors by kind, latency.
 
     `latency` is None where the generator cannot know it. `histogram` is the whole distribution as HdrHistogram encodes
-    it (microseconds), where the generator has one.
+    it (microseconds), where the generator has one. `unanswered` counts those who had no answer when the generator's
+    patience was at its end: they are among the latencies with the time that they had waited.
     """
 
     requests: int
@@ -65,6 +66,7 @@ class Burst:
     latency: Latency | None
     received: int = 0
     histogram: str | None = None
+    unanswered: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class Machine:
 class Sample:
     """One load burst against one server. `void` says why it must not be used; None means it counts.
 
-    `repeats` is how many bursts before it were thrown away because others had used the server's cores.
+    `repeats` is how many bursts before it were thrown away because others had used the server's cores. `payload` is how
+    many bytes of bodies a request moves where they are what it costs, else 0.
     """
 
     target: str
@@ -139,6 +142,7 @@ class Sample:
     void: str | None = None
     knobs: Mapping[str, float] = field(default_factory=dict)
     repeats: int = 0
+    payload: int = 0
 
     @property
     def rps(self) -> float:
@@ -152,6 +156,13 @@ class Sample:
         if self.usage is None:
             raise BenchError(f"{self.target} on {self.workload}: no CPU figures ({self.void or 'not measured'})")
         return self.usage.cpu / self._burst().requests
+
+    @property
+    def cpu_per_mib(self) -> float | None:
+        """Seconds of server CPU for each MiB of bodies; None where bodies are not what a request costs."""
+        if not self.payload or self.usage is None:
+            return None
+        return self.cpu_per_request / (self.payload / 2**20)
 
     @property
     def latency(self) -> Latency | None:

@@ -43,22 +43,81 @@ PARTS = (
         "server may matter.",
         (
             "compare ours upstream upstream:http=zttp granian hypercorn daphne gunicorn fastpysgi epoll "
-            "--workload hello,log,headers,10k,echo,pipeline,stream,sleep,fastapi --blocks 3 --seconds 1 --warm-up 0.3",
+            "--workload hello,log --blocks 6 --seconds 1 --warm-up 0.3",
+            "compare ours upstream granian hypercorn gunicorn fastpysgi "
+            "--workload echo,pipeline,stream,fastapi --blocks 6 --seconds 1 --warm-up 0.3 --no-noise",
+            "compare ours upstream granian --workload headers,10k,sleep --blocks 6 --seconds 1 "
+            "--warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        15.0,
+        14.0,
         4.5,
         ("headline", "everything", "losses"),
+    ),
+    Part(
+        "varied",
+        "Requests that differ from each other",
+        "The same browser-like GET ten thousand times, and beside it ten thousand different ones (path, query and a "
+        "header): what a server remembers from request to request helps it with the first only. The application reads "
+        "path, query and headers.",
+        (
+            "compare ours upstream granian fastpysgi --workload identical,varying --blocks 6 --seconds 1 "
+            "--warm-up 0.3 --no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        2.5,
+        0.6,
+    ),
+    Part(
+        "newcomers",
+        "New connections",
+        "Newcomers at a server that 200 others keep busy, each of whose requests costs the application 200 us of CPU: "
+        "how long until the first answer. And a connection for each request.",
+        (
+            "compare ours upstream granian gunicorn --workload accept --connections 300,1000,5000 --blocks 4 "
+            "--seconds 2 --warm-up 0.3 --no-noise",
+            f"compare {SERVERS} --workload churn --blocks 6 --seconds 1 --warm-up 0.3 --no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        7.0,
+        2.5,
+    ),
+    Part(
+        "tls",
+        "TLS",
+        "A small answer and one of 1 MiB through TLS.",
+        (
+            "compare ours upstream granian hypercorn gunicorn --workload tls,tls-1m --blocks 5 --seconds 1 "
+            "--warm-up 0.3 --no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        2.5,
+        0.7,
+    ),
+    Part(
+        "bulk",
+        "Large bodies",
+        "16 MiB up and down: CPU for each MiB.",
+        (
+            "compare ours upstream granian hypercorn gunicorn --workload upload,download --blocks 5 --seconds 1 "
+            "--warm-up 0.3 --no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        2.5,
+        0.7,
     ),
     Part(
         "applications",
         "Applications that compute, wait, read files",
         "Here the application is most of the work, so a better server gains little. That is what most real ones may "
         "expect.",
-        (f"compare {SERVERS} --workload cpu,io,json,files --blocks 2 --seconds 1 --warm-up 0.3 --no-noise",),
+        (
+            "compare ours upstream granian hypercorn gunicorn --workload cpu,io,json,files --blocks 5 --seconds 1 "
+            "--warm-up 0.3 --no-noise",
+        ),
         f"--blocks 1 {SHORT}",
-        3.0,
-        1.5,
+        4.5,
+        1.2,
     ),
     Part(
         "python",
@@ -67,10 +126,10 @@ PARTS = (
         "and the same WebSocket library.",
         (
             "compare ours:http=httptools upstream:http=httptools --workload hello,log,echo "
-            "--blocks 3 --seconds 1 --warm-up 0.3",
-            "compare ours:http=h11 upstream:http=h11 --workload hello --blocks 3 --seconds 1 --warm-up 0.3",
+            "--blocks 6 --seconds 1 --warm-up 0.3 --no-noise",
+            "compare ours:http=h11 upstream:http=h11 --workload hello --blocks 6 --seconds 1 --warm-up 0.3 --no-noise",
             "compare ours:http=httptools,ws=websockets-sansio upstream:http=httptools,ws=websockets-sansio "
-            "--workload websocket --blocks 3 --seconds 1 --warm-up 0.3",
+            "--workload websocket --blocks 6 --seconds 1 --warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
         3.0,

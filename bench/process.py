@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -206,11 +207,20 @@ class Request:
     headers: Mapping[str, str] | None = None
     body: bytes = b""
     response_bytes: int | None = None
+    tls: bool = False
+    closes: bool = False
 
     def ask(self, port: int, timeout: float = 10.0) -> float:
         """Send it once; returns the seconds it took. Raises ServerError for a wrong answer, OSError without one."""
         begun = time.perf_counter()
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+        if self.tls:
+            # What answers was started here with a certificate made for it: there is nothing to verify.
+            trusting = ssl._create_unverified_context()
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                "127.0.0.1", port, timeout=timeout, context=trusting
+            )
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
         try:
             connection.request(self.method, self.path, self.body or None, dict(self.headers or {}))
             answer = connection.getresponse()
@@ -221,6 +231,8 @@ class Request:
             raise ServerError(f"the server answers {answer.status} to {self.method} {self.path}")
         if self.response_bytes is not None and len(body) != self.response_bytes:
             raise ServerError(f"the server answers {len(body)} bytes instead of {self.response_bytes}")
+        if self.closes and not answer.will_close:
+            raise ServerError("the server does not say that it closes the connection, as it was asked to")
         return time.perf_counter() - begun
 
 

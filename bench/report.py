@@ -259,6 +259,42 @@ SIZES = {
 }
 
 
+def bulk_table(samples: Sequence[Sample]) -> Table:
+    """Where bodies are what a request costs: CPU for each MiB of them, and how many MiB went through in a second."""
+    rows = []
+    for case, group in groups(samples).items():
+        good = [sample for sample in usable(group) if sample.cpu_per_mib is not None]
+        if good:
+            cpu = stats.median([sample.cpu_per_mib or 0.0 for sample in good])
+            speed = stats.median([sample.rps * sample.payload / 2**20 for sample in good])
+            rows.append((*case.cells(), micros(cpu), f"{speed:,.0f}"))
+    return without_constants(Table("large bodies", (*CASE_COLUMNS, "CPU/MiB", "MiB/s"), tuple(rows)), CONSTANT)
+
+
+# The generator whose latencies are those of newcomers.
+ARRIVALS = "accept"
+
+
+def arrivals_table(samples: Sequence[Sample]) -> Table:
+    """How long newcomers waited for their first answer: medians of the bursts' percentiles."""
+    rows = []
+    for case, group in groups([sample for sample in samples if sample.load.tool == ARRIVALS]).items():
+        good = usable(group)
+        known = [sample.latency for sample in good if sample.latency]
+        if known:
+            middle = (stats.median([getattr(one, field) for one in known]) for field in ("p50", "p90", "p99", "max"))
+            unanswered = stats.median([sample.burst.unanswered for sample in good if sample.burst])
+            rows.append(
+                (f"{case.connections:,}", case.target, *map(micros, middle), f"{unanswered:,.0f}", str(len(good)))
+            )
+    note = (
+        "From connect(2) to the last byte of the first answer, of newcomers who all come at once while 200 others keep "
+        "the server busy. Who had no answer at the end counts with the time waited until then."
+    )
+    columns = ("newcomers", "target", "median", "p90", "p99", "longest", "no answer", "bursts")
+    return Table("newcomers at a busy server", columns, tuple(rows), note)
+
+
 def processes_table(samples: Sequence[Sample]) -> Table:
     """Who used the cores: threads and CPU of the client, and of each server process; shares are of one core."""
     rows = []

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bench import environment, probe, process
+from bench import environment, probe, process, report
 from bench.environment import Cores
 from bench.errors import BenchError, LoadError, NotReady, ServerError
 from bench.load import generators
@@ -28,6 +28,7 @@ from bench.targets import HERE, ROOT, Launch, Target, import_root, interpreter
 SETTLE = 0.1
 # wrk counts in whole seconds: a shorter warm-up is driven by this generator.
 WARMER = "closedloop"
+WARMING_CONNECTIONS = 50
 # How much longer than asked a generator may take before it is ended.
 GRACE = 30.0
 
@@ -155,7 +156,10 @@ class Runner:
             raise BenchError(f"port {port} is in use")
         attribute = workload.wsgi if scenario.mode.kind == "wsgi" and workload.wsgi else workload.app
         application = attribute if ":" in attribute else f"bench_apps:{attribute}"
-        launch = Launch(application, port, scenario.mode, workload.access_log, interpreter(target), target.options)
+        certificate = make_certificate(stage) if workload.tls else None
+        launch = Launch(
+            application, port, scenario.mode, workload.access_log, interpreter(target), target.options, certificate
+        )
         environ = server_environment(target, stage, self.application_directory)
         return Server(
             target.label(),
@@ -182,9 +186,16 @@ class Runner:
 
     def _warm(self, server: Server | Elsewhere, scenario: Scenario, directory: Path) -> None:
         if self.warm_up > 0:
-            load = replace(scenario.load, seconds=self.warm_up)
-            short = load.tool == "wrk" and self.warm_up < 1 and not generators.find(WARMER).missing()
-            self.drive(server, scenario, replace(load, tool=WARMER) if short else load, directory)
+            self.drive(server, scenario, self._warming(scenario), directory)
+
+    def _warming(self, scenario: Scenario) -> Load:
+        """The load before a burst: the same, but through the generator for short ones where that can do it."""
+        load, warmer = replace(scenario.load, seconds=self.warm_up), generators.find(WARMER)
+        if load.tool == report.ARRIVALS:
+            # Newcomers are to find a server that has only been busy.
+            return replace(load, tool=WARMER, connections=WARMING_CONNECTIONS)
+        short = load.tool == "wrk" and self.warm_up < 1 and not warmer.missing()
+        return replace(load, tool=WARMER) if short and scenario.workload.asks <= warmer.abilities else load
 
     def outside(self, server: Elsewhere, scenario: Scenario) -> Sample:
         """One burst against a server that was already there: no figures of its processes."""
@@ -281,6 +292,28 @@ def stage_applications(directory: Path) -> Path:
     return stage
 
 
+def make_certificate(directory: Path) -> Path:
+    """A certificate for the loopback address and its key, in one file, signed by itself; raises BenchError."""
+    path = directory / "certificate.pem"
+    if path.exists():
+        return path
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    argv += ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    try:
+        done = subprocess.run(
+            [*argv, "-keyout", str(path), "-out", str(path) + ".public"], capture_output=True, text=True
+        )
+    except OSError:
+        raise BenchError("TLS needs a certificate, and making one needs openssl (apt-get install openssl)") from None
+    if done.returncode != 0:
+        raise BenchError(
+            f"openssl made no certificate: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
+        )
+    with path.open("ab") as file:
+        file.write(Path(f"{path}.public").read_bytes())
+    return path
+
+
 def server_environment(target: Target, stage: Path, application_directory: Path | None = None) -> dict[str, str]:
     """The environment of a server: nothing of the harness's own Python leaks in."""
     path = [str(one) for one in (stage, import_root(target), application_directory) if one]
@@ -292,7 +325,15 @@ def request_of(scenario: Scenario) -> Request:
     workload = scenario.workload
     if "websocket" in workload.needs:
         return Request(response_bytes=workload.response_bytes)
-    return Request(workload.method, workload.path, workload.headers, workload.body, workload.response_bytes)
+    return Request(
+        workload.method,
+        workload.path,
+        workload.headers,
+        workload.body,
+        workload.response_bytes,
+        tls=workload.tls,
+        closes=workload.closes,
+    )
 
 
 def aim_of(server: Server | Elsewhere, scenario: Scenario, directory: Path) -> Aim:
@@ -307,6 +348,7 @@ def aim_of(server: Server | Elsewhere, scenario: Scenario, directory: Path) -> A
         body=workload.body,
         response_bytes=workload.response_bytes,
         options=workload.options,
+        tls=workload.tls,
     )
 
 
@@ -322,4 +364,5 @@ def _blank(block: Block, side: str, slot: int, knobs: Knobs) -> Sample:
         slot=slot,
         started=time.time(),
         knobs=knobs.__dict__,
+        payload=scenario.workload.payload,
     )

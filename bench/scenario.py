@@ -35,6 +35,27 @@ class Workload:
     generator: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def tls(self) -> bool:
+        """Whether it goes through TLS."""
+        return "tls" in self.needs
+
+    @property
+    def closes(self) -> bool:
+        """Whether each request has a connection of its own."""
+        return self.headers.get("Connection") == "close"
+
+    @property
+    def payload(self) -> int:
+        """Bytes of the bodies that one request moves, both ways, where they are what it costs; 0 where they are few."""
+        moved = len(self.body) + (self.response_bytes or 0)
+        return moved if moved >= MIB else 0
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What a load generator must be able to do for it (see `bench.load.base.Generator`)."""
+        return frozenset({*self.options, *(["tls"] if self.tls else []), *(["close"] if self.closes else [])})
+
 
 @dataclass(frozen=True)
 class Knobs:
@@ -63,6 +84,14 @@ BROWSER_HEADERS = {
     "Sec-Fetch-Mode": "navigate",
     "Cache-Control": "max-age=0",
 }
+
+# A request as browsers make it; `varying` has another path, query and id each time.
+BROWSED = "/items/4711/garden-chair?page=12&sort=price&q=chair+483917"
+REQUEST_ID = {"X-Request-ID": "0123456789abcdef0123456789abcdef"}
+VARIETY = 10_000
+
+MIB = 2**20
+BULK = 16 * MIB
 
 FASTAPI_ANSWER = b'{"message":"Hello, World!","items":[1,2,3]}'
 
@@ -113,6 +142,54 @@ TABLE = (
         generator="websocket",
         body=b"w" * 128,
     ),
+    Workload(
+        "identical",
+        "a browser's GET, always the same; the application reads path, query and headers",
+        "reading",
+        path=BROWSED,
+        headers={**BROWSER_HEADERS, **REQUEST_ID},
+        response_bytes=13,
+    ),
+    Workload(
+        "varying",
+        f"the same with another path, query and X-Request-ID each time ({VARIETY:,} different ones)",
+        "reading",
+        path=BROWSED,
+        headers={**BROWSER_HEADERS, **REQUEST_ID},
+        response_bytes=13,
+        options={"variety": str(VARIETY)},
+    ),
+    Workload(
+        "accept",
+        "newcomers beside 200 busy connections (200 us of CPU each request); latency is that of the newcomers, from "
+        "connect to answer",
+        "accept",
+        response_bytes=13,
+        connections=300,
+        generator="accept",
+        options={"busy": "200", "busy-path": "/busy"},
+    ),
+    Workload("churn", "hello, a connection per request", "hello", headers={"Connection": "close"}, response_bytes=13),
+    Workload("tls", "hello through TLS", "hello", response_bytes=13, needs=frozenset({"tls"})),
+    Workload(
+        "tls-1m",
+        "1 MiB through TLS",
+        "one_mib",
+        response_bytes=MIB,
+        connections=8,
+        needs=frozenset({"tls"}),
+    ),
+    Workload(
+        "upload",
+        "16 MiB posted, read piece by piece",
+        "upload",
+        method="POST",
+        body=b"u" * BULK,
+        response_bytes=12,
+        connections=8,
+        needs=frozenset({"body"}),
+    ),
+    Workload("download", "16 MiB in pieces of 64 KiB", "download", response_bytes=BULK, connections=8),
 )
 
 WORKLOADS = {workload.name: workload for workload in TABLE}

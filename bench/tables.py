@@ -24,8 +24,13 @@ def tables(result: Result, *, details: bool = False) -> list[Table]:
 
 
 def samples(result: Result) -> list[Table]:
-    """Medians of each case, and who used the cores."""
-    return [report.samples_table(result.kind, result.samples), report.processes_table(result.samples)]
+    """Medians of each case, what large bodies cost, how long newcomers waited, and who used the cores."""
+    return [report.samples_table(result.kind, result.samples), *special(result), report.processes_table(result.samples)]
+
+
+def special(result: Result) -> list[Table]:
+    """The tables of workloads that have a figure of their own; without rows where there are none."""
+    return [report.bulk_table(result.samples), report.arrivals_table(result.samples)]
 
 
 Scene = tuple[str, str, int]
@@ -45,7 +50,7 @@ def compare(result: Result) -> list[Table]:
             found += [_pair(key, chosen, noise) for key, chosen in rivalries.items()]
     if len(scenes) > 1:
         found.insert(0, speedups(result))
-    return [*found, report.processes_table(result.samples)]
+    return [*found, *special(result), report.processes_table(result.samples)]
 
 
 def _pair(key: Rivalry, chosen: Sequence[Sample], noise: Mapping[str, float]) -> Table:

@@ -21,7 +21,10 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Launch:
-    """What one start of a server is asked for. `application` is `module:attribute`."""
+    """What one start of a server is asked for. `application` is `module:attribute`.
+
+    `certificate` is a file with a certificate and its key when TLS is asked for.
+    """
 
     application: str
     port: int
@@ -29,6 +32,11 @@ class Launch:
     access_log: bool
     python: str
     options: Mapping[str, str] = field(default_factory=dict)
+    certificate: Path | None = None
+
+    def tls(self, certificate: str, key: str) -> list[str]:
+        """The arguments for TLS, where a server calls its two options so."""
+        return [certificate, str(self.certificate), key, str(self.certificate)] if self.certificate else []
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ def _uvicorn(launch: Launch) -> list[str]:
         argv += ["--threads", str(launch.mode.threads)]
     if launch.mode.kind == "wsgi":
         argv += ["--interface", "wsgi"]
+    argv += launch.tls("--ssl-certfile", "--ssl-keyfile")
     for name, option in _UVICORN.items():
         if name in launch.options:
             argv += [f"--{option}", launch.options[name]]
@@ -104,6 +113,7 @@ def _granian(launch: Launch) -> list[str]:
     if "backpressure" in launch.options:
         argv += ["--backlog", launch.options["backpressure"], "--backpressure", launch.options["backpressure"]]
     argv += ["--access-log"] if launch.access_log else ["--log-level", "warning"]
+    argv += launch.tls("--ssl-certificate", "--ssl-keyfile")
     return [*argv, launch.application]
 
 
@@ -113,12 +123,18 @@ def _hypercorn(launch: Launch) -> list[str]:
     argv += ["--access-logfile", "-"] if launch.access_log else ["--log-level", "warning"]
     if "keep-alive" in launch.options:
         argv += ["--keep-alive", launch.options["keep-alive"]]
+    argv += launch.tls("--certfile", "--keyfile")
     prefix = "wsgi:" if launch.mode.kind == "wsgi" else ""
     return [*argv, prefix + launch.application]
 
 
 def _daphne(launch: Launch) -> list[str]:
-    argv = [launch.python, "-m", "daphne", "--bind", "127.0.0.1", "--port", str(launch.port)]
+    argv = [launch.python, "-m", "daphne"]
+    if launch.certificate:
+        files = f"privateKey={launch.certificate}:certKey={launch.certificate}"
+        argv += ["-e", f"ssl:{launch.port}:{files}:interface=127.0.0.1"]
+    else:
+        argv += ["--bind", "127.0.0.1", "--port", str(launch.port)]
     argv += ["--access-log", "-"] if launch.access_log else ["--verbosity", "0"]
     return [*argv, launch.application]
 
@@ -130,12 +146,14 @@ def _gunicorn(launch: Launch) -> list[str]:
     argv += ["--access-logfile", "-"] if launch.access_log else ["--log-level", "warning"]
     if "keep-alive" in launch.options:
         argv += ["--keep-alive", launch.options["keep-alive"]]
+    argv += launch.tls("--certfile", "--keyfile")
     return [*argv, launch.application]
 
 
 def _fastpysgi(launch: Launch) -> list[str]:
     script = str(Path(launch.python).parent / "fastpysgi")
-    return [launch.python, script, "--host", "127.0.0.1", "--port", str(launch.port), launch.application]
+    argv = [launch.python, script, "--host", "127.0.0.1", "--port", str(launch.port)]
+    return [*argv, *launch.tls("--certfile", "--keyfile"), launch.application]
 
 
 def _epoll(launch: Launch) -> list[str]:
@@ -166,7 +184,7 @@ def compiled(name: str, *, shared: bool = False) -> Path:
     return program
 
 
-_ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log"})
+_ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log", "tls"})
 _COMMON = ("uvloop", "httptools", "h11", "websockets", "wsproto")
 
 TABLE = (
@@ -233,7 +251,7 @@ TABLE = (
         "fastpysgi",
         "C server, libuv",
         _fastpysgi,
-        features=frozenset({"asgi", "body"}),
+        features=frozenset({"asgi", "body", "tls"}),
         modes=frozenset({"single", "wsgi"}),
         distributions=("fastpysgi",),
         package="fastpysgi",

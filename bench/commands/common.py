@@ -17,6 +17,7 @@ from typing import Any
 from bench import checks, environment, model, report, tables
 from bench.errors import BenchError
 from bench.load import generators
+from bench.load.base import Generator
 from bench.model import Load, Result
 from bench.plan import Block, Scenario
 from bench.report import Table
@@ -186,7 +187,7 @@ def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode
         generator = generators.require(tool)
         for connections in arguments.connections or [workload.connections]:
             load = Load(tool, connections, arguments.threads, arguments.seconds, rate, workload.pipeline)
-            refusal = generator.refusal(load)
+            refusal = generator.refusal(load) or _unable(generator, workload)
             if refusal is None:
                 found.append(Scenario(workload, mode, load))
             elif arguments.workload == "all":
@@ -194,6 +195,16 @@ def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode
             else:
                 raise BenchError(refusal)
     return found
+
+
+def _unable(generator: Generator, workload: Workload) -> str | None:
+    """Why a generator would not do what a workload is about; None when it would."""
+    missing = sorted(workload.asks - generator.abilities)
+    return (
+        f"{generator.name} does not do what {workload.name} asks for ({', '.join(missing)}): choose wrk"
+        if missing
+        else None
+    )
 
 
 def finish(

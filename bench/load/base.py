@@ -25,11 +25,12 @@ class Aim:
     body: bytes = b""
     response_bytes: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    tls: bool = False
 
     @property
     def url(self) -> str:
         """The address, always on loopback."""
-        return f"http://127.0.0.1:{self.port}{self.path}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}{self.path}"
 
 
 class ClosedLoop:
@@ -37,6 +38,7 @@ class ClosedLoop:
 
     name = ""
     pipelines = False
+    abilities: frozenset[str] = frozenset()
 
     def refusal(self, load: Load) -> str | None:
         """A closed loop has no arrival rate, and few of them pipeline."""
@@ -51,9 +53,14 @@ def no_pipelining(name: str, load: Load) -> str | None:
 
 
 class Generator(Protocol):
-    """A load generator. Each is pinned and run by the runner as a process of its own."""
+    """A load generator. Each is pinned and run by the runner as a process of its own.
+
+    `abilities` are what it can do beyond one request again and again: options of an aim that it heeds, `tls`, and
+    `close` for a connection per request.
+    """
 
     name: str
+    abilities: frozenset[str]
 
     def missing(self) -> str | None:
         """Why it cannot be used here, in words; None when it can."""

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from bench.load import own
+from bench.load import own, variety
 from bench.load.base import Aim, ClosedLoop
 from bench.load.response import ResponseReader, request_bytes
 from bench.load.sockets import Client, Connection, open_all
@@ -85,6 +85,10 @@ class Closed:
             else:
                 self.latencies.append(time.perf_counter() - connection.since)
             connection.left -= 1
+            if answer.close and connection.left == 0:
+                self._busy -= 1
+                self._renewed(connection)
+                return
             if answer.close:
                 self._broken(connection, "read")
                 return
@@ -104,6 +108,10 @@ class Closed:
         if connection.left:
             self.errors[kind] += connection.left
             self._busy -= 1
+        self._renewed(connection)
+
+    def _renewed(self, connection: Connection) -> None:
+        """A new connection takes the place of one that is at its end."""
         self._client.discard(connection)
         if time.perf_counter() >= self._end:
             return
@@ -117,7 +125,11 @@ class Closed:
 
 
 def mixture(aim: Aim) -> list[bytes]:
-    """The requests to send in turn: the aim's, or with `post-percent` so many of a hundred, the others a GET."""
+    """The requests to send in turn: the aim's; with `variety` so many different ones; with `post-percent` so many of a
+    hundred, the others a GET.
+    """
+    if "variety" in aim.options:
+        return variety.requests(aim)
     headers = dict(aim.headers)
     request = request_bytes(aim.method, aim.path, headers, aim.body)
     if "post-percent" not in aim.options:
@@ -132,6 +144,7 @@ class ClosedLoopGenerator(own.Own, ClosedLoop):
     name = "closedloop"
     module = "bench.load.closedloop"
     pipelines = True
+    abilities = frozenset({"post-percent", "variety", "close"})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.errors import LoadError
+from bench.load.accept import AcceptGenerator
 from bench.load.base import Generator
 from bench.load.closedloop import ClosedLoopGenerator
 from bench.load.h2load import H2load
@@ -21,6 +22,7 @@ _ALL: tuple[Generator, ...] = (
     ClosedLoopGenerator(),
     HttpxGenerator(),
     WebSocketGenerator(),
+    AcceptGenerator(),
 )
 GENERATORS = {generator.name: generator for generator in _ALL}
 

@@ -17,6 +17,7 @@ class Oha:
     """The generator `oha`."""
 
     name = "oha"
+    abilities: frozenset[str] = frozenset()
 
     def missing(self) -> str | None:
         """oha has to be installed."""

@@ -13,7 +13,8 @@ from collections import Counter, deque
 from bench.errors import LoadError
 from bench.load import own
 from bench.load.base import Aim, no_pipelining
-from bench.load.response import ResponseReader, request_bytes
+from bench.load.closedloop import mixture
+from bench.load.response import ResponseReader
 from bench.load.sockets import Client, Connection, open_all
 from bench.model import Burst, Load
 
@@ -37,8 +38,8 @@ class OpenLoop:
         self.errors: Counter[str] = Counter()
         self.received = 0
         self.late = 0
-        self._ended = 0
-        self._request = request_bytes(aim.method, aim.path, dict(aim.headers), aim.body)
+        self._ended = self._sent = 0
+        self._requests = mixture(aim)
         self._client = Client(aim.port)
         self._idle = open_all(self._client, load.connections)
         self._waiting: deque[float] = deque()
@@ -76,8 +77,9 @@ class OpenLoop:
             connection = self._idle.pop()
             connection.since = self._waiting.popleft()
             connection.left = 1
+            self._sent += 1
             try:
-                self._client.send(connection, self._request)
+                self._client.send(connection, self._requests[self._sent % len(self._requests)])
             except OSError:
                 self._broken(connection, "write")
 
@@ -129,6 +131,7 @@ class OpenLoopGenerator(own.Own):
     """The generator `openloop`."""
 
     name = "openloop"
+    abilities = frozenset({"variety"})
     module = "bench.load.openloop"
 
     def refusal(self, load: Load) -> str | None:

@@ -23,6 +23,7 @@ class Own:
 
     name = ""
     module = ""
+    abilities: frozenset[str] = frozenset()
 
     def missing(self) -> str | None:
         """hdrhistogram has to be installed."""

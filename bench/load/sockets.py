@@ -56,6 +56,26 @@ class Client:
         self._poll.register(sock.fileno(), select.EPOLLIN)
         return connection
 
+    def begin(self) -> Connection:
+        """Begin to connect without waiting for it; what stands in `out` is sent when it is connected.
+
+        Raises OSError when the server refuses at once. A connection that fails later is at its end.
+        """
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sock.connect(("127.0.0.1", self.port))
+        except BlockingIOError:
+            pass
+        except OSError:
+            sock.close()
+            raise
+        connection = Connection(sock)
+        self.connections[sock.fileno()] = connection
+        self._poll.register(sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        return connection
+
     def discard(self, connection: Connection) -> None:
         """Close a connection and forget it."""
         number = connection.sock.fileno()

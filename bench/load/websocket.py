@@ -29,6 +29,7 @@ class WebSocketGenerator(own.Own, ClosedLoop):
 
     name = "websocket"
     module = "bench.load.websocket"
+    abilities = frozenset({"pattern"})
 
 
 def frame(opcode: int, payload: bytes) -> bytes:

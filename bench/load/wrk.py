@@ -11,10 +11,13 @@ import shutil
 from typing import Any
 
 from bench.errors import LoadError
+from bench.load import variety
 from bench.load.base import Aim, ClosedLoop
 from bench.model import Burst, Latency, Load
 
 MARK = "bench: "
+# Between requests in a file; in none of them.
+SEPARATOR = b"\x01"
 PERCENTILES = {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9}
 ERRORS = ("connect", "read", "write", "status", "timeout")
 
@@ -38,6 +41,7 @@ class Wrk(ClosedLoop):
 
     name = "wrk"
     pipelines = True
+    abilities = frozenset({"post-percent", "variety", "tls", "close"})
 
     def missing(self) -> str | None:
         """wrk has to be installed."""
@@ -46,7 +50,10 @@ class Wrk(ClosedLoop):
     def command(self, aim: Aim, load: Load) -> list[str]:
         """One burst; the Lua script is written into the aim's directory."""
         script = aim.directory / f"wrk-{aim.port}.lua"
-        script.write_text(_script(aim, load.pipeline), encoding="ascii")
+        lines = _script(aim, load.pipeline)
+        if "variety" in aim.options:
+            lines = _various(aim)
+        script.write_text("\n".join(lines) + "\n" + _DONE, encoding="ascii")
         threads = min(load.threads, load.connections)
         argv = ["wrk", "-t", str(threads), "-c", str(load.connections), "-d", f"{max(1, round(load.seconds))}s"]
         return [*argv, "--timeout", "10s", "--latency", "-s", str(script), aim.url]
@@ -92,11 +99,11 @@ def _figures(output: str) -> dict[str, Any]:
     return figures
 
 
-def _script(aim: Aim, pipeline: int) -> str:
+def _script(aim: Aim, pipeline: int) -> list[str]:
     lines = [f"wrk.method = {_lua(aim.method.encode())}"]
     lines += [f"wrk.headers[{_lua(name.encode())}] = {_lua(value.encode())}" for name, value in aim.headers.items()]
     if aim.body:
-        lines.append(f"wrk.body = {_lua(aim.body)}")
+        lines.append(f"wrk.body = {_body(aim.body)}")
     if "post-percent" in aim.options:
         lines += _mix(aim)
     if pipeline > 1:
@@ -107,7 +114,25 @@ def _script(aim: Aim, pipeline: int) -> str:
             "end",
             "function request() return batch end",
         ]
-    return "\n".join(lines) + "\n" + _DONE
+    return lines
+
+
+def _various(aim: Aim) -> list[str]:
+    """Requests of `bench.load.variety` in turn, from a file: built beforehand, so that wrk only sends."""
+    path = aim.directory / f"wrk-{aim.port}.requests"
+    path.write_bytes(SEPARATOR.join(variety.requests(aim)))
+    return [
+        "local requests, number = {}, 0",
+        "function init(args)",
+        f"  local file = io.open({_lua(str(path).encode())}, 'rb')",
+        f"  for one in file:read('*a'):gmatch('[^{_lua(SEPARATOR)[1:-1]}]+') do requests[#requests + 1] = one end",
+        "  file:close()",
+        "end",
+        "function request()",
+        "  number = number % #requests + 1",
+        "  return requests[number]",
+        "end",
+    ]
 
 
 def _mix(aim: Aim) -> list[str]:
@@ -124,6 +149,13 @@ def _mix(aim: Aim) -> list[str]:
         "  return get",
         "end",
     ]
+
+
+def _body(data: bytes) -> str:
+    """A body in Lua; one long run of the same byte would make a script of many megabytes."""
+    if len(data) > 1 and data == data[:1] * len(data):
+        return f"string.rep({_lua(data[:1])}, {len(data)})"
+    return _lua(data)
 
 
 def _lua(data: bytes) -> str:

@@ -2,7 +2,8 @@
 
 delay=SECONDS before each answer; error_every=N answers 500; close_every=N closes instead of answering;
 short_every=N sends one byte less than it promises to others; stall_at=N stops answering everybody for stall=SECONDS
-when the Nth request comes; die_at=N ends the process. Paths: `/count` tells how many requests came before.
+when the Nth request comes; die_at=N ends the process; closing=1 answers once per connection; record=1 keeps the request
+lines in the file `seen`. Paths: `/count` tells how many requests came before.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class Known:
         if head.startswith(b"GET /count "):
             body = b"%d" % self.requests
             return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        if self.options.get("record"):
+            with open("seen", "ab") as file:
+                file.write(head.partition(b"\r\n")[0] + b"\n")
         self.requests += 1
         number = self.requests  # Others come while this one waits.
         loop = asyncio.get_running_loop()
@@ -46,7 +50,8 @@ class Known:
             return None
         status = b"500 No" if self.every("error_every", number) else b"200 OK"
         body = BODY[1:] if self.every("short_every", number) else BODY
-        return b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
+        close = b"connection: close\r\n" if self.options.get("closing") else b""
+        return b"HTTP/1.1 %b\r\n%bcontent-length: %d\r\n\r\n%b" % (status, close, len(body), body)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -55,6 +60,8 @@ class Known:
                 if answer is None:
                     break
                 writer.write(answer)
+                if b"connection: close" in answer:
+                    break
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         writer.close()
