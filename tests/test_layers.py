@@ -33,7 +33,7 @@ LAYERS = [
     "protocols protocols.http protocols.websockets protocols.http.response protocols.websockets.frame_log",
     "protocols.http.head protocols.websockets.[cfk]*",
     "state access",
-    "protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.recurring",
+    "protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
     "protocols.http.limits protocols.websockets.limits protocols.http.refusals protocols.http.texts",
     "config",
     "access_format middleware middleware.* settings sockets tls",

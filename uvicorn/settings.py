@@ -340,8 +340,8 @@ class Settings:
         default=60.0,
         section="Timeouts",
         kw_only=True,
-        help="Seconds a WebSocket client may read nothing of what waits for it, then its connection is dropped. One "
-        "that takes 240 bytes a second has that time again. 0 waits for ever.",
+        help="Seconds a client may read nothing of what waits for it, response or message, then its connection is "
+        "dropped. One that takes 240 bytes a second has that time again. 0 waits for ever.",
     )
     timeout_handshake: float = setting(
         default=10.0, section="Timeouts", kw_only=True, help="Seconds a TLS handshake may take; 0 stands for 60."

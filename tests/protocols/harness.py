@@ -209,12 +209,13 @@ class Service:
             settings.advance(seconds)
             return
         clock = settings.clock
-        settings.clock = lambda: clock() + seconds
+        settings.clock = settings.readers._clock = lambda: clock() + seconds
         connections: list[Any] = list(self.state.connections)
         for connection in connections:
             if connection._timer is not None and 0 < connection._deadline <= settings.clock():
                 connection._timer.cancel()
                 connection._on_timer()
+        settings.readers.sweep()
 
     @property
     def transport(self) -> Any:

@@ -33,9 +33,9 @@ from tests.protocols.websocket_tools import (
     listen,
 )
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
+from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets import limits
-from uvicorn.protocols.websockets.closing import unsent
 from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
 
 pytestmark = pytest.mark.anyio

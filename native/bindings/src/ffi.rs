@@ -4,7 +4,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 #[cfg(unix)]
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(Py_GIL_DISABLED)]
 use std::thread::ThreadId;
@@ -425,6 +425,15 @@ pub(crate) fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just made it, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// How many bytes of a socket's have not reached its peer; 0 where the kernel does not tell.
+#[cfg(unix)]
+pub(crate) fn in_kernel(socket: BorrowedFd<'_>) -> usize {
+    let mut size: libc::c_int = 0;
+    // SAFETY: the descriptor is open while it is borrowed, and this request stores one int at the address, which is ours.
+    let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut size) } == 0;
+    if told { usize::try_from(size).unwrap_or_default() } else { 0 }
 }
 
 /// Send a signal to this process; nothing comes of a number that is none.

@@ -16,6 +16,8 @@ pub fn request_refused(status: impl Display, phrase: impl Display, reason: impl 
 pub const CONCURRENCY_EXCEEDED: &str = "Exceeded concurrency limit.";
 /// Unsupported upgrade request.
 pub const UPGRADE_UNSUPPORTED: &str = "Unsupported upgrade request.";
+/// Client does not read its response, aborting the connection.
+pub const READER_LATE: &str = "Client does not read its response, aborting the connection.";
 /// No supported WebSocket library detected. Please use "pip install 'uvicorn[standard]'", or install
 /// 'websockets' or 'wsproto' manually.
 pub const WEBSOCKET_UNSUPPORTED: &str = "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install 'websockets' or 'wsproto' manually.";

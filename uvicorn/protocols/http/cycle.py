@@ -307,6 +307,14 @@ class RequestResponseCycle:
         """Return a future that is done when the transport takes more, or the connection ends."""
         return self.connection.flow.waiter()
 
+    def await_reader(self) -> None:
+        """What the kernel sends waits for the client."""
+        self.connection.await_reader()
+
+    def stop_awaiting_reader(self) -> None:
+        """It does not any more."""
+        self.connection.stop_awaiting_reader()
+
     def announce(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for a file of `length` bytes."""
         if self.state is not STARTED:

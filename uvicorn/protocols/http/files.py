@@ -64,6 +64,12 @@ class FileSink(Protocol):
     def waiter(self) -> asyncio.Future[None]:
         """Return a future that is done when the transport takes more, or the connection ends."""
 
+    def await_reader(self) -> None:
+        """What is sent past the transport waits for the client, which has its time from now on to take some of it."""
+
+    def stop_awaiting_reader(self) -> None:
+        """It does not wait any more."""
+
     def announce(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for `length` bytes of the body, and refuse other messages until `complete`.
 
@@ -364,12 +370,14 @@ class _Pump:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         loop.add_writer(self._socket, self._step)
+        self._sink.await_reader()
         try:
             while not self._over and not self._sink.disconnected:
                 self._waiter = self._sink.waiter()
                 await self._waiter
         finally:
             loop.remove_writer(self._socket)
+            self._sink.stop_awaiting_reader()
 
     def _step(self) -> None:
         if self._over:
@@ -388,6 +396,8 @@ class _Pump:
         else:
             if not self._part.left:
                 self._end()
+            elif self._waiter is not None:
+                self._sink.await_reader()
 
     def _end(self, failure: Exception | None = None) -> None:
         self._over = True

@@ -39,6 +39,9 @@ BODY_BYTES_PER_SECOND = 240
 """Every this many bytes of a request body move its deadline on by a second, but never beyond the time a body has at its
 beginning. Slower than this a client counts as one that does not send; a modem is faster."""
 
+READ_BYTES_PER_SECOND = 240
+"""What a peer has to take of that which waits for it, on an average, or it counts as one that does not read."""
+
 LINGER_SECONDS = 10.0
 """How long a connection that was refused goes on reading, so that its peer reads the answer before a reset. Peers that
 do read it close at once; the others are those that send the whole of a large body first."""

@@ -56,6 +56,7 @@ from uvicorn.protocols.http.head import (
     split_target,
 )
 from uvicorn.protocols.http.hooks import original, replaced
+from uvicorn.protocols.http.readers import Readers, waiting
 from uvicorn.protocols.http.recurring import Recurring
 from uvicorn.protocols.http.response import (
     STATUS_PHRASES,
@@ -144,6 +145,7 @@ class ProtocolSettings:
         "eager",
         "poisoned",
         "hang_ups",
+        "readers",
     )
 
     def __init__(
@@ -185,6 +187,8 @@ class ProtocolSettings:
         self.poisoned = is_poisoned()
         self.hang_ups = HangUps(loop, context)
         self.clock: Callable[[], float] = loop.time if self.real_loop else monotonic
+        # The double of a transport may not know what waits in it.
+        self.readers = Readers(loop, context, config.timeout_write if self.real_loop else 0.0, self.clock)
 
     def set_app(self, app: ASGI3Application) -> None:
         """Have this application serve requests."""
@@ -207,6 +211,7 @@ class ProtocolSettings:
         """The server has ended: write what waits to be written, and watch no socket any more."""
         self.flush()
         self.hang_ups.close()
+        self.readers.close()
 
 
 @original
@@ -358,6 +363,7 @@ class HTTPProtocol(Attributes):
             self.cycle = None
         self._last_scope = None
         self.flow.resume_writing()
+        self.settings.readers.forget(self)
         self._pending.clear()
         if self._heeded >= 0:
             self._ignore_end()
@@ -379,10 +385,27 @@ class HTTPProtocol(Attributes):
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark."""
         self.flow.pause_writing()
+        self.await_reader()
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
+        if self._reading is not CLOSED:
+            self.stop_awaiting_reader()
         self.flow.resume_writing()
+
+    def await_reader(self) -> None:
+        """Give the client time to take some of what waits for it."""
+        self.settings.readers.wait(self)
+
+    def stop_awaiting_reader(self) -> None:
+        """The client has taken enough of it."""
+        self.settings.readers.forget(self)
+
+    def reader_is_late(self) -> None:
+        """The client has taken next to nothing in all its time."""
+        self._note(logging.DEBUG, texts.READER_LATE)
+        reset_on_close(self.transport)  # else the kernel would go on waiting for it, with what it holds
+        self._attempt(self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
@@ -742,6 +765,7 @@ class HTTPProtocol(Attributes):
         self._flush()
         self._resume_reading()
         self._cancel_timer()
+        self.stop_awaiting_reader()
         self._reading = CLOSED
         protocol = self.settings.ws_protocol_class(
             config=self.settings.config, server_state=self.server_state, app_state=self.app_state
@@ -980,7 +1004,13 @@ class HTTPProtocol(Attributes):
         else:
             self._reading = CLOSED
             self._cancel_timer()
-            self._attempt(self.transport.close)
+            self._attempt(self._close_transport)
+
+    def _close_transport(self) -> None:
+        """Close once everything is written, which is up to the client; it has its time for that."""
+        self.transport.close()
+        if waiting(self.transport):
+            self.await_reader()
 
     def _can_linger(self) -> bool:
         transport = self.transport

@@ -11,6 +11,7 @@ INVALID_REQUEST = "Invalid HTTP request received."
 REQUEST_REFUSED = "Request refused with {status} {phrase}: {reason}."
 CONCURRENCY_EXCEEDED = "Exceeded concurrency limit."
 UPGRADE_UNSUPPORTED = "Unsupported upgrade request."
+READER_LATE = "Client does not read its response, aborting the connection."
 WEBSOCKET_UNSUPPORTED = (
     "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install "
     "'websockets' or 'wsproto' manually."

@@ -3,38 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
+from uvicorn.protocols.http.limits import READ_BYTES_PER_SECOND
+from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.websockets import limits
-
-if sys.platform == "win32":
-
-    def _in_kernel(descriptor: int) -> int:
-        """Nothing tells."""
-        return 0
-
-else:
-    import fcntl
-    import termios
-
-    def _in_kernel(descriptor: int) -> int:
-        """Return how many bytes of a socket's have not reached its peer."""
-        return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-
-
-def unsent(transport: asyncio.Transport) -> int:
-    """Return how many bytes the peer has yet to take.
-
-    Those in the kernel are counted, because it may take minutes of a slow peer's reading before it asks for more.
-    """
-    size = transport.get_write_buffer_size()
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        try:
-            size += _in_kernel(sock.fileno())
-        except (OSError, ValueError):
-            pass  # it is closed, or of a kind that cannot tell
-    return size
 
 
 class Closer:
@@ -85,7 +57,7 @@ class Closer:
     def _expire(self) -> None:
         transport = self._transport
         waits = transport.get_write_buffer_size() > 0
-        if waits and self._unsent - unsent(transport) >= self._seconds * limits.READ_BYTES_PER_SECOND:
+        if waits and self._unsent - unsent(transport) >= self._seconds * READ_BYTES_PER_SECOND:
             self.close_within(limits.CLOSE_TIMEOUT)
         elif waits or transport.is_closing():
             transport.abort()

@@ -12,9 +12,6 @@ MAX_CLOSE_REASON = 123
 MAX_LOGGED_TARGET = 2048
 """Bytes of the target of a refused handshake that a log line shows."""
 
-READ_BYTES_PER_SECOND = 240
-"""What a peer has to take of that which waits for it, on an average, or it counts as one that does not read."""
-
 CLOSE_TIMEOUT = 10.0
 """Seconds without progress after which a connection is dropped: the peer answers no close frame, or reads no data."""
 

@@ -41,6 +41,8 @@ from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, Line
 from uvicorn.protocols.http.head import HeadLimits, HeadScan, RequestRefused, asks_for_head
+from uvicorn.protocols.http.limits import READ_BYTES_PER_SECOND
+from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.http.response import STATUS_PHRASES, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
@@ -53,7 +55,7 @@ from uvicorn.protocols.utils import (
     is_thrown_away,
     start_task,
 )
-from uvicorn.protocols.websockets.closing import Closer, unsent
+from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.deflate import Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.frame_log import FrameLog
@@ -77,7 +79,7 @@ from uvicorn.protocols.websockets.handshake import (
     requested_target,
 )
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.limits import ANSWER_SECONDS, CLOSE_TIMEOUT, READ_BYTES_PER_SECOND
+from uvicorn.protocols.websockets.limits import ANSWER_SECONDS, CLOSE_TIMEOUT
 from uvicorn.state import ServerState
 
 

@@ -64,6 +64,28 @@ impl Carrier {
         }
     }
 
+    /// Bytes that wait on this side of the kernel.
+    pub(crate) fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
+        match self {
+            Self::Socket(socket) => Ok(socket.waiting()),
+            Self::Transport(transport) => {
+                let readers = py.import("uvicorn.protocols.http.readers")?;
+                readers.call_method1("waiting", (&**transport,))?.extract()
+            }
+        }
+    }
+
+    /// Bytes that the peer has yet to take.
+    pub(crate) fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
+        match self {
+            Self::Socket(socket) => Ok(socket.unsent()),
+            Self::Transport(transport) => {
+                let readers = py.import("uvicorn.protocols.http.readers")?;
+                readers.call_method1("unsent", (&**transport,))?.extract()
+            }
+        }
+    }
+
     /// Take no input.
     pub(crate) fn pause_reading(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         match self {

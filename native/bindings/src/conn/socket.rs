@@ -352,6 +352,12 @@ impl Socket {
         self.output.borrow().len() + self.tls.as_ref().map_or(0, Tls::waiting)
     }
 
+    /// Bytes that the peer has yet to take, those in the kernel included: it may take minutes of a slow peer's reading before
+    /// that asks for more.
+    pub(crate) fn unsent(&self) -> usize {
+        self.waiting() + self.descriptor().map_or(0, |descriptor| descriptor.in_kernel())
+    }
+
     /// Set the marks above which writers are told to wait, and below which they may go on.
     pub(crate) fn set_limits(self: &Rc<Self>, py: Python<'_>, high: usize, low: usize) -> PyResult<()> {
         {

@@ -42,7 +42,7 @@ pub(crate) struct Event {
 #[cfg(target_os = "linux")]
 mod linux {
     use std::io::{self, IoSlice};
-    use std::os::fd::{AsRawFd as _, IntoRawFd, OwnedFd};
+    use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd, OwnedFd};
     use std::time::Duration;
 
     use rustix::event::{PollFd, PollFlags, epoll, poll};
@@ -75,6 +75,11 @@ mod linux {
         pub(crate) fn send_all(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
             let mut nothing = net::SendAncillaryBuffer::default();
             Ok(net::sendmsg(&self.0, pieces, &mut nothing, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+        }
+
+        /// How many bytes that the kernel took have not reached the peer.
+        pub(crate) fn in_kernel(&self) -> usize {
+            crate::ffi::in_kernel(self.0.as_fd())
         }
 
         /// Tell the peer that nothing more will come.
@@ -232,6 +237,10 @@ mod elsewhere {
         }
 
         pub(crate) fn send_all(&self, _pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+            match *self {}
+        }
+
+        pub(crate) fn in_kernel(&self) -> usize {
             match *self {}
         }
 

@@ -206,6 +206,17 @@ impl FileSink {
         self.exchange.here()?.connection().watcher(py)
     }
 
+    /// What is sent past the transport waits for the client.
+    fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "await_reader", |_, connection| connection.await_reader(py))
+    }
+
+    /// It does not any more.
+    fn stop_awaiting_reader(&self) -> PyResult<()> {
+        self.exchange.here()?.connection().stop_awaiting_reader();
+        Ok(())
+    }
+
     /// Prepare for `length` bytes of the body, and refuse other messages until `complete`; whether they are wanted.
     fn announce(&self, kind: &Bound<'_, PyAny>, length: u64, more_body: bool) -> PyResult<bool> {
         self.guard(kind.py(), "announce", |exchange, connection| {

@@ -80,9 +80,8 @@ impl HTTPProtocol {
     }
 
     /// The transport's buffer is above its high-water mark.
-    fn pause_writing(&self) -> PyResult<()> {
-        self.connection.here()?.pause_writing();
-        Ok(())
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
+        guard(py, self.connection.here()?, "pause_writing", |connection| connection.pause_writing(py))
     }
 
     /// The transport's buffer is low again.

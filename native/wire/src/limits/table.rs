@@ -37,6 +37,8 @@ pub const HIGH_WATER_LIMIT: usize = 65_536;
 /// Every this many bytes of a request body move its deadline on by a second, but never beyond the time a body
 /// has at its beginning. Slower than this a client counts as one that does not send; a modem is faster.
 pub const BODY_BYTES_PER_SECOND: usize = 240;
+/// What a peer has to take of that which waits for it, on an average, or it counts as one that does not read.
+pub const READ_BYTES_PER_SECOND: usize = 240;
 /// How long a connection that was refused goes on reading, so that its peer reads the answer before a reset.
 /// Peers that do read it close at once; the others are those that send the whole of a large body first.
 pub const LINGER_SECONDS: f64 = 10.0;

@@ -6,14 +6,29 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use wire::error::Refusal;
 use wire::h1::connection::Deadline;
+use wire::texts;
 
 use super::refusal::Refused;
-use super::{Connection, Ending};
+use super::{Connection, DEBUG, Ending};
 use crate::http::idle;
 
+/// A client that is waited for to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader {
+    until: Instant,
+    /// Bytes it had to take when the time began.
+    unsent: usize,
+}
+
 impl Connection {
+    /// When it is late, for whatever reason.
+    #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.state.borrow().deadline
+        let deadline = self.state.borrow().deadline;
+        match self.reader.get() {
+            None => deadline,
+            Some(Reader { until, .. }) => Some(deadline.map_or(until, |deadline| deadline.min(until))),
+        }
     }
 
     /// Set the deadline of what the connection waits for now, if that has changed.
@@ -122,6 +137,37 @@ impl Connection {
         }
     }
 
+    /// Give the client time to take some of what waits for it.
+    #[cold]
+    pub(crate) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(patience) = self.core.settings.timeout_write.filter(|_| self.core.real_loop) else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        self.reader.set(Some(Reader { until: self.core.deadlines.now() + patience, unsent }));
+        self.watch(py)
+    }
+
+    /// The client has taken enough of it.
+    pub(crate) fn stop_awaiting_reader(&self) {
+        self.reader.set(None);
+    }
+
+    /// The time of the client is over. Nothing was added meanwhile to what waits for it, so it has read the difference.
+    #[cold]
+    fn reader_is_due(&self, py: Python<'_>, before: usize) -> PyResult<()> {
+        let settings = &self.core.settings;
+        let least = settings.timeout_write.unwrap_or_default().as_secs_f64() * settings.read_bytes_per_second;
+        self.reader.set(None);
+        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
+        if before.saturating_sub(unsent) as f64 >= least {
+            return self.await_reader(py);
+        }
+        self.note(py, DEBUG, texts::READER_LATE)?;
+        // Else the kernel would go on waiting for it, with what it holds.
+        self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
+        self.abort(py)
+    }
+
     /// No deadline applies any more.
     pub(super) fn leave_deadlines(&self) {
         if let Some(slot) = self.slot.take() {
@@ -129,10 +175,20 @@ impl Connection {
         }
     }
 
-    /// The deadline has passed.
+    /// A deadline has passed.
     pub(crate) fn expire(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let now = self.core.deadlines.now();
+        if let Some(reader) = self.reader.get().filter(|reader| reader.until <= now) {
+            self.reader_is_due(py, reader.unsent)?;
+            if self.closed.get() {
+                return Ok(());
+            }
+        }
         let hint = {
             let mut state = self.state.borrow_mut();
+            if state.deadline.is_none_or(|deadline| deadline > now) {
+                return Ok(());
+            }
             state.deadline = None;
             state.wire.deadline_hint()
         };

@@ -34,6 +34,7 @@ use crate::http::cycle::{Exchange, State as ExchangeState};
 use crate::line::{Line, WOKEN_TOGETHER, wake};
 use crate::server::{Core, Server};
 use crate::task::Start;
+use deadline::Reader;
 
 pub(super) use response::{Follows, copy_of, with_pair};
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
@@ -103,6 +104,8 @@ pub(crate) struct Connection {
     write_paused: Cell<bool>,
     resume_scheduled: Cell<bool>,
     ending: Cell<Ending>,
+    /// The client has to take some of what waits for it.
+    reader: Cell<Option<Reader>>,
 }
 
 impl Connection {
@@ -141,6 +144,7 @@ impl Connection {
             write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
             ending: Cell::new(Ending::None),
+            reader: Cell::new(None),
         }
     }
 
@@ -256,6 +260,7 @@ impl Connection {
         self.note(py, TRACE, "HTTP connection lost")?;
         self.ignore_end(py)?;
         self.leave_deadlines();
+        self.stop_awaiting_reader();
         let exchange = {
             let mut state = self.state.borrow_mut();
             state.deadline = None;
@@ -302,13 +307,17 @@ impl Connection {
     }
 
     /// The transport's buffer is above its high-water mark.
-    pub(in crate::http) fn pause_writing(&self) {
+    pub(in crate::http) fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(true);
+        self.await_reader(py)
     }
 
     /// It takes more again, or is gone: let those who wait go on.
     pub(in crate::http) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(false);
+        if !self.closed.get() {
+            self.stop_awaiting_reader();
+        }
         let watcher = self.watcher.take();
         if let Some(watcher) = watcher {
             wake(watcher.bind(py), &self.core.names)?;
@@ -435,9 +444,8 @@ impl Handler for Connection {
         guard(py, &self, "connection_lost", |connection| connection.connection_lost(py))
     }
 
-    fn on_pause(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
-        Self::pause_writing(&self);
-        Ok(())
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        guard(py, &self, "pause_writing", |connection| connection.pause_writing(py))
     }
 
     fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {

@@ -116,7 +116,12 @@ impl Connection {
             return Ok(());
         }
         self.state.borrow_mut().deadline = None;
-        self.on_carrier(py, |carrier, names| carrier.close(py, names)).map(drop)
+        // Close once everything is written, which is up to the client; it has its time for that.
+        let waiting = self.on_carrier(py, |carrier, names| {
+            carrier.close(py, names)?;
+            carrier.waiting(py)
+        })?;
+        if waiting.unwrap_or_default() > 0 { self.await_reader(py) } else { Ok(()) }
     }
 
     fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {

@@ -172,6 +172,7 @@ impl Connection {
         let transport = transport.bind(py);
         self.closed.set(true);
         self.state.borrow_mut().deadline = None;
+        self.stop_awaiting_reader();
         self.leave_deadlines();
         let keywords = PyDict::new(py);
         keywords.set_item("config", &core.config)?;

@@ -1,0 +1,134 @@
+"""Clients that do not read what waits for them.
+
+Such a client holds memory, a descriptor and an application for as long as it likes. What it has taken is told by what
+is left: `unsent`. Nothing is added while an application waits to write, or once the connection is closing, so a
+difference is what the client has read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from uvicorn.protocols.http.limits import READ_BYTES_PER_SECOND
+
+if sys.platform == "win32":
+
+    def _in_kernel(descriptor: int) -> int:
+        """Nothing tells."""
+        return 0
+
+else:
+    import fcntl
+    import termios
+
+    def _in_kernel(descriptor: int) -> int:
+        """Return how many bytes of a socket's have not reached its peer."""
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def waiting(transport: asyncio.Transport) -> int:
+    """Return how many bytes the kernel has not taken yet; none, if that is a double, which need not know."""
+    try:
+        return transport.get_write_buffer_size()
+    except (AttributeError, NotImplementedError):
+        return 0
+
+
+def unsent(transport: asyncio.Transport) -> int:
+    """Return how many bytes the peer has yet to take.
+
+    Those in the kernel are counted, because it may take minutes of a slow peer's reading before it asks for more.
+    """
+    size = waiting(transport)
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        try:
+            size += _in_kernel(sock.fileno())
+        except (OSError, ValueError):
+            pass  # it is closed, or of a kind that cannot tell
+    return size
+
+
+class Writer(Protocol):
+    """A connection with output that waits for its client."""
+
+    transport: asyncio.Transport
+
+    def reader_is_late(self) -> None:
+        """The client has taken next to nothing in all its time."""
+
+
+class Readers:
+    """Whom the connections of one event loop wait for: one timer serves them all.
+
+    Args:
+        loop: the event loop.
+        context: in which it calls back.
+        seconds: how long a client may read nothing; 0 for ever. One that takes `READ_BYTES_PER_SECOND` on an average
+            has that time again.
+        clock: what the time is.
+    """
+
+    __slots__ = ("_loop", "_context", "_seconds", "_clock", "_awaited", "_timer")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._loop = loop
+        self._context = context
+        self._seconds = seconds
+        self._clock = clock
+        # Until when, and what was unsent; all wait equally long, so the first in it is the first to be late.
+        self._awaited: OrderedDict[Writer, tuple[float, int]] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self, writer: Writer) -> None:
+        """Give the client of `writer` its time, from now on."""
+        if self._seconds <= 0:
+            return
+        self._awaited[writer] = self._clock() + self._seconds, unsent(writer.transport)
+        self._awaited.move_to_end(writer)
+        if self._timer is None:
+            self._arm(self._seconds)
+
+    def forget(self, writer: Writer) -> None:
+        """The client has taken enough, or the connection is gone."""
+        self._awaited.pop(writer, None)
+
+    def close(self) -> None:
+        """Wait for nobody any more."""
+        self._awaited.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, seconds: float) -> None:
+        # In the context of the server: that of a request would live as long as the timer.
+        self._timer = self._context.run(self._loop.call_later, seconds, self.sweep)
+
+    def sweep(self) -> None:
+        """End the connections whose clients are late, and come back for the next."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock()
+        for writer, (until, before) in list(self._awaited.items()):
+            if until > now:
+                break
+            if before - unsent(writer.transport) >= self._seconds * READ_BYTES_PER_SECOND:
+                self.wait(writer)
+            else:
+                self.forget(writer)
+                writer.reader_is_late()
+        if self._awaited and self._timer is None:
+            until, _ = next(iter(self._awaited.values()))
+            self._arm(max(until - now, 0.0))
