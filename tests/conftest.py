@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import logging
 import os
@@ -21,6 +22,12 @@ from uvicorn.config import LOGGING_CONFIG
 # Nothing of a request is used again in this process, so that whatever looks at it when it is over shows. Those who test
 # what is used again ask for `recycling`; servers in processes of their own do as in production.
 os.environ.setdefault("UVICORN_POISON", "1")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: a collector that visits it again and again is most of a run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.protocols.test_differential import IMPLEMENTATIONS
 from tests.vectors.applications import APPLICATIONS
 from tests.vectors.judge import verdict
-from tests.vectors.loader import Vector, load
+from tests.vectors.loader import Vector, groups, load
 from tests.vectors.replay import loaded_config, new_server, replay
 from tests.vectors.responses import BrokenResponse, parse
 from uvicorn.importer import import_from_string
@@ -19,6 +18,7 @@ from uvicorn.settings import Settings
 from uvicorn.state import ServerState
 
 VECTORS = load()
+GROUPS = groups()
 
 #: Rows of the threat list that bytes on one HTTP/1.1 connection can show; the others have tests of their own.
 ROWS = (
@@ -29,16 +29,26 @@ ROWS = (
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("vector", VECTORS, ids=attrgetter("id"))
-async def test_vector_has_the_outcome_it_states(
-    vector: Vector, http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("group", GROUPS)
+async def test_vectors_have_the_outcome_they_state(
+    group: str, http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    failed = []
     with caplog.at_level(logging.DEBUG, "uvicorn.error"):
-        assert verdict(vector, await replay(http_protocol_cls, vector, [vector.data])) == []
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
-    if vector.reason is not None:
-        (line,) = refusals(caplog)
-        assert line.endswith(f": {vector.reason}.")
+        for vector in GROUPS[group]:
+            caplog.clear()
+            found = verdict(vector, await replay(http_protocol_cls, vector, [vector.data]))
+            found += [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+            found += unexpected_reasons(vector, refusals(caplog))
+            failed += [f"{vector.id}: {fault}" for fault in found]
+    assert failed == []
+
+
+def unexpected_reasons(vector: Vector, lines: list[str]) -> list[str]:
+    """What is wrong with the lines about refusals, where the vector says what they are."""
+    if vector.reason is None or (len(lines) == 1 and lines[0].endswith(f": {vector.reason}.")):
+        return []
+    return [f"the operator was told {lines}, not {vector.reason!r}"]
 
 
 def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -81,6 +91,10 @@ async def test_vectors_have_the_same_outcome_on_a_server_that_has_met_them(part:
     for state in servers.values():
         state.close()
     assert failed == []
+
+
+def test_each_vector_is_in_one_group() -> None:
+    assert sorted(vector.id for group in GROUPS.values() for vector in group) == sorted(vector.id for vector in VECTORS)
 
 
 def test_there_are_at_least_400_vectors() -> None:

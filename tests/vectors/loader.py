@@ -17,9 +17,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["ExpectedRequest", "ExpectedResponse", "Vector", "load"]
+__all__ = ["ExpectedRequest", "ExpectedResponse", "Vector", "groups", "load"]
 
 DIRECTORY = Path(__file__).parent
+
+#: Most vectors in a group.
+GROUP_SIZE = 40
 
 #: What a connection may have come to when the input has been dealt with.
 CONNECTION_STATES = frozenset({"open", "closed", "waiting"})
@@ -187,3 +190,19 @@ def load(name: str = "http1") -> tuple[Vector, ...]:
     if twice:
         raise ValueError(f"{name}.toml: ids used twice: {sorted(twice)}")
     return vectors
+
+
+@cache
+def groups(name: str = "http1") -> Mapping[str, tuple[Vector, ...]]:
+    """All vectors of `<name>.toml` in groups of a size that is right for one test, each with a name.
+
+    Those whose ids begin with the same word are together, and numbered groups where they are many.
+    """
+    words: dict[str, list[Vector]] = {}
+    for row in load(name):
+        words.setdefault(row.id.partition("-")[0], []).append(row)
+    return {
+        f"{word}-{start // GROUP_SIZE + 1}": tuple(rows[start : start + GROUP_SIZE])
+        for word, rows in words.items()
+        for start in range(0, len(rows), GROUP_SIZE)
+    }
