@@ -118,6 +118,7 @@ async def test_answer_to_what_is_no_request_may_be_another(python: Any, closes: 
         await client.send(GET + b"nonsense\r\n\r\n")
         assert (await client.response()).status == 200
         assert await client.rest() == b"HTTP/1.1 400 Mine\r\n\r\n"
+        client.close()
         await service.idle()
     assert texts == ["Invalid HTTP request received."]
 

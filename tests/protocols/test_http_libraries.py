@@ -37,7 +37,7 @@ HEADS = st.lists(FIELDS, max_size=6).map(lambda fields: LINE + b"".join(field + 
 def bare(kind: Any, limit_fields: int = 256) -> Any:
     """A protocol without a connection around it."""
     protocol = object.__new__(kind)
-    protocol.settings = SimpleNamespace(limits=HeadLimits(1000, limit_fields, 1000))
+    protocol.settings = SimpleNamespace(limits=HeadLimits(1000, limit_fields, 1000), poisoned=False)
     return protocol
 
 
@@ -78,7 +78,7 @@ def test_what_the_library_refuses_is_a_refusal(parse_fields: Any) -> None:
 @given(st.lists(HEADS, max_size=8))
 def test_heads_of_other_connections_change_nothing(heads: list[bytes]) -> None:
     """llhttp's parser is shared: whatever was read before, a head gives the fields it gives alone."""
-    protocol: Any = object.__new__(HttpToolsProtocol)
+    protocol = bare(HttpToolsProtocol)
 
     def parse(head: bytes) -> Any:
         return protocol.parse_fields(head, len(LINE))

@@ -99,7 +99,7 @@ async def test_vectors_cut_in_two_anywhere_have_the_same_outcome(group: str, rea
         found = verdict(vector, await replay(reading, vector, [vector.data[:at], vector.data[at:]]))
         return [f"{vector.id} cut at {at}: {fault}" for fault in found]
 
-    failed = []
+    failed: list[str] = []
     for vector in GROUPS[group]:
         places = cuts(len(vector.data))
         side_by_side = SIDE_BY_SIDE if len(vector.data) <= WHOLE else SIDE_BY_SIDE_LONG
@@ -113,7 +113,7 @@ async def test_vectors_cut_in_two_anywhere_have_the_same_outcome(group: str, rea
 @pytest.mark.parametrize("group", GROUPS)
 async def test_vectors_byte_by_byte_have_the_same_outcome(group: str, reading: Any) -> None:
     """U6, D5"""
-    failed = []
+    failed: list[str] = []
     for vector in GROUPS[group]:
         found = verdict(vector, await replay(reading, vector, crumbs(vector.data)))
         failed += [f"{vector.id}: {fault}" for fault in found]

@@ -33,7 +33,7 @@ ROWS = (
 async def test_vectors_have_the_outcome_they_state(
     group: str, http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failed = []
+    failed: list[str] = []
     with caplog.at_level(logging.DEBUG, "uvicorn.error"):
         for vector in GROUPS[group]:
             caplog.clear()
@@ -80,7 +80,7 @@ async def test_implementations_give_the_same_reasons(part: int, caplog: pytest.L
 async def test_vectors_have_the_same_outcome_on_a_server_that_has_met_them(part: int, http_protocol_cls: Any) -> None:
     """What a server concluded from request lines and field sections before changes nothing."""
     servers: dict[object, ServerState] = {}
-    failed = []
+    failed: list[str] = []
     for _ in range(3):
         for vector in VECTORS[part::8]:
             kind = (vector.app, tuple(sorted(vector.settings.items())))
