@@ -7,13 +7,13 @@ from typing import Any
 
 from bench import stats
 from bench.model import Sample, usable
+from bench.report import FEWEST_BLOCKS
 
 # Shares of one core, fractions, counts: beyond these a figure deserves a remark.
 FOREIGN = 0.05
 STEAL = 0.02
 CLIENT = 0.95
 SPREAD = 0.10
-FEW_BLOCKS = 4
 FEW_REQUESTS = 1000
 
 
@@ -134,6 +134,6 @@ def _blocks(samples: Sequence[Sample]) -> Iterable[str]:
     for sample in usable(samples):
         if sample.side not in ("", "A"):
             blocks.setdefault((sample.workload, sample.target, sample.load.connections), set()).add(sample.block)
-    fewest = min(map(len, blocks.values()), default=FEW_BLOCKS)
-    if fewest < FEW_BLOCKS:
-        yield f"only {fewest} blocks in a comparison: its interval is narrower than it should be"
+    fewest = min(map(len, blocks.values()), default=FEWEST_BLOCKS)
+    if fewest < FEWEST_BLOCKS:
+        yield f"only {fewest} blocks in a comparison: its interval is so wide that only large differences show"

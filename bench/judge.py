@@ -38,7 +38,7 @@ class Line:
 def judge_ratio(case: str, stored: float, found: Interval, margin: float = RATIO_MARGIN) -> Line:
     """Fails when the whole interval of the speed-up lies below the stored one less the margin."""
     limit = stored * (1 - margin)
-    detail = f"{found.low:.3f} to {found.high:.3f}"
+    detail = found.words()
     return Line(case, stored, found.value, limit, detail, found.high < limit)
 
 

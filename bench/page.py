@@ -158,7 +158,9 @@ def _ratios(samples: Sequence[Sample]) -> list[str]:
             continue
         if found is not None and first != second:
             one = found.ratio
-            bar = Bar(second, one.value, f"{one.value:.2f}", one.low, one.high, colours[second])
+            # A few blocks give an interval that would dwarf all bars.
+            low, high = (one.low, one.high) if found.blocks >= report.FEWEST_BLOCKS else (None, None)
+            bar = Bar(second, one.value, f"{one.value:.2f}", low, high, colours[second])
             scenes.setdefault((workload, mode, connections, first), []).append(bar)
     figures = []
     for (workload, mode, connections, first), rows in scenes.items():

@@ -94,18 +94,28 @@ METRICS = (
 )
 
 
+# From fewer blocks an interval holds what it says, but it is so wide that little can be shown.
+FEWEST_BLOCKS = 4
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """A against B in one figure: medians of each, and the paired ratio A / B."""
+    """A against B in one figure: medians of each, and the paired ratio A / B with its interval over the blocks."""
 
     metric: Metric
     first: float
     second: float
     ratio: Interval
     pairs: int
+    blocks: int
 
     def words(self, floor: float = 0.0) -> str:
-        """The verdict: whether the interval clears 1 and the ratio the noise floor, and to whose side."""
+        """The verdict: whether the interval clears 1 and the ratio the noise floor, and to whose side.
+
+        There is none from one block, which has no interval.
+        """
+        if self.blocks < 2:
+            return "no verdict from one block"
         if not self.ratio.excludes(1.0):
             return "no difference shown"
         if abs(self.ratio.value - 1) <= floor:
@@ -132,6 +142,7 @@ def compare(samples: Sequence[Sample], metric: Metric) -> Comparison | None:
         stats.median([second for _, second in flat]),
         stats.paired_ratio(values),
         len(flat),
+        sum(bool(group) for group in values),
     )
 
 
@@ -188,7 +199,7 @@ def comparison_table(title: str, samples: Sequence[Sample], floors: Mapping[str,
                 figure(metric, found.first),
                 figure(metric, found.second),
                 f"{found.ratio.value:.3f}",
-                f"{found.ratio.low:.3f} to {found.ratio.high:.3f}",
+                found.ratio.words(),
                 found.words((floors or {}).get(metric.key, 0.0)),
             )
         )

@@ -1,10 +1,9 @@
-"""Statistics on plain sequences of numbers. No I/O, no randomness without a seed."""
+"""Statistics on plain sequences of numbers. No I/O, no randomness."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -20,6 +19,10 @@ class Interval:
     def excludes(self, point: float) -> bool:
         """Whether the whole interval lies on one side of a point."""
         return self.low > point or self.high < point
+
+    def words(self, form: str = ".3f") -> str:
+        """From where to where, for a reader."""
+        return "not known" if math.isinf(self.high) else f"{self.low:{form}} to {self.high:{form}}"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -64,38 +67,49 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(mean([math.log(value) for value in values]))
 
 
-def bootstrap(
-    groups: Sequence[Sequence[float]],
-    statistic: Callable[[Sequence[float]], float],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 4000,
-    seed: int = 1,
-) -> Interval:
-    """Percentile bootstrap of a statistic.
+# Student's t for an interval of 95%, by degrees of freedom from 1 on.
+_T95 = (
+    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281),
+    *(2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860),
+    *(2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423),
+)
 
-    Values of one group (bursts against the same pair of processes) are not independent, so whole groups are drawn.
-    Raises ValueError without groups.
+
+def t95(freedom: int) -> float:
+    """How many standard errors an interval of 95% reaches to each side; raises ValueError below one degree."""
+    if freedom < 1:
+        raise ValueError("an interval of one value")
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    # The first terms of the expansion around the normal distribution: right to four digits from here on.
+    z = NormalDist().inv_cdf(0.975)
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of independent values with its 95% interval by Student's t; one value alone says nothing about it.
+
+    Raises ValueError without values.
     """
-    kept = [list(group) for group in groups if group]
-    if not kept:
-        raise ValueError("bootstrap of nothing")
-    value = statistic([one for group in kept for one in group])
-    if len(kept) == 1:
-        kept = [[one] for one in kept[0]]
-    generator = random.Random(seed)
-    drawn = []
-    for _ in range(resamples):
-        chosen = generator.choices(kept, k=len(kept))
-        drawn.append(statistic([one for group in chosen for one in group]))
-    tail = (1 - confidence) / 2 * 100
-    return Interval(value, percentile(drawn, tail), percentile(drawn, 100 - tail))
+    middle = mean(values)
+    if len(values) == 1:
+        return Interval(middle, -math.inf, math.inf)
+    reach = t95(len(values) - 1) * deviation(values) / math.sqrt(len(values))
+    return Interval(middle, middle - reach, middle + reach)
 
 
-def paired_ratio(groups: Sequence[Sequence[tuple[float, float]]], *, resamples: int = 4000, seed: int = 1) -> Interval:
-    """Ratio first/second of each pair, averaged geometrically, with its bootstrap interval over groups of pairs."""
-    ratios = [[first / second for first, second in group] for group in groups]
-    return bootstrap(ratios, geometric_mean, resamples=resamples, seed=seed)
+def paired_ratio(groups: Sequence[Sequence[tuple[float, float]]]) -> Interval:
+    """Ratio first/second with its 95% interval: the geometric mean over groups of the geometric mean of their pairs.
+
+    What is measured in one group (a block) shares its moment, so only groups are independent, and the interval is that
+    of their means. It is Student's: a bootstrap over so few values holds the true ratio in half of all cases with two
+    groups and in four of five with four, where this one holds it in 19 of 20 (see the tests).
+    """
+    means = [mean([math.log(first / second) for first, second in group]) for group in groups if group]
+    found = mean_interval(means)
+    # exp() of -inf is 0, of inf an error.
+    low, high = (math.exp(found.low), math.exp(found.high)) if len(means) > 1 else (0.0, math.inf)
+    return Interval(math.exp(found.value), low, high)
 
 
 def noise_floor(interval: Interval) -> float:

@@ -83,7 +83,7 @@ def _rivals(scene: Scene, rivalries: Mapping[Rivalry, Sequence[Sample]], noise: 
             found = None
         ratio, interval, verdict = MISSING, MISSING, ""
         if found is not None:
-            ratio, interval = f"{found.ratio.value:.2f}", f"{found.ratio.low:.2f} to {found.ratio.high:.2f}"
+            ratio, interval = f"{found.ratio.value:.2f}", found.ratio.words(".2f")
             words = found.words(noise.get("cpu", 0.0))
             verdict = "noise floor" if name == first else VERDICTS.get(words, words)
         own = [one for one in chosen if one.side == "B"]
@@ -123,7 +123,7 @@ def _times(chosen: Sequence[Sample]) -> str:
         found = report.speedup(chosen)
     except BenchError:
         return "failed"
-    return f"{found.ratio.value:.2f} ({found.ratio.low:.2f} to {found.ratio.high:.2f})" if found else MISSING
+    return f"{found.ratio.value:.2f} ({found.ratio.words('.2f')})" if found else MISSING
 
 
 def floors(rivalries: Mapping[Rivalry, Sequence[Sample]]) -> dict[str, float]:

@@ -11,6 +11,8 @@ from bench.report import METRICS, Table
 
 # What is no server to compare with: the floor.
 FLOOR = "epoll"
+# A figure so many times worse is told even where the interval leaves it open.
+WORSE = 1.05
 # What a reader looks for first, where it was measured, and what it is called.
 HEADLINES = {
     "hello": "plain GET, access log off",
@@ -84,7 +86,7 @@ def headline(result: Result) -> list[Table]:
         if workload in HEADLINES and (first, second) == ("ours", "upstream"):
             found = report.speedup(chosen)
             if found is not None:
-                times = f"{found.ratio.value:.1f} ({found.ratio.low:.1f} to {found.ratio.high:.1f})"
+                times = f"{found.ratio.value:.1f} ({found.ratio.words('.1f')})"
                 row = (HEADLINES[workload], str(connections), report.micros(found.first), report.micros(found.second))
                 rows.append((*row, times))
     columns = ("server CPU per request, one process", "connections", "upstream 0.54.0", "this fork", "times less")
@@ -120,7 +122,7 @@ def _spread(group: Sequence[Sample]) -> str:
 
 
 def losses(result: Result) -> list[Table]:
-    """Every figure in which another server does better than this tree, beyond the noise."""
+    """Every figure in which another server does better than this tree, beyond the noise, or may do so by much."""
     every = report.comparisons(result.samples)
     floors = {key[:3]: tables.floors({key: chosen}) for key, chosen in every.items() if key[3] == key[4]}
     rows = []
@@ -128,8 +130,9 @@ def losses(result: Result) -> list[Table]:
         if first != second and not second.startswith(FLOOR):
             known = floors.get((workload, mode, connections), {})
             rows += [(workload, *row) for row in _lost(second, chosen, known)]
-    columns = ("workload", "figure", "better", "this tree", "the other", "ratio", "95% interval")
-    return [Table("where this tree does not win", columns, tuple(rows))]
+    columns = ("workload", "figure", "better", "this tree", "the other", "ratio", "95% interval", "certain")
+    note = "Not certain: the interval holds 1, so that it may be chance."
+    return [Table("where this tree does not win", columns, tuple(rows), note)]
 
 
 def _lost(name: str, chosen: Sequence[Sample], floors: Mapping[str, float]) -> list[tuple[str, ...]]:
@@ -139,10 +142,15 @@ def _lost(name: str, chosen: Sequence[Sample], floors: Mapping[str, float]) -> l
             found = report.compare(chosen, metric)
         except BenchError:
             return []
-        if found is not None and found.words(floors.get(metric.key, 0.0)) == "B better":
+        if found is None:
+            continue
+        certain = found.words(floors.get(metric.key, 0.0)) == "B better"
+        worse = found.ratio.value if metric.better == "less" else 1 / found.ratio.value
+        if certain or (worse > WORSE and not found.ratio.excludes(1.0)):
             figures = (report.figure(metric, found.first), report.figure(metric, found.second))
-            interval = f"{found.ratio.low:.2f} to {found.ratio.high:.2f}"
-            rows.append((metric.name, name, *figures, f"{found.ratio.value:.2f}", interval))
+            interval = found.ratio.words(".2f")
+            row = (metric.name, name, *figures, f"{found.ratio.value:.2f}", interval)
+            rows.append((*row, "yes" if certain else "no"))
     return rows
 
 

@@ -86,4 +86,4 @@ def test_tails_that_rest_on_few_requests_are_one_doubt() -> None:
 
 def test_few_blocks_make_a_doubtful_interval() -> None:
     [doubt] = checks.doubts(records.block(0, [1e-5, 1e-5], [2e-5, 2e-5]), records.ENVIRONMENT)
-    assert "only 1 blocks" in doubt
+    assert "only 1 blocks in a comparison: its interval is so wide" in doubt

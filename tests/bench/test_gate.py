@@ -56,7 +56,7 @@ def _measured(generator: random.Random, ratio: float) -> Interval:
             (ratio * upstream * (1 + generator.gauss(0, 0.06)), ours * (1 + generator.gauss(0, 0.06))) for _ in "12"
         ]
         groups.append(pairs)
-    return stats.paired_ratio(groups, resamples=300)
+    return stats.paired_ratio(groups)
 
 
 def test_an_unchanged_tree_passes_twenty_times_out_of_twenty_and_a_slowed_one_fails() -> None:

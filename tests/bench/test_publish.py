@@ -18,6 +18,7 @@ from bench.__main__ import main
 from bench.commands import common
 from bench.errors import BenchError
 from bench.model import Result
+from bench.report import FEWEST_BLOCKS
 from tests.bench import records
 
 publish = importlib.import_module("bench.commands.publish")
@@ -35,6 +36,13 @@ def test_every_command_of_a_part_is_one_that_can_be_typed(part: parts.Part, quic
         if "workload" in arguments and "--workload" in rest:
             scenario.find(arguments.workload)
     assert set(part.views) <= set(views.VIEWS)
+
+
+def test_every_published_comparison_has_enough_blocks_for_a_verdict() -> None:
+    lines = [shlex.split(line) for part in parts.PARTS for line in part.commands]
+    compared = [command_line.parser(line[0]).parse_intermixed_args(line[1:]) for line in lines if line[0] == "compare"]
+    assert compared
+    assert min(one.blocks for one in compared) >= FEWEST_BLOCKS
 
 
 def test_everything_takes_less_than_an_hour() -> None:

@@ -216,6 +216,10 @@ def test_losses_are_every_figure_in_which_another_server_is_better() -> None:
     assert table.rows[0][:6] == ("hello", "CPU per request", "granian", "10.1 us", "5.0 us", "2.00")
     [none] = views.losses(records.result("compare", _against("granian", 0.995e-5)))  # Within the noise.
     assert none.rows == ()
+    one_block = [sample for sample in _against("granian", 0.5e-5) if sample.block == 0]
+    [open_] = views.losses(records.result("compare", one_block))  # Twice as good, but one block proves nothing.
+    assert {row[-1] for row in table.rows} == {"yes"}
+    assert {row[-1] for row in open_.rows} == {"no"}
     [floor] = views.losses(records.result("compare", _against("epoll", 0.5e-5)))
     assert floor.rows == ()
 
