@@ -103,6 +103,8 @@ class Server:
         self._source: listening.Source | None = None
         self._captured_signals: list[int] = []
         self._interruption: Interruption | None = None
+        self._given: list[socket.socket] = []  # while the application starts
+        self._has_refused = False
 
     def __getstate__(self) -> dict[str, Any]:
         # `server.run` is pickled to be the target of a child process, which starts from the beginning.
@@ -232,8 +234,17 @@ class Server:
             SystemExit: the configured host and port cannot be bound; the application has been shut down.
             OSError: `uds` or `fd` cannot be used; the application has been shut down.
         """
-        if not await self._start_application():
-            self.should_exit = True
+        self._given = list(sockets or ())
+        if self._captured_signals:
+            self._refuse_early()
+        try:
+            if not await self._start_application():
+                self.should_exit = True
+                return
+        finally:
+            self._given = []
+        if self._has_refused:
+            self.started = True
             return
         self._prepare_state()
         source = listening.source_of(self.config, sockets)
@@ -453,6 +464,16 @@ class Server:
                 self._interruption = Interruption.of_running_loop()
         else:
             self.should_exit = True
+            self._refuse_early()
+
+    def _refuse_early(self) -> None:
+        """Hold no sockets that were given while an application starts which is to end at once.
+
+        Clients would hang in their queue, however long that takes.
+        """
+        self._has_refused = self._has_refused or bool(self._given)
+        for sock in self._given:
+            sock.close()
 
 
 class Interruption(threading.Thread):

@@ -597,3 +597,30 @@ def test_names_of_the_supervisor_are_where_upstream_has_them() -> None:
 
     assert multiprocess.get_subprocess is get_subprocess
     assert multiprocess.Server is Server
+
+
+def test_what_workers_are_made_of_can_be_replaced_in_the_module_of_the_supervisor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from uvicorn.server import Server
+    from uvicorn.supervisors import Multiprocess, multiprocess
+
+    class Own(Server):
+        pass
+
+    made: list[tuple[object, ...]] = []
+    original = multiprocess.get_subprocess
+
+    def get_subprocess(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(multiprocess, "get_subprocess", get_subprocess)
+    monkeypatch.setattr(multiprocess, "Server", Own)
+    config = Config("app:app", workers=2)
+    supervisor = Multiprocess(config, [])
+    worker = multiprocess.Process(config, [])
+    assert made == [(config, worker.target, [])]
+    assert type(worker.server) is Own
+    assert type(supervisor._pool._make()) is multiprocess.Process
+    assert len(made) == 2

@@ -146,6 +146,32 @@ def test_new_clients_are_refused_while_requests_are_finished(cwd: Path, where: s
         client.close()
 
 
+@pytest.mark.parametrize("wait", ["await asyncio.sleep(0.01)", "time.sleep(0.01)"], ids=["waiting", "blocked"])
+def test_worker_told_to_end_while_it_starts_holds_no_socket(cwd: Path, wait: str) -> None:
+    """LIFE-13: new clients are refused, and do not hang in the queue until it has come to its end."""
+    (cwd / "slow.py").write_text(f"""
+import asyncio, os, time
+
+async def app(scope, receive, send):
+    await receive()
+    while not os.path.exists("go"):
+        {wait}
+    await send({{"type": "lifespan.startup.complete"}})
+    await receive()
+    await send({{"type": "lifespan.shutdown.complete"}})
+""")
+    with ServerProcess("slow:app", "--port", "0", "--workers", "2", cwd=cwd) as server:
+        server.wait_for("Waiting for application startup.", count=2)
+        address = server.address
+        server.send_signal(signal.SIGTERM)
+        wait_for(lambda: not is_listening(address))
+        assert server.process.poll() is None
+        assert "Finished" not in server.error_output
+        (cwd / "go").touch()
+        assert server.wait() == 0
+        assert server.error_output.count("Application shutdown complete.") == 2
+
+
 def test_socket_file_of_a_successor_is_left_alone(cwd: Path) -> None:
     """SOCK-11: it may listen at the same path as soon as this one does not any more."""
     path = cwd / "s"

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,13 +96,18 @@ def test_what_has_changed_before_a_restart_is_not_news_after_it(tree: Path) -> N
     reloader.shutdown()
 
 
-def test_change_while_the_child_starts_counts(tree: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"reload_dirs": ["pkg"]}, {"reload_includes": ["pkg"]}, {"reload_includes": ["pkg/*.py"]}],
+    ids=["default", "directory", "directory included", "files included"],
+)
+def test_change_while_the_child_starts_counts(tree: Path, settings: dict[str, Any]) -> None:
     """RLD-23: it may have read the file before."""
-    reloader = make(tree)
+    reloader = make(tree, **settings)
     for start in (reloader.startup, reloader.restart):
         start()
-        touch(tree / "app.py")
-        assert next(reloader) == [tree.resolve() / "app.py"]
+        touch(tree / "pkg" / "module.py")
+        assert next(reloader) == [tree.resolve() / "pkg" / "module.py"]
     reloader.shutdown()
 
 

@@ -125,6 +125,7 @@ def test_directories_are_watched(tree: Path, watched: list[Any]) -> None:
         "watch_filter": None,
         "stop_event": reloader.should_exit,
         "yield_on_timeout": True,
+        "rust_timeout": watchfilesreload.STEP,
         "ignore_permission_denied": True,
     }
     assert reloader.reloader_name == "WatchFiles"
@@ -132,6 +133,13 @@ def test_directories_are_watched(tree: Path, watched: list[Any]) -> None:
 
 def test_changes_that_matter_are_reported(tree: Path, watched: list[Any]) -> None:
     """RLD-04"""
+    reloader = WatchFilesReload(make_config(), target=serve_nothing, sockets=[])
+    assert list(reloader) == [[tree / "main.py"]]
+
+
+def test_look_without_changes_ends(tree: Path, watched: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """RLD-04"""
+    monkeypatch.setattr(watchfilesreload, "LOOK", 0.0)
     reloader = WatchFilesReload(make_config(), target=serve_nothing, sockets=[])
     assert list(reloader) == [None, [tree / "main.py"]]
 
@@ -143,15 +151,29 @@ def test_end_is_the_end_of_the_iteration(tree: Path, watched: list[Any]) -> None
     assert list(reloader) == []
 
 
-def test_watching_begins_without_a_pause(tree: Path, watched: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """RLD-22: a file that is changed while the child starts may have been read before."""
-    pauses: list[None] = []
-    reloader = WatchFilesReload(make_config(), target=serve_nothing, sockets=[])
-    monkeypatch.setattr(reloader, "pause", lambda: pauses.append(None))
-    assert next(reloader) is None
-    assert not pauses
-    assert next(reloader)
-    assert pauses
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"reload_dirs": ["app"]},
+        {"reload_includes": ["app"]},
+        {"reload_includes": ["app/*.txt"]},
+        {"reload_dirs": ["ext", "app"], "reload_includes": ["*.txt"]},
+    ],
+    ids=["default", "directory", "directory included", "files included", "both"],
+)
+def test_change_while_the_child_starts_counts(tree: Path, settings: dict[str, Any]) -> None:
+    """RLD-22: it may have read the file before."""
+    files = [tree / "app" / "module.py", tree / "app" / "notes.txt"]
+    for file in files:
+        file.touch()
+    file = files[any(".txt" in pattern for pattern in settings.get("reload_includes", []))]
+    reloader = WatchFilesReload(make_config(**settings), target=serve_nothing, sockets=[])
+    for start in (reloader.startup, reloader.restart):
+        start()
+        file.touch()
+        assert next(reloader) == [file]
+    reloader.shutdown()
 
 
 @pytest.mark.parametrize("kind", ["created", "changed", "deleted"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
@@ -10,6 +11,12 @@ from watchfiles import watch
 
 from uvicorn.config import Config, is_dir
 from uvicorn.supervisors.basereload import BaseReload
+
+STEP = 50
+"""Milliseconds that the system is asked for changes at a time."""
+
+LOOK = 5.0
+"""Seconds after which a look without changes ends."""
 
 DEFAULT_INCLUDES = ("*.py",)
 DEFAULT_EXCLUDES = (".*", ".py[cod]", ".sw.*", "~*")
@@ -48,24 +55,28 @@ class WatchFilesReload(BaseReload):
         self.reloader_name = "WatchFiles"
         self.reload_dirs = list(config.reload_dirs)
         self.watch_filter = FileFilter(config)
-        self._is_watching = False  # a generator does nothing before it is asked
         self.watcher = watch(
             *self.reload_dirs,
             watch_filter=None,
             stop_event=self.should_exit,
-            # Time and again without changes, so that `should_exit` is seen.
+            # Often without changes: it has to be asked once before there are any.
             yield_on_timeout=True,
+            rust_timeout=STEP,
             ignore_permission_denied=True,
         )
 
+    def _start_child(self) -> None:
+        """Start a child, which reads the files as they are now or later: what happens from now on is news."""
+        # A generator does nothing before it is asked.
+        next(self.watcher, None)
+        super()._start_child()
+
     def should_restart(self) -> list[Path] | None:
-        """The files that matter among those reported since the last look."""
-        if self._is_watching or self.should_exit.is_set():
-            self.pause()
-        # No pause before the first look: the child is about to read files whose changes would not be seen.
-        self._is_watching = True
-        changes = next(self.watcher)
-        if not changes:
-            return None
+        """The files that matter among those reported since the last look, which takes a while if there are none."""
+        self.pause()
+        end = time.monotonic() + LOOK
+        while not (changes := next(self.watcher)):
+            if time.monotonic() >= end:
+                return None
         paths = dict.fromkeys(Path(path) for _, path in changes)
         return [path for path in paths if self.watch_filter(path)]

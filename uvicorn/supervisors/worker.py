@@ -11,6 +11,7 @@ import threading
 import time
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
 from socket import socket
 from typing import Any, Protocol
 
@@ -95,7 +96,7 @@ class ProcessWorker:
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
         self.parent_conn, self.child_conn = Pipe()
-        self.process = get_subprocess(config, self.target, sockets)
+        self.process = self._make_process(sockets)
         self._server: Server | None = None
         self._sending = threading.Lock()  # the child's end: answers and reports come from two threads
         self._talking = threading.Lock()  # the parent's end: the supervisor listens, another thread may `ping`
@@ -107,6 +108,12 @@ class ProcessWorker:
         self._was_killed = False
         self._is_deaf = False  # nothing more can come from the child
         self._is_asked = False  # a question has not been answered; never two, which might fill the pipe
+
+    def _make_process(self, sockets: list[socket]) -> SpawnProcess:
+        return get_subprocess(self.config, self.target, sockets)
+
+    def _make_server(self) -> Server:
+        return Server(self.config)
 
     # In the child
 
@@ -123,7 +130,7 @@ class ProcessWorker:
     def server(self) -> Server:
         """The server of this worker; made when first asked for, in the process where it is to run."""
         if self._server is None:
-            self._server = Server(self.config)
+            self._server = self._make_server()
             self._server.on_stage = self._report
             self._server.has_successor = True
         return self._server
