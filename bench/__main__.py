@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
 from bench.errors import BenchError
+from bench.progress import ticker
 
 COMMANDS = {
     "list": "what can be measured here",
@@ -64,11 +67,18 @@ def overview() -> Parser:
     return found
 
 
+def _ended(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit status 0 for success, 1 for a problem and 2 for a wrong command line, each said in one
     line, 130 when interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # What was measured is kept, as with Ctrl-C. In a thread no signal can be caught, and none arrives.
+    main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _ended) if main_thread else None
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     try:
         if not arguments or arguments[0] not in COMMANDS:
@@ -89,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
+        ticker.end()
+        if main_thread:
+            signal.signal(signal.SIGTERM, before)
         # Commands move to the cores of the client.
         if cores:
             os.sched_setaffinity(0, cores)

@@ -215,28 +215,26 @@ def for_application(application: str, *, method: str, path: str, headers: Mappin
 
 @dataclass(frozen=True)
 class Mode:
-    """How many processes and threads serve, and through which interface."""
+    """How many processes serve, and through which interface."""
 
     kind: str = "single"
     processes: int = 1
-    threads: int = 1
 
     def __str__(self) -> str:
-        if self.kind == "hybrid":
-            return f"hybrid={self.processes}x{self.threads}"
-        if self.kind in ("processes", "threads"):
-            return f"{self.kind}={max(self.processes, self.threads)}"
-        return self.kind
+        return f"{self.kind}={self.processes}" if self.kind == "processes" else self.kind
+
+
+# Asked for by name often enough; no server here can be started so.
+NO_MODES = ("threads", "hybrid")
 
 
 def parse_mode(text: str) -> Mode:
-    """Read `single`, `wsgi`, `processes=N`, `threads=N` or `hybrid=NxM`; raises BenchError for anything else."""
+    """Read `single`, `wsgi` or `processes=N`; raises BenchError for anything else."""
     kind, _, count = text.partition("=")
-    first, _, second = count.partition("x")
     if kind in ("single", "wsgi") and not count:
         return Mode(kind)
-    if kind in ("processes", "threads") and first.isdecimal() and not second and int(first) > 0:
-        return Mode(kind, **{kind: int(first)})
-    if kind == "hybrid" and first.isdecimal() and second.isdecimal() and int(first) > 0 and int(second) > 0:
-        return Mode(kind, int(first), int(second))
-    raise BenchError(f"unknown mode {text!r}: single, wsgi, processes=N, threads=N, hybrid=NxM")
+    if kind == "processes" and count.isdecimal() and int(count) > 0:
+        return Mode(kind, int(count))
+    if kind in NO_MODES:
+        raise BenchError(f"no server here has a {kind} mode: single, wsgi, processes=N")
+    raise BenchError(f"unknown mode {text!r}: single, wsgi, processes=N")

@@ -93,8 +93,6 @@ def _uvicorn(launch: Launch) -> list[str]:
         argv += ["--no-access-log", "--log-level", "warning"]
     if launch.mode.processes > 1:
         argv += ["--workers", str(launch.mode.processes)]
-    if launch.mode.threads > 1:
-        argv += ["--threads", str(launch.mode.threads)]
     if launch.mode.kind == "wsgi":
         argv += ["--interface", "wsgi"]
     argv += launch.tls("--ssl-certfile", "--ssl-keyfile")

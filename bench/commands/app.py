@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", default="/", help="of the request")
     parser.add_argument("--header", action="append", default=[], help="Name: value; may be given several times")
     parser.add_argument("--body", default="", help="text, or @FILE")
-    parser.add_argument("--rounds", type=common.count, default=3, help="bursts of each target")
+    common.rounds_argument(parser)
     common.load_arguments(parser)
 
 

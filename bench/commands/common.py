@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import datetime
 import importlib
+import itertools
 import math
 import os
 import sys
@@ -20,6 +21,7 @@ from bench.load import generators
 from bench.load.base import Generator
 from bench.model import Load, Result
 from bench.plan import Block, Scenario
+from bench.progress import ticker
 from bench.report import Table
 from bench.runner import TOLERATED, Runner
 from bench.scenario import Knobs, Mode, Workload
@@ -43,7 +45,7 @@ def load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-up", type=duration_or_none, default=1.0, help="seconds of load before the first burst")
     parser.add_argument("--tool", default="wrk", help="load generator (see: list)")
     parser.add_argument("--rate", type=duration, help="requests per second, for generators with a fixed arrival rate")
-    parser.add_argument("--mode", default="single", help="single, wsgi, processes=N, threads=N, hybrid=NxM")
+    parser.add_argument("--mode", default="single", help="single, wsgi, processes=N")
     parser.add_argument("--server-cores", type=count, default=1, help="cores the server may use")
     tolerance_argument(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")
@@ -51,6 +53,13 @@ def load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu-iterations", type=count, default=2000, help="of the workload cpu")
     parser.add_argument("--io-ms", type=duration_or_none, default=5.0, help="of the workload io")
     output_arguments(parser)
+
+
+def rounds_argument(parser: argparse.ArgumentParser) -> None:
+    """How often everybody is measured; the word of comparisons for it is understood as well."""
+    parser.add_argument(
+        "--rounds", "--blocks", type=count, default=3, help="bursts of each target, each against a fresh process"
+    )
 
 
 def tolerance_argument(parser: argparse.ArgumentParser) -> None:
@@ -123,10 +132,8 @@ def duration_or_none(text: str) -> float:
 
 
 def progress(text: str) -> None:
-    """One line on standard error, rewritten in place on a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[2K{text}")
-        sys.stderr.flush()
+    """What happens now: a line rewritten in place on a terminal, one every ten seconds elsewhere."""
+    ticker.say(text)
 
 
 def measure(runner: Runner, blocks: Sequence[Block]) -> str | None:
@@ -140,6 +147,7 @@ def measure(runner: Runner, blocks: Sequence[Block]) -> str | None:
             return guarded(lambda: runner.carry_out(blocks))
     finally:
         runner.progress = progress
+        ticker.end()
 
 
 def guarded(work: Callable[[], object]) -> str | None:
@@ -155,10 +163,11 @@ def guarded(work: Callable[[], object]) -> str | None:
 
 @contextlib.contextmanager
 def bar(total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on a terminal, one step per call; silent elsewhere and without rich."""
+    """A progress bar on a terminal with rich, one step per call; elsewhere lines that say how far it is."""
     rich = _rich("progress")
     if rich is None or not sys.stderr.isatty():
-        yield lambda text: None
+        steps = itertools.count(1)
+        yield lambda text: ticker.say(f"{next(steps)} of {total}: {text}")
         return
     console = importlib.import_module("rich.console").Console(stderr=True)
     columns = [*rich.Progress.get_default_columns(), rich.TimeElapsedColumn()]
@@ -228,6 +237,7 @@ def deliver(arguments: argparse.Namespace, result: Result, trouble: str | None =
 
     Raises BenchError with the trouble that ended it early, after that.
     """
+    ticker.end()
     show(arguments, result)
     keep(arguments, result)
     if trouble:
@@ -257,7 +267,7 @@ def keep(arguments: argparse.Namespace, result: Result) -> None:
 
 def told(text: str) -> None:
     """A line for people, on standard error, in the order it was said."""
-    progress("")
+    ticker.end()
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
 

@@ -17,9 +17,7 @@ from bench.scenario import Workload
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets and the load."""
     parser.add_argument("targets", nargs="*", default=["ours"], help="targets, or all")
-    parser.add_argument(
-        "--rounds", type=common.count, default=3, help="bursts of each target, each against a fresh process"
-    )
+    common.rounds_argument(parser)
     parser.add_argument("--port", type=common.count, help="where servers listen (default: a free port each time)")
     parser.add_argument("--url", help="load a server that already runs on loopback, instead of targets")
     parser.add_argument("--by-path", action="store_true", help="with --url: each workload at a path of its name")

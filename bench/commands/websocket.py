@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connections", type=common.counts, default=[50], help="open sockets, comma-separated")
     parser.add_argument("--seconds", type=common.duration, default=3.0, help="length of a burst")
     parser.add_argument("--warm-up", type=common.duration_or_none, default=1.0, help="seconds before the first burst")
-    parser.add_argument("--rounds", type=common.count, default=3, help="bursts of each, each against a fresh process")
+    common.rounds_argument(parser)
     common.tolerance_argument(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")
     parser.add_argument("--server-cores", type=common.count, default=1, help="cores the server may use")

@@ -131,6 +131,9 @@ def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
         pytest.param(("run", "fake", "--workload", "x"), "unknown workload 'x': choose from hello", id="workload"),
         pytest.param(("run", "fake", "--tool", "ab"), "unknown load generator 'ab'", id="generator"),
         pytest.param(("run", "fake", "--mode", "many", *SHORT), "unknown mode 'many'", id="mode"),
+        pytest.param(("run", "fake", "--mode", "threads=2", *SHORT), "no server here has a threads mode", id="threads"),
+        pytest.param(("run", "fake", "--mode", "hybrid=2x2", *SHORT), "no server here has a hybrid mode", id="hybrid"),
+        pytest.param(("run", "fake", "--mode", "processes=0", *SHORT), "unknown mode 'processes=0'", id="no processes"),
         pytest.param((), "the following arguments are required: COMMAND", id="no command"),
         pytest.param(("mesure",), "invalid choice: 'mesure'", id="command"),
         pytest.param(("compare", "ours"), "the following arguments are required: rivals", id="one server"),
@@ -334,7 +337,6 @@ def test_a_directory_that_would_hide_the_servers_is_refused(bench: Bench, capsys
         pytest.param("epoll", "log", "single", "has no access log", id="no log"),
         pytest.param("fastpysgi", "websocket", "single", "has no websocket", id="no websocket"),
         pytest.param("daphne", "hello", "processes=2", "has no processes mode", id="no processes"),
-        pytest.param("upstream", "hello", "threads=2", "has no threads mode", id="no threads"),
         pytest.param("ours", "stream", "wsgi", "has no WSGI form", id="no WSGI form"),
     ],
 )
