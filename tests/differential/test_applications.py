@@ -64,6 +64,25 @@ FOUND = {
             [request("0-0", [START, ("body", "missing", 0, True), ("message", "missing")], stubborn=False)],
         )
     ),
+    "large-body-for-a-client-that-has-gone": case(
+        Client(
+            [
+                request(
+                    "0-0",
+                    [
+                        ("receive-all",),
+                        ("receive",),
+                        ("start", 200, ("chunked",), "list", False),
+                        ("body", "bytes", 0, True),
+                        ("body", "bytes", 5, True),
+                        ("body", "bytes", 70000, False),
+                    ],
+                ),
+                request("0-1", [], b"POST /r%b HTTP/1.0\r\nTransfer-Encoding: chunked\r\nHost: a\r\n\r\n\r\n"),
+            ],
+            end="drop",
+        )
+    ),
     "client-that-sends-its-body-waits-for-no-100": case(
         Client(
             [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections.abc
 import inspect
+import sys
 from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
@@ -138,6 +139,72 @@ async def test_response_completed_while_a_message_is_read_is_not_added_to(http_p
             b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext"
         )
         assert (await client.ask(GET)).status == 200
+
+
+class Sends:
+    """A value that sends messages of its own while it is looked at: as a buffer, as a truth."""
+
+    def __init__(self, send: Any, messages: Any, value: Any) -> None:
+        self.send = send
+        self.messages = messages
+        self.value = value
+
+    def look(self) -> Any:
+        messages, self.messages = self.messages, []
+        for message in messages:
+            run_now(self.send(message))
+        return self.value
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(self.look())
+
+    def __bool__(self) -> bool:
+        return bool(self.look())
+
+
+buffers_in_python = pytest.mark.skipif(sys.version_info < (3, 12), reason="there is no __buffer__ before 3.12")
+
+
+@pytest.mark.parametrize("field", [pytest.param("body", marks=buffers_in_python), "more_body"])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.parametrize("waits", [False, True], ids=["at-once", "later"])
+async def test_body_completed_while_a_piece_of_it_is_read_is_not_added_to(
+    http_protocol_cls: Any, field: str, framing: str, waits: bool
+) -> None:
+    """Nor is the next, which may have begun."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/next":
+            await send({**START, "headers": [(b"content-length", b"4")]})
+            await asyncio.sleep(0)
+            await send({**BODY, "body": b"next"})
+            return
+        if waits:
+            await asyncio.sleep(0)
+        await send(START if framing == "length" else {**START, "headers": []})
+        value = Sends(send, [BODY], b"no" if field == "body" else True)
+        with pytest.raises(RuntimeError, match=refused("http.response.body")):
+            await send({**BODY, field: value})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(GET + request("GET", "/next"))
+        assert (await client.response()).body == b"ok"
+        assert (await client.response()).body == b"next"
+        assert (await client.ask(request("GET", "/next"))).body == b"next"
+
+
+@buffers_in_python
+async def test_piece_sent_while_another_is_read_comes_first(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({**START, "headers": [(b"content-length", b"4")]})
+        inner = {**BODY, "body": b"in", "more_body": True}
+        await send({**BODY, "body": Sends(send, [inner], b"ok")})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        for _ in range(2):
+            assert (await client.ask()).body == b"inok"
 
 
 # A call of receive() or send() is a coroutine: nothing happens before it is awaited.

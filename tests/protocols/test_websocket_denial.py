@@ -239,6 +239,31 @@ async def test_send_while_headers_are_read_is_in_front(
         assert peer.status == status and "x-late" not in dict(peer.headers)
 
 
+async def test_response_completed_while_a_piece_of_it_is_read_is_not_added_to(ws_protocol_cls: Any) -> None:
+    """I4: so may whatever says if more is to come."""
+
+    class Sends:
+        def __init__(self, send: Any) -> None:
+            self.send = send
+
+        def __bool__(self) -> bool:
+            with pytest.raises(StopIteration):
+                self.send(body(b"first")).send(None)
+            return False
+
+    async def script(receive: Any, send: Any) -> None:
+        await send({**START, "headers": [(b"content-length", b"5")]})
+        with pytest.raises(RuntimeError, match="after response already completed"):
+            await send({**body(b"second"), "more_body": Sends(send)})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert app.error is None
+        assert peer.body == b"first"
+
+
 @pytest.mark.parametrize("status", [204, 304])
 async def test_response_without_content_has_none(ws_protocol_cls: Any, status: int) -> None:
     """R5, for a refusal"""

@@ -802,6 +802,9 @@ class HTTPProtocol(Attributes):
         """
         if type(body) is not bytes:
             body = as_bytes(body)  # what is not bytes-like is refused here, what can change is copied
+        if cycle.state is not STARTED:
+            # Reading the message ran code of the application, which has sent something meanwhile.
+            raise cycle.out_of_order("http.response.body")
         framing = self._framing
         size = len(body)
         if framing is FRAMED_BY_LENGTH:

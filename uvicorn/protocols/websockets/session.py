@@ -598,7 +598,11 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         elif state is SessionState.DENYING:
             if kind != "websocket.http.response.body":
                 raise RuntimeError(f"Expected ASGI message 'websocket.http.response.body' but got '{kind}'.")
-            self._send_response_body(as_bytes(message.get("body", b"")), message.get("more_body", False))
+            body, more_body = as_bytes(message.get("body", b"")), bool(message.get("more_body", False))
+            if self.state is not SessionState.DENYING:
+                self._send_other(message)  # reading it ran code of the application, which has sent the last piece
+                return
+            self._send_response_body(body, more_body)
         elif self._ended and state is SessionState.CLOSING:
             raise RuntimeError(f"Unexpected ASGI message '{kind}', {self._ended}.")
         else:

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::Lines;
 use super::escape::{push_json, push_path, push_text, push_word};
@@ -138,16 +138,6 @@ impl Entry {
         if !self.bodiless.get() {
             self.sent.set(self.sent.get() + bytes as u64);
         }
-    }
-}
-
-/// The length of a body, which was found to be bytes or like bytes.
-#[cold]
-pub(crate) fn length_of(body: Option<&Bound<'_, PyAny>>) -> usize {
-    let Some(body) = body else { return 0 };
-    match body.cast::<PyBytes>() {
-        Ok(body) => body.as_bytes().len(),
-        Err(_) => PyMemoryView::from(body).and_then(|view| view.getattr("nbytes")?.extract()).unwrap_or(0),
     }
 }
 

@@ -21,11 +21,11 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use wire::h1::response::Trailers;
 use wire::texts;
 
-use crate::access::format::{EntryCell, length_of};
+use crate::access::format::EntryCell;
 use crate::awaitable::{Call, Function, reused, thrown};
 use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
-use crate::http::connection::{Connection, Follows};
+use crate::http::connection::{Connection, Follows, copy_of};
 use crate::http::extension;
 use crate::http::loan::Loan;
 use crate::http::message::Message;
@@ -275,9 +275,23 @@ impl Exchange {
                     false if this.expects_trailers() => Follows::Trailers,
                     false => Follows::Nothing,
                 };
-                this.connection.send_body(py, parts.body.as_ref(), follows)?;
+                // What is not `bytes` is copied: the application may use its buffer again as soon as this returns.
+                let copy;
+                let body = match parts.body.as_ref().map(|body| (body, body.cast_exact::<PyBytes>())) {
+                    None => None,
+                    Some((_, Ok(bytes))) => Some(bytes),
+                    Some((other, Err(_))) => {
+                        copy = copy_of(other)?;
+                        Some(&copy)
+                    }
+                };
+                if this.state.get() != State::Started {
+                    // Reading the message ran code of the application, which has sent something meanwhile.
+                    return Err(extension::out_of_order(this.state.get(), kind));
+                }
+                this.connection.send_body(py, body, follows)?;
                 if let Some(entry) = this.entry.get() {
-                    entry.count(length_of(parts.body.as_ref()));
+                    entry.count(body.map_or(0, |body| body.as_bytes().len()));
                 }
                 match follows {
                     Follows::Body => {}

@@ -80,8 +80,10 @@ impl Connection {
     /// before they are sent.
     pub(in crate::http) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
         let logged = self.core.log_first(py);
+        // A transport that cannot write any more counts the pieces, and complains of many.
+        let is_over = self.closed.get() || self.is_transport_closing(py)?;
         let out = std::mem::take(&mut self.state.borrow_mut().out);
-        let written = if self.closed.get() {
+        let written = if is_over {
             Ok(None)
         } else {
             self.on_carrier(py, |carrier, names| carrier.write_with(py, names, &out, body))

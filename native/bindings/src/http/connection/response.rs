@@ -94,18 +94,13 @@ impl Connection {
         encoded.map_err(exception)
     }
 
-    /// Write a piece of the body, behind the head if that still waits. What is not `bytes` is copied: the application may
-    /// use its buffer again as soon as this returns.
-    pub(crate) fn send_body(&self, py: Python<'_>, body: Option<&Bound<'_, PyAny>>, follows: Follows) -> PyResult<()> {
-        let copy;
-        let body = match body.map(|body| (body, body.cast_exact::<PyBytes>())) {
-            None => None,
-            Some((_, Ok(bytes))) => Some(bytes),
-            Some((other, Err(_))) => {
-                copy = copy_of(other)?;
-                Some(&copy)
-            }
-        };
+    /// Write a piece of the body, behind the head if that still waits.
+    pub(crate) fn send_body(
+        &self,
+        py: Python<'_>,
+        body: Option<&Bound<'_, PyBytes>>,
+        follows: Follows,
+    ) -> PyResult<()> {
         if follows == Follows::Nothing {
             let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
             if held.is_some() {
