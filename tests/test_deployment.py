@@ -1,0 +1,229 @@
+"""The examples of `docs/deployment`, checked by the programs that they are for, and run in front of a server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process import ROOT, ServerProcess
+from tests.utils import is_listening, wait_for
+
+EXAMPLES = ROOT / "docs" / "deployment"
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="neither program runs there")
+
+CLIENT = "203.0.113.7"
+
+
+@dataclass
+class Program:
+    """A program in front of a server: its name, its example, and how it is told to check that, or to go by it."""
+
+    name: str
+    example: str
+    check: list[str]
+    run: list[str]
+
+    def command(self, arguments: list[str], file: Path) -> list[str]:
+        """Call it by its path: it may not be where users look for programs."""
+        found = shutil.which(self.name, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
+        if found is None:
+            pytest.skip(f"{self.name} is not installed")
+        return [found, *(argument.format(file=file, directory=file.parent) for argument in arguments)]
+
+
+# Otherwise nginx changes to a user who may not look into the directories of tests.
+IS_ROOT = sys.platform != "win32" and os.geteuid() == 0
+PLACES = "pid {directory}/pid; error_log stderr;"
+PROGRAMS = [
+    Program(
+        "nginx",
+        "nginx.conf",
+        ["-t", "-p", "{directory}", "-c", "{file}", "-g", PLACES],
+        ["-p", "{directory}", "-c", "{file}", "-g", f"{PLACES} daemon off;{' user root;' if IS_ROOT else ''}"],
+    ),
+    Program("haproxy", "haproxy.cfg", ["-c", "-f", "{file}"], ["-db", "-f", "{file}"]),
+]
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def program(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def adapted(program: Program, directory: Path, replacements: dict[str, str]) -> Path:
+    """The example, with each of these parts of it, which are there, replaced."""
+    text = (EXAMPLES / program.example).read_text()
+    for old, new in replacements.items():
+        assert old in text
+        text = text.replace(old, new)
+    file = directory / program.example
+    file.write_text(text)
+    return file
+
+
+def test_example_is_accepted_as_it_stands(program: Program, tmp_path: Path) -> None:
+    file = adapted(program, tmp_path, {})
+    done = subprocess.run(program.command(program.check, file), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warn" not in (done.stdout + done.stderr).lower()
+
+
+@dataclass
+class Front:
+    """A program that passes requests on to a server."""
+
+    server: ServerProcess
+    port: int
+
+    def connect(self) -> HTTPConnection:
+        return HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
+        """One request on a connection of its own."""
+        connection = self.connect()
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        assert response.status == 200
+        answer = response.read()
+        connection.close()
+        return answer
+
+    def show(self, **headers: str) -> Any:
+        """What the application sees of a request."""
+        return json.loads(self.ask("GET", "/", headers={name.replace("_", "-"): headers[name] for name in headers}))
+
+
+@contextmanager
+def in_front(program: Program, directory: Path, port: int, server: ServerProcess, **changes: str) -> Iterator[Front]:
+    """Run the program by its example, with `changes` for it, at `port` of the loopback interface."""
+    # One worker of nginx: each keeps connections for itself.
+    places = {"listen 8080": f"listen 127.0.0.1:{port}", "worker_processes auto": "worker_processes 1"}
+    if program.name == "haproxy":
+        places = {"bind :8080": f"bind 127.0.0.1:{port}"}
+    command = program.command(program.run, adapted(program, directory, {**places, **changes}))
+    with ServerProcess(command=command) as running:
+        wait_for(lambda: is_listening(("127.0.0.1", port)) or running.process.poll() is not None)
+        assert running.process.poll() is None, running.describe()
+        yield Front(server, port)
+
+
+@pytest.fixture
+def options(request: pytest.FixtureRequest) -> list[str]:
+    return list(getattr(request, "param", []))
+
+
+@pytest.fixture
+def front(program: Program, tmp_path: Path, unused_tcp_port: int, options: list[str]) -> Iterator[Front]:
+    with ServerProcess("tests.deployment_app:app", "--port", "0", "--no-access-log", *options) as server:
+        place = {"127.0.0.1:8000": f"127.0.0.1:{server.port}"}
+        with in_front(program, tmp_path, unused_tcp_port, server, **place) as front:
+            yield front
+
+
+def test_client_host_and_scheme_are_passed_on(front: Front) -> None:
+    """The client's own list comes first, and the first address from the right that is not trusted counts."""
+    seen = front.show(Host="app.example:8443", X_Forwarded_For=CLIENT, X_Forwarded_Proto="https")
+    assert seen["client"][0] == CLIENT
+    assert seen["scheme"] == "http"
+    headers = dict(seen["headers"])
+    assert headers["host"] == "app.example:8443"
+    assert "close" not in headers.get("connection", "")
+
+
+def test_response_is_passed_on_as_it_comes(front: Front) -> None:
+    connection = front.connect()
+    connection.request("GET", "/stream")
+    response = connection.getresponse()
+    assert response.readline() == b"data: one\n"
+    assert front.ask("POST", "/go") == b"gone"
+    assert response.read() == b"\ndata: two\n\n"
+    connection.close()
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
+def test_upload_is_passed_on_as_it_comes(front: Front, chunked: bool) -> None:
+    half = bytes(range(256)) * 6000
+    connection = front.connect()
+    connection.putrequest("PUT", "/upload")
+    if chunked:
+        connection.putheader("Transfer-Encoding", "chunked")
+    else:
+        connection.putheader("Content-Length", str(2 * len(half)))
+    connection.endheaders()
+    framed = b"%x\r\n%b\r\n" % (len(half), half) if chunked else half
+    connection.send(framed)
+    wait_for(lambda: int(front.ask("GET", "/received")) == len(half))
+    connection.send(framed + b"0\r\n\r\n" if chunked else framed)
+    answer = connection.getresponse().read().decode()
+    assert answer == f"{2 * len(half)} {hashlib.sha256(half + half).hexdigest()}"
+    connection.close()
+
+
+def test_websocket_is_passed_on(front: Front) -> None:
+    client = pytest.importorskip("websockets.sync.client")
+    headers = {"X-Forwarded-For": CLIENT}
+    with client.connect(f"ws://127.0.0.1:{front.port}/", additional_headers=headers) as websocket:
+        assert websocket.recv(timeout=30) == f"ws {CLIENT}"
+        for text in ("hello", "x" * 100_000):
+            websocket.send(text)
+            assert websocket.recv(timeout=30) == text
+
+
+@pytest.mark.parametrize("options", [["--forwarded-allow-ips", "192.0.2.1"]], indirect=True, ids=["nobody trusted"])
+def test_connection_to_the_server_is_kept_alive(front: Front) -> None:
+    """Without trust the client that the application sees is the other end of that connection."""
+    connection = front.connect()
+    ports = set()
+    for _ in range(5):
+        connection.request("GET", "/")
+        ports.add(json.loads(connection.getresponse().read())["client"][1])
+    connection.close()
+    assert len(ports) == 1
+
+
+def test_client_of_a_server_on_a_unix_socket_is_whom_the_proxy_names(
+    program: Program, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    """There everybody is trusted, so the proxy replaces what the client says of itself; as documented."""
+    path = tmp_path / "app.sock"
+    changes = {"127.0.0.1:8000": f"unix:{path}", "$proxy_add_x_forwarded_for": "$remote_addr"}
+    if program.name == "haproxy":
+        frontend = "    http-request del-header X-Forwarded-For\n    default_backend app"
+        changes = {"127.0.0.1:8000": str(path), "    default_backend app": frontend}
+    options = ["--uds", str(path), "--forwarded-allow-ips", "*", "--no-access-log"]
+    with ServerProcess("tests.deployment_app:app", *options) as server:
+        wait_for(lambda: is_listening(str(path)))
+        with in_front(program, tmp_path, unused_tcp_port, server, **changes) as front:
+            assert front.show(X_Forwarded_For=CLIENT)["client"][0] == "127.0.0.1"
+
+
+def test_server_that_is_gone_is_the_proxys_to_report(front: Front) -> None:
+    assert front.server.stop() < 0
+    connection = front.connect()
+    connection.request("GET", "/")
+    assert connection.getresponse().status in (502, 503)
+    connection.close()
+
+
+def test_container_file_installs_what_it_has_built() -> None:
+    """The two stages agree about the wheels, and the server is started in the form that gets signals."""
+    lines = (EXAMPLES / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    (build,) = [line for line in lines if "pip wheel" in line]
+    (install,) = [line for line in lines if "pip install" in line]
+    assert "--wheel-dir /wheels" in build and "--find-links /wheels" in install and "--no-index" in install
+    assert any(line.startswith("ENV ") and "UVICORN_REQUIRE_NATIVE=1" in line for line in lines)
+    (command,) = [line.removeprefix("CMD ") for line in lines if line.startswith("CMD ")]
+    assert json.loads(command)[0] == "uvicorn"
