@@ -7,6 +7,7 @@ import gc
 import importlib
 import logging
 import os
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import trustme
 
+from tests import reaper
 from uvicorn.config import LOGGING_CONFIG
 
 # Nothing of a request is used again in this process, so that whatever looks at it when it is over shows. Those who test
@@ -24,10 +26,50 @@ from uvicorn.config import LOGGING_CONFIG
 os.environ.setdefault("UVICORN_POISON", "1")
 
 
+#: Names of signals that were ignored when the run began, for the processes that run the tests of another.
+IGNORED = "TESTS_IGNORED_SIGNALS"
+
+
+def pytest_sessionstart() -> None:
+    """See to it that nothing outlives the run, and that nothing depends on what its caller ignores.
+
+    An ignored signal stays ignored in whatever is started, a handled one has its default action there. So those that
+    are ignored from outside (`nohup`, `trap ''`) are handled here, by doing nothing.
+    """
+    reaper.watch()
+    names = os.environ.get(IGNORED, "").split()
+    for name in ("SIGHUP", "SIGQUIT"):
+        number = getattr(signal, name, None)
+        if number is not None and (name in names or signal.getsignal(number) is signal.SIG_IGN):
+            signal.signal(number, lambda *_: None)
+            names.append(name)
+    os.environ[IGNORED] = " ".join(names)
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: a collector that visits it again and again is most of a run."""
     gc.collect()
     gc.freeze()
+
+
+# `no_cover` marks tests that take many turns through code which others cover: measured they would take twice as long.
+
+#: Where whole servers are tried out: what they run is covered by the tests of its parts, and measuring it once more in
+#: every process would take as long as the tests.
+UNCOVERED_CHILDREN = frozenset({"applications", "bench", "benchmarks", "consumers", "native"})
+
+
+@pytest.fixture(autouse=True)
+def coverage_of_children(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Processes that a test starts are measured too, except where they would tell nothing new."""
+    inherited = "COVERAGE_PROCESS_CONFIG"
+    config = os.environ.get(inherited)
+    if config is None or request.path.relative_to(Path(__file__).parent).parts[0] not in UNCOVERED_CHILDREN:
+        yield
+        return
+    del os.environ[inherited]
+    yield
+    os.environ[inherited] = config
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class ServerProcess:
         self.process = subprocess.Popen(
             [*command, *args],
             cwd=cwd,
-            env=_environment(env or {}),
+            env=_environment(env or {}, is_rewritten=cwd is not None),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -179,8 +179,12 @@ class ServerProcess:
                 pipe.close()
 
 
-def _environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment without anything that configures a server, with the tree under test importable."""
+def _environment(extra: Mapping[str, str], is_rewritten: bool) -> dict[str, str]:
+    """The caller's environment without anything that configures a server, with the tree under test importable.
+
+    Where the test writes the code, no bytecode is: Python takes that of another text of the same length for current
+    when both were written in one second.
+    """
     dropped = ("WEB_CONCURRENCY", "FORWARDED_ALLOW_IPS")
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("UVICORN_") and name not in dropped
@@ -188,5 +192,7 @@ def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     paths = [str(ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     environment["PYTHONUNBUFFERED"] = "1"
+    if is_rewritten:
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment.update(extra)
     return environment

@@ -350,6 +350,7 @@ async def test_request_whose_body_is_there_takes_no_event(python_protocol_cls: A
         assert stats(service.state.event_pool) == (0, 0, 0, 0, 0)
 
 
+@pytest.mark.usefixtures("recycling")
 async def test_waiting_requests_reuse_one_event(python_protocol_cls: Any) -> None:
     async with serve(python_protocol_cls, echo) as service:
         await waiting_requests(service, await service.connect(), 50)
@@ -358,6 +359,8 @@ async def test_waiting_requests_reuse_one_event(python_protocol_cls: Any) -> Non
         assert reused == 49
 
 
+@pytest.mark.no_cover
+@pytest.mark.usefixtures("recycling")
 async def test_hundred_thousand_waiting_requests_allocate_next_to_nothing() -> None:
     """At most one in a hundred of the events they would make without the pool; h11 would only take longer to say so."""
     requests, side_by_side = 100_000, 100
@@ -392,6 +395,7 @@ async def test_hundred_thousand_waiting_requests_allocate_next_to_nothing() -> N
         protocol.connection_lost(None)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("connections", [100, 1000])
 async def test_many_connections_finish_without_one_error(http_protocol_cls: Any, connections: int) -> None:
     """On sockets, all waiting for their bodies at the same time."""

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import PATIENCE, assert_signal, open_connection, read_until, wait_until
+from tests.utils import assert_signal, open_connection, read_until, turns, wait_for, wait_until
 from uvicorn.config import Config
 from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
 
@@ -27,7 +26,7 @@ if sys.platform == "win32":
 pytestmark = pytest.mark.anyio
 
 CLI = """
-import asyncio, signal, time
+import asyncio, os, signal, time
 
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
@@ -38,14 +37,16 @@ async def app(scope, receive, send):
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"first", "more_body": True})
-    await asyncio.sleep(0.5)
+    while not os.path.exists("go"):
+        await asyncio.sleep(0.01)
     await send({"type": "http.response.body", "body": b"last"})
 
 async def slow_to_start(scope, receive, send):
     if scope["type"] == "lifespan":
         await receive()
         print("starting", flush=True)
-        await asyncio.sleep(1)
+        while not os.path.exists("go"):
+            await asyncio.sleep(0.01)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
@@ -210,7 +211,7 @@ async def test_a_signal_wakes_a_selector_that_sleeps_through_signals() -> None:
         assert descriptor not in (-1, before)
         signal.set_wakeup_fd(descriptor)
         signal.raise_signal(signal.SIGTERM)
-        await asyncio.sleep(0.01)  # the byte is taken by the loop
+        await turns()  # the byte is taken by the loop
     assert signal.set_wakeup_fd(before) == before
 
 
@@ -230,7 +231,7 @@ async def test_the_server_that_goes_on_is_still_woken_when_another_ends(first_to
         assert os.fstat(descriptor)  # still open
         assert descriptor not in (-1, before)
         signal.raise_signal(signal.SIGTERM)
-        await asyncio.sleep(0.01)
+        await turns()
     assert signal.set_wakeup_fd(before) == before
 
 
@@ -262,12 +263,19 @@ uvicorn.run("app:app", port=0, loop=LOOP)
 """
 
 
+def is_asleep(pid: int) -> bool:
+    """Whether the main thread of a process waits for something; true as well where nobody tells."""
+    if sys.platform != "linux":
+        return True
+    return Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def test_signal_that_another_thread_is_interrupted_by_ends_the_server(cwd: Path, loop: str) -> None:
     """K9, SIG-01: the same as one that comes at the moment before the event loop falls asleep."""
     (cwd / "main.py").write_text(IN_ANOTHER_THREAD.replace("LOOP", repr(loop)))
     with ServerProcess(command=[sys.executable, "main.py"], cwd=cwd) as server:
         assert server.port
-        time.sleep(0.3)  # asleep by now
+        wait_for(lambda: is_asleep(server.pid))
         server.send_signal(signal.SIGTERM)
         server.wait_for("Finished server process")
 
@@ -280,7 +288,10 @@ def test_sigterm_finishes_the_work_and_then_kills_the_process(cwd: Path, loop: s
     with ServerProcess("app:app", "--port", "0", "--loop", loop, "--http", "h11", cwd=cwd) as server:
         client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
         read_until(client, b"first")
-        assert server.stop(signal.SIGTERM) == -signal.SIGTERM
+        server.send_signal(signal.SIGTERM)
+        server.wait_for("Waiting for connections to close.")
+        (cwd / "go").touch()
+        assert server.wait() == -signal.SIGTERM
         assert read_until(client, b"last")
         client.close()
         shown = [line.split(maxsplit=1)[1] for line in server.error_output.splitlines()[4:]]
@@ -316,8 +327,10 @@ def test_second_sigterm_does_not_force(cwd: Path) -> None:
         client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
         read_until(client, b"first")
         server.send_signal(signal.SIGTERM)
-        server.wait_for("Shutting down")
-        assert server.stop(signal.SIGTERM) == -signal.SIGTERM
+        server.wait_for("Waiting for connections to close.")
+        server.send_signal(signal.SIGTERM)
+        (cwd / "go").touch()
+        assert server.wait() == -signal.SIGTERM
         assert read_until(client, b"last")
         client.close()
         assert "Application shutdown complete." in server.error_output
@@ -327,7 +340,9 @@ def test_signal_during_startup_is_honoured_when_that_is_complete(cwd: Path) -> N
     """SIG-11"""
     with ServerProcess("app:slow_to_start", "--port", "0", "--http", "h11", cwd=cwd) as server:
         server.wait_for("starting")
-        assert server.stop(signal.SIGTERM) == -signal.SIGTERM
+        server.send_signal(signal.SIGTERM)
+        (cwd / "go").touch()
+        assert server.wait() == -signal.SIGTERM
         shown = [line.split(maxsplit=1)[1].split()[0] for line in server.error_output.splitlines()]
         assert shown == [
             *("Started", "Waiting", "Application", "Uvicorn"),
@@ -339,11 +354,13 @@ def test_second_interrupt_ends_a_startup_that_hangs(cwd: Path) -> None:
     """K8"""
     with ServerProcess("app:never_starting", "--port", "0", cwd=cwd) as server:
         server.wait_for("starting")
-        deadline = time.monotonic() + PATIENCE
-        while server.process.poll() is None and time.monotonic() < deadline:
-            server.send_signal(signal.SIGINT)  # two that come too fast are one
-            time.sleep(0.2)
-        server.wait(timeout=5)
+
+        def has_ended() -> bool:
+            server.send_signal(signal.SIGINT)  # again and again: two that come too fast are one
+            return server.process.poll() is not None
+
+        wait_for(has_ended)
+        server.wait()
         assert "Uvicorn running" not in server.error_output
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import is_listening, open_connection, read_to_end, request, wait_for
+from tests.utils import is_listening, open_connection, read_to_end, request, wait_for, wait_until
 from uvicorn import sockets
 from uvicorn.sockets import Address, Descriptor, Given, UnixPath, bind_socket, listen, source_of
 
@@ -430,9 +430,8 @@ async def test_all_are_closed_when_one_cannot_listen(anyio_backend: Any) -> None
         address = good.getsockname()
         with pytest.raises(OSError):
             await listen([good, bad, unused], Hello, backlog=5)
-        await asyncio.sleep(0.01)
         assert unused.fileno() == -1
-        assert not is_listening(address)
+        await wait_until(lambda: not is_listening(address))
 
 
 # Through the command line

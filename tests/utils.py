@@ -55,6 +55,12 @@ async def wait_until(condition: Callable[[], object], timeout: float = PATIENCE)
         await asyncio.sleep(0.002)
 
 
+async def turns(count: int = 10) -> None:
+    """Let the event loop run what is ready, read what has come, and run what becomes ready of that."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 def wait_for(condition: Callable[[], object], timeout: float = PATIENCE) -> None:
     """`wait_until` for code without an event loop (processes, threads, files)."""
     deadline = time.monotonic() + timeout

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.utils import wait_until
+from tests.utils import turns, wait_until
 from uvicorn import sockets as listening
 from uvicorn.config import Config
 from uvicorn.state import ServerState
@@ -88,7 +88,7 @@ class Client:
         for piece in pieces:
             await asyncio.wait_for(loop.sock_sendall(self.sock, piece), PATIENCE)
             if len(pieces) > 1:
-                await asyncio.sleep(0.002)
+                await turns()
 
     async def receive(self) -> bool:
         """Read what there is; whether there was anything before the end."""
@@ -153,7 +153,7 @@ class Client:
     async def silent(self, turns: int = 20) -> bool:
         """Whether nothing comes, not even the end, for some turns of the loop."""
         for _ in range(turns):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # a turn in which the system is asked as well
         try:
             self.sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -197,6 +197,11 @@ class Service:
         self.clients.append(client)
         await asyncio.get_running_loop().sock_connect(sock, self.address)
         return client
+
+    async def accepted(self, count: int = 1) -> None:
+        """Wait until so many connections are there, and what they have sent has been read."""
+        await wait_until(lambda: len(self.state.connections) == count)
+        await turns()
 
     async def idle(self) -> None:
         """Wait until no connection and no task is left."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.utils import turns
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, STARTED, CycleState, RequestResponseCycle
 from uvicorn.protocols.http.event_pool import EventPool
 
@@ -131,7 +132,7 @@ async def test_send_waits_until_there_is_room() -> None:
     cycle, connection = make()
     connection.flow.congested = True
     sending = asyncio.create_task(cycle.send(START))
-    await asyncio.sleep(0.005)
+    await turns()
     assert connection.calls == []
     connection.flow.drained.set()
     await sending

@@ -140,6 +140,7 @@ def outcome(seen: Observation) -> dict[str, Any]:
     }
 
 
+@pytest.mark.no_cover
 @pytest.mark.anyio
 @settings(max_examples=1500, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=messages() | changed_vectors())

@@ -161,8 +161,10 @@ async def test_time_without_a_first_request_is_no_idle_connection(python: Any) -
         def timeout_keep_alive_handler(self) -> None:
             raise AssertionError("called")
 
-    async with serve(Noting, respond(), timeout_request_head=0.01) as service:
+    async with serve(Noting, respond(), timeout_request_head=300) as service:
         client = await service.connect()
+        await service.accepted()
+        service.pass_time(400)
         assert await client.rest() == b""
 
 

@@ -75,6 +75,7 @@ def test_what_the_library_refuses_is_a_refusal(parse_fields: Any) -> None:
         assert caught.value.__cause__ is not None
 
 
+@pytest.mark.no_cover
 @given(st.lists(HEADS, max_size=8))
 def test_heads_of_other_connections_change_nothing(heads: list[bytes]) -> None:
     """llhttp's parser is shared: whatever was read before, a head gives the fields it gives alone."""
@@ -90,6 +91,7 @@ def test_heads_of_other_connections_change_nothing(heads: list[bytes]) -> None:
     assert found == [(b"host", b"last")]
 
 
+@pytest.mark.no_cover
 @given(HEADS)
 def test_libraries_agree_with_our_own_reading(head: bytes) -> None:
     """Where they take a head at all."""

@@ -131,6 +131,7 @@ async def test_reading_of_an_encrypted_connection_stops_behind_a_request_that_wa
         writer.transport.abort()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("turns", [0, 1])
 @pytest.mark.parametrize("busy", [False, True], ids=["first", "busy"])
 async def test_client_that_pipelines_faster_than_it_is_answered_is_never_far_ahead(

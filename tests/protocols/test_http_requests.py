@@ -12,7 +12,7 @@ import pytest
 
 from tests.doubles import MockTransport
 from tests.protocols.harness import GET, Calls, echo, make_config, request, respond, serve
-from tests.utils import wait_until
+from tests.utils import turns, wait_until
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -474,7 +474,7 @@ async def test_parser_is_sound_after_what_ends_other_connections(http_protocol_c
             request("GET", "/", "content-length: x"),
         ):
             await (await service.connect()).send(disturbance)
-            await asyncio.sleep(0.005)
+            await turns()
             for _ in range(2):
                 assert (await (await service.connect()).ask(request(body=b"mine"))).body == b"mine"
 
@@ -607,7 +607,7 @@ async def test_receive_after_the_body_waits_for_the_end_of_the_response(http_pro
         listener = asyncio.create_task(listen())
         while len(order) < 1:
             await asyncio.sleep(0)
-        await asyncio.sleep(0.005)
+        await turns()
         order.append("answer")
         await respond()(scope, receive, send)
         await listener
@@ -726,6 +726,7 @@ async def test_large_body_in_one_read_does_not_leave_reading_paused(http_protoco
             assert (await client.ask(request("POST", body=bytes(66_000)))).body == bytes(66_000)
 
 
+@pytest.mark.no_cover
 async def test_ten_megabytes_in_small_pieces_are_taken_in_linear_time(http_protocol_cls: Any) -> None:
     """D5: each byte is copied a bounded number of times; a quadratic server would need minutes for this."""
     pieces = 400_000

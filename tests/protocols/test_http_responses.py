@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, Client, request, respond, serve
-from tests.utils import wait_until
+from tests.utils import turns, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -576,7 +576,7 @@ async def test_send_waits_for_a_slow_reader(http_protocol_cls: Any) -> None:
         before = -1
         while len(sent) != before:
             before = len(sent)
-            await asyncio.sleep(0.05)
+            await turns(50)
         assert len(sent) < 150
         assert service.transport.get_write_buffer_size() < 4 * 65_536
         assert (await client.response()).body == piece * 150

@@ -57,6 +57,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in lines if line.startswith("Request refused with ")]
 
 
+@pytest.mark.no_cover
 @pytest.mark.anyio
 @pytest.mark.parametrize("part", range(8))
 async def test_implementations_give_the_same_reasons(part: int, caplog: pytest.LogCaptureFixture) -> None:

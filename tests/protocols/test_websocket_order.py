@@ -432,6 +432,7 @@ def cut(rng: random.Random, data: bytes) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *positions], [*positions, len(data)], strict=True)]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("start", range(0, 200, 20))
 async def test_random_stream_has_one_outcome_however_it_is_cut(ws_protocol_classes: dict[str, Any], start: int) -> None:
     """The same messages, the same answers and the same close frame, on every implementation."""

@@ -119,6 +119,7 @@ async def test_vector_whole(vector: Vector, ws_protocol_cls: Any) -> None:
     assert await replay(ws_protocol_cls, config, app, [vector.head + vector.frames]) == expected(vector)
 
 
+@pytest.mark.no_cover
 @pytest.mark.anyio
 @pytest.mark.parametrize("vector", VECTORS, ids=attrgetter("id"))
 async def test_vector_cut_in_two_at_every_byte(vector: Vector, ws_protocol_cls: Any) -> None:
@@ -127,6 +128,7 @@ async def test_vector_cut_in_two_at_every_byte(vector: Vector, ws_protocol_cls: 
         assert await replay(ws_protocol_cls, config, app, pieces) == expected(vector), len(pieces[0])
 
 
+@pytest.mark.no_cover
 @pytest.mark.anyio
 @pytest.mark.parametrize("vector", VECTORS, ids=attrgetter("id"))
 async def test_vector_one_byte_at_a_time(vector: Vector, ws_protocol_cls: Any) -> None:

@@ -275,10 +275,11 @@ def test_hangup_ends_the_child_before_the_reloader(cwd: Path) -> None:
 @posix
 def test_request_in_progress_is_finished_before_the_reload(cwd: Path) -> None:
     """RLD-05"""
-    slow = APP.replace("import os", "import asyncio").replace(
+    slow = APP.replace("import os", "import asyncio, os").replace(
         'await send({"type": "http.response.body"',
         'await send({"type": "http.response.body", "body": b"begin ", "more_body": True})\n'
-        "    await asyncio.sleep(0.5)\n"
+        "    while not os.path.exists('go'):\n"
+        "        await asyncio.sleep(0.01)\n"
         '    await send({"type": "http.response.body"',
     )
     (cwd / "app.py").write_text(slow)

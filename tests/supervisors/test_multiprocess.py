@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,6 @@ async def app(scope, receive, send):
     body = f"{VERSION} {os.getpid()}".encode()
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"begin ", "more_body": True})
-    if scope["path"] == "/slow":
-        await asyncio.sleep(0.5)
     while scope["path"] == "/until-told" and not os.path.exists("go"):
         await asyncio.sleep(0.01)
     if scope["path"] == "/stuck":
@@ -119,9 +116,12 @@ def test_lines_from_start_to_end(cwd: Path, sig: signal.Signals) -> None:
 def test_requests_in_progress_are_finished(cwd: Path) -> None:
     """MP-06"""
     with start(cwd) as server:
-        client = open_connection(server.address, b"GET /slow HTTP/1.1\r\nhost: test\r\n\r\n")
+        client = open_connection(server.address, b"GET /until-told HTTP/1.1\r\nhost: test\r\n\r\n")
         read_until(client, b"begin")
-        assert server.stop() == 0
+        server.send_signal(signal.SIGTERM)
+        server.wait_for("Waiting for connections to close.")
+        (cwd / "go").touch()
+        assert server.wait() == 0
         assert b"one" in read_until(client, b"0\r\n\r\n")
         client.close()
 
@@ -231,13 +231,13 @@ async def app(scope, receive, send):
 """
 
 BLOCKING = """
-import asyncio, time
+import asyncio, os, time
 
 async def app(scope, receive, send):
     if scope["type"] == "http":
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"begin", "more_body": True})
-        await asyncio.sleep(0.01)
+        await send({"type": "http.response.body", "body": b"begin %d." % os.getpid(), "more_body": True})
+        await asyncio.sleep(0.01)  # in which it leaves
         while True:
             time.sleep(3600)
 """
@@ -247,11 +247,9 @@ def test_thread_that_keeps_a_worker_alive_is_killed_with_it(cwd: Path, monkeypat
     """X2: the worker has done its work (a SIGINT is no death), but does not exit."""
     (cwd / "app.py").write_text(HOLDING)
     with start(cwd, "--timeout-graceful-shutdown", "1", workers=2) as server:
-        began = time.monotonic()
         for pid in server.pids():
             os.kill(pid, signal.SIGINT)
         server.wait_for("did not end in time, killing it.", count=2)
-        assert time.monotonic() - began < 25
         server.wait_for(READY, count=4)
 
 
@@ -260,9 +258,12 @@ def test_blocked_event_loop_is_killed_at_the_deadline(cwd: Path) -> None:
     (cwd / "app.py").write_text(BLOCKING)
     with start(cwd, "--timeout-graceful-shutdown", "0", "--timeout-worker-healthcheck", "1") as server:
         client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
-        read_until(client, b"begin")
-        time.sleep(1.5)
-        assert "died" not in server.error_output  # blocked is not silent
+        blocked = int(read_until(client, b".").rpartition(b" ")[2].rstrip(b"."))
+        (other,) = set(server.pids()) - {blocked}
+        os.kill(other, signal.SIGSTOP)
+        server.wait_for(f"Child process [{other}] died")
+        server.wait_for(READY, count=3)
+        assert f"Child process [{blocked}] died" not in server.error_output  # blocked is not silent
         assert server.stop() == 0
         assert server.error_output.count("did not end in time, killing it.") == 1
         client.close()
@@ -296,22 +297,33 @@ def test_worker_that_ends_is_replaced(cwd: Path, sig: signal.Signals) -> None:
         assert server.stop() == 0
 
 
-def test_silent_workers_are_killed_within_the_timeout_and_hold_up_nobody(cwd: Path) -> None:
-    """MP-15, MP-16, MP-17"""
-    with start(cwd, "--timeout-worker-healthcheck", "2", workers=3) as server:
+def test_silent_workers_hold_up_nobody(cwd: Path) -> None:
+    """MP-16, MP-17: they have an hour to answer."""
+    with start(cwd, "--timeout-worker-healthcheck", "3600", workers=3) as server:
         first, second, third = server.pids()
         os.kill(first, signal.SIGSTOP)
         os.kill(second, signal.SIGSTOP)
-        stopped = time.monotonic()
         os.kill(third, signal.SIGKILL)
         server.wait_for(READY, count=4)  # the dead one is replaced while two are silent
         server.send_signal(signal.SIGTTIN)
         server.wait_for("increasing the number of processes.")
-        assert time.monotonic() - stopped < 2, "a silent worker has held up a signal"
+        server.wait_for(READY, count=5)
+        assert server.error_output.count(" died\n") == 1
+        os.kill(first, signal.SIGCONT)
+        os.kill(second, signal.SIGCONT)
+        assert server.stop() == 0
+
+
+def test_silent_workers_are_killed_when_they_have_had_their_time(cwd: Path) -> None:
+    """MP-15, MP-16"""
+    with start(cwd, "--timeout-worker-healthcheck", "2", workers=3) as server:
+        first, second, third = server.pids()
+        os.kill(first, signal.SIGSTOP)
+        os.kill(second, signal.SIGSTOP)
         server.wait_for(f"Child process [{first}] died")
         server.wait_for(f"Child process [{second}] died")
-        assert time.monotonic() - stopped < 10
-        server.wait_for(READY, count=7)
+        server.wait_for(READY, count=5)
+        assert f"Child process [{third}] died" not in server.error_output
         assert server.stop() == 0
 
 
@@ -396,12 +408,9 @@ def test_application_broken_later_does_not_stop_the_workers_that_serve(cwd: Path
 
 
 HOLDING_THE_GIL = """
-import time
+import ctypes
 
-began = time.monotonic()
-sum(range(1_000_000))
-count = int(2_500_000 / (time.monotonic() - began))  # one call into C that takes two and a half seconds
-sum(range(count))
+ctypes.PyDLL(None).usleep(2_500_000)  # a call into C that keeps the GIL
 """
 
 

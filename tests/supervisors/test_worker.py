@@ -133,10 +133,11 @@ def test_reports_are_told_from_answers(worker: ProcessWorker) -> None:
     worker._report(Stage.RETIRING)
     worker._report(Stage.REFUSING)
     worker._send(False)
-    worker.listen(time.monotonic())
+    before = time.monotonic()
+    worker.listen(before)
     assert worker.stage is Stage.REFUSING
     assert worker.has_served
-    assert abs(time.monotonic() - worker.stage_since) < 30
+    assert before <= worker.stage_since <= time.monotonic()
 
 
 def test_question_is_asked_when_it_is_due(worker: ProcessWorker) -> None:
@@ -187,10 +188,8 @@ def test_child_that_has_hung_up_is_not_listened_to(worker: ProcessWorker, monkey
     assert worker.sources == ["sentinel", worker.parent_conn]
     worker._report(Stage.SERVING)
     worker.child_conn.close()
-    began = time.monotonic()
-    assert not worker.ping(60)
-    assert not worker.ping(60)
-    assert time.monotonic() - began < 30
+    assert not worker.ping(3600)
+    assert not worker.ping(3600)
     assert worker.sources == ["sentinel"]
     assert worker.stage is Stage.SERVING
     assert worker.deadline
