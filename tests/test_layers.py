@@ -37,7 +37,7 @@ LAYERS = [
     "protocols.http.limits protocols.websockets.limits protocols.http.refusals protocols.http.texts",
     "config",
     "access_format middleware middleware.* settings sockets tls",
-    "_declare acceptor importer logging protocols.utils",
+    "_declare acceptor importer loads logging protocols.utils",
     "_types _compat _ansi _native outlet",
 ]
 

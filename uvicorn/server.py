@@ -31,6 +31,7 @@ from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
 from uvicorn.config import STARTUP_FAILURE, Config, blaming
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
+from uvicorn.loads import LoadPlace
 from uvicorn.state import ForcedEnd, ServerState
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Server:
         on_stage: called with each `Stage` the server enters, on the thread of its event loop.
         has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
             then reports RETIRING and serves on until it is told to end.
+        load_place: where this server tells others that accept from the same sockets how many connections it has.
     """
 
     lifespan: LifespanOn | LifespanOff
@@ -97,6 +99,7 @@ class Server:
         self.last_notified = 0.0
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         self.has_successor = False
+        self.load_place: LoadPlace | None = None
         self._should_exit = Latch()
         self._force_exit = Latch()
         self._limit_reached = Latch()
@@ -301,6 +304,7 @@ class Server:
             backlog=config.backlog,
             context=config.ssl,
             handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
+            place=self.load_place,
         )
 
     async def _give_up(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:

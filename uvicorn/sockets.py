@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from uvicorn._ansi import style
 from uvicorn.acceptor import Acceptor, NativeAcceptor, WatchedServer
+from uvicorn.loads import LoadPlace
 
 if TYPE_CHECKING:
     from uvicorn._native import Poller
@@ -127,18 +128,21 @@ async def listen(
     backlog: int,
     context: ssl.SSLContext | None = None,
     handshake_timeout: float | None = None,
+    place: LoadPlace | None = None,
 ) -> list[Listener]:
     """Listen on each socket and serve its connections with protocols made by `factory`.
 
-    With `context`, connections are TLS and have `handshake_timeout` seconds to become so. The sockets belong to the
-    servers returned: closing a server closes its socket. When one of them cannot listen, all are closed.
+    With `context`, connections are TLS and have `handshake_timeout` seconds to become so. With `place`, this is one of
+    several processes that share the sockets: where they are served natively, each takes about as many connections as
+    the others. The sockets belong to the servers returned: closing a server closes its socket. When one of them cannot
+    listen, all are closed.
 
     Raises:
         OSError: a socket cannot listen.
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
-    poller = _poller_for(loop)
+    poller = _poller_for(loop, place)
     try:
         for sock in bound:
             if poller is not None:
@@ -163,7 +167,7 @@ async def listen(
     return servers
 
 
-def _poller_for(loop: asyncio.AbstractEventLoop) -> Poller | None:
+def _poller_for(loop: asyncio.AbstractEventLoop, place: LoadPlace | None) -> Poller | None:
     """What accepts, reads and writes natively for `loop`; None where that is not to be had."""
     if not sys.platform.startswith("linux"):
         return None
@@ -173,7 +177,10 @@ def _poller_for(loop: asyncio.AbstractEventLoop) -> Poller | None:
         from uvicorn._native import Poller
     except ImportError:
         return None
-    return Poller(loop)
+    poller = Poller(loop)
+    if place is not None:
+        poller.share(os.dup(place.descriptor), place.index)
+    return poller
 
 
 async def wait_opened(listeners: Sequence[Listener]) -> None:

@@ -16,6 +16,7 @@ from socket import socket
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import STARTUP_FAILURE, Config
+from uvicorn.loads import LoadTable
 from uvicorn.server import Server
 from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.pool import Pool
@@ -60,7 +61,9 @@ class Multiprocess:
         # Held while the pool is used: `restart_all` and others may be called while `run` runs in another thread.
         self._lock = threading.RLock()
         limits, ready_timeout = DrainLimits.of(config), config.worker_ready_timeout
-        self._pool = Pool(lambda: Process(config, sockets), config.workers, limits, ready_timeout)
+        self._loads: LoadTable | None = None  # opened with the first worker
+        self._placed: list[Process] = []
+        self._pool = Pool(self._make_worker, config.workers, limits, ready_timeout)
 
     @property
     def processes(self) -> list[Process]:
@@ -71,6 +74,21 @@ class Multiprocess:
     def processes_num(self) -> int:
         """How many workers there are to be."""
         return self._pool.size
+
+    def _make_worker(self) -> Process:
+        worker = Process(self.config, self.sockets)
+        self._loads = self._loads or LoadTable.make()
+        if self._loads is not None:
+            worker.load_place = self._loads.take()
+            self._placed.append(worker)
+        return worker
+
+    def _forget_loads(self) -> None:
+        """Nobody is to leave connections to workers that have ended."""
+        for worker in [worker for worker in self._placed if worker.exitcode is not None]:
+            self._placed.remove(worker)
+            if self._loads is not None and worker.load_place is not None:
+                self._loads.give_back(worker.load_place)
 
     # Life
 
@@ -94,6 +112,7 @@ class Multiprocess:
             self._stop()
             handlers.restore()
             self._wakeup.close()
+            self._loads = None
         self._log("Stopping parent process [%d]")
         if self._pool.failed:
             sys.exit(STARTUP_FAILURE)
@@ -130,6 +149,7 @@ class Multiprocess:
     def _watch(self) -> None:
         with self._lock:
             self._pool.watch()
+            self._forget_loads()
 
     # Workers
 

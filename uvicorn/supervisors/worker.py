@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import STARTUP_FAILURE, Config
 from uvicorn.drain import Stage
+from uvicorn.loads import LoadPlace
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat
 
@@ -91,10 +92,14 @@ class ProcessWorker:
 
     The parent sends questions; the child answers each with whether it serves (from a thread, so a blocked event loop is
     no silence) and reports each `Stage` it enters. The object is pickled into the child, where `target` runs.
+
+    Attributes:
+        load_place: where the child tells the other workers how many connections it has; to be set before `start`.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
+        self.load_place: LoadPlace | None = None
         self.parent_conn, self.child_conn = Pipe()
         self.process = self._make_process(sockets)
         self._server: Server | None = None
@@ -119,7 +124,7 @@ class ProcessWorker:
 
     def __getstate__(self) -> dict[str, Any]:
         # The parent's end must not reach the child: it would keep the pipe open when the parent is gone.
-        return {"config": self.config, "child_conn": self.child_conn}
+        return {"config": self.config, "child_conn": self.child_conn, "load_place": self.load_place}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -133,6 +138,7 @@ class ProcessWorker:
             self._server = self._make_server()
             self._server.on_stage = self._report
             self._server.has_successor = True
+            self._server.load_place = self.load_place
         return self._server
 
     def target(self, sockets: list[socket] | None = None) -> None:

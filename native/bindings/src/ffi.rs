@@ -405,7 +405,7 @@ unsafe extern "C" fn cycle_send(
 }
 
 /// Take over a descriptor that Python has given away with `socket.detach()`.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub(crate) fn own_descriptor(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: a query of one number; one that is not open is an error, not more.
     if number < 0 || unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {

@@ -13,7 +13,7 @@ use super::reactor::{Poller, Reactor};
 use super::socket::Socket;
 use super::sys::{self, Address};
 use super::tls::{Encryption, Tls};
-use crate::ffi::{ThreadBound, own_descriptor};
+use crate::ffi::ThreadBound;
 
 /// Taken at once, so that those already open get their turn too.
 const BATCH: usize = 64;
@@ -27,7 +27,9 @@ pub(crate) struct Listening {
     factory: Py<PyAny>,
     /// Told of an error that is not of one connection alone; decides what becomes of it.
     on_error: Py<PyAny>,
-    resting: Cell<bool>,
+    pub(super) resting: Cell<bool>,
+    /// What waits is left to other workers for a moment.
+    pub(super) looks_away: Cell<bool>,
     encryption: Option<(Rc<Encryption>, Duration)>,
     /// Handshakes that are not complete.
     opening: Cell<usize>,
@@ -39,7 +41,7 @@ impl Listening {
     /// Take what waits, up to a bound.
     pub(super) fn accept(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
         for _ in 0..BATCH {
-            if self.resting.get() {
+            if self.resting.get() || !reactor.may_take(py, self)? {
                 return Ok(());
             }
             let accepted = match &*self.listener.borrow() {
@@ -48,7 +50,10 @@ impl Listening {
             };
             match accepted {
                 Ok((descriptor, peer)) => self.open(py, reactor, descriptor, peer)?,
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    reactor.all_taken();
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     let rests = self.on_error.bind(py).call1((sys::os_error(&error).into_value(py),))?.is_truthy()?;
@@ -85,6 +90,19 @@ impl Listening {
             // It is likely to have said something already.
             Ok(()) => reactor.queue(py, &socket),
             Err(error) => socket.abort(py).and(Err(error)),
+        }
+    }
+
+    /// Look away from what waits, for others to take.
+    pub(super) fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
+        self.listener.borrow().as_ref().map_or(Ok(()), |listener| poll.ignore(listener))
+    }
+
+    /// Look again.
+    pub(super) fn look_again(&self, poll: &sys::Poll, token: u64) -> io::Result<()> {
+        match &*self.listener.borrow() {
+            Some(listener) if !self.resting.get() => poll.listen(listener, token),
+            _ => Ok(()),
         }
     }
 
@@ -155,7 +173,7 @@ impl Listener {
             None => None,
         };
         let reactor = poller.get().reactor()?;
-        let listener = sys::Listener::new(own_descriptor(descriptor)?)?;
+        let listener = sys::Listener::adopt(descriptor)?;
         Poller::attach(poller)?;
         let listening = Rc::new(Listening {
             address: listener.address().map(Rc::new),
@@ -163,6 +181,7 @@ impl Listener {
             factory,
             on_error,
             resting: Cell::new(true),
+            looks_away: Cell::new(false),
             encryption,
             opening: Cell::new(0),
             when_opened: RefCell::default(),
@@ -174,22 +193,28 @@ impl Listener {
     /// Take connections (again).
     fn resume(&self) -> PyResult<()> {
         let listening = self.listening.here()?;
+        let reactor = self.poller.get().reactor()?;
         if let Some(listener) = &*listening.listener.borrow()
             && listening.resting.replace(false)
+            && !listening.looks_away.get()
         {
-            self.poller.get().reactor()?.with_poll(|poll| poll.listen(listener, self.token))?;
+            reactor.with_poll(|poll| poll.listen(listener, self.token))?;
         }
+        reactor.tell_share();
         Ok(())
     }
 
     /// Leave connections where they are for a while.
     fn pause(&self) -> PyResult<()> {
         let listening = self.listening.here()?;
+        let reactor = self.poller.get().reactor()?;
         if let Some(listener) = &*listening.listener.borrow()
             && !listening.resting.replace(true)
+            && !listening.looks_away.get()
         {
-            self.poller.get().reactor()?.with_poll(|poll| poll.ignore(listener))?;
+            reactor.with_poll(|poll| poll.ignore(listener))?;
         }
+        reactor.tell_share();
         Ok(())
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod handler;
 mod output;
 pub(crate) mod reactor;
 mod registry;
+mod share;
 pub(crate) mod socket;
 mod sys;
 mod tls;

@@ -21,6 +21,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::acceptor::Listening;
 use super::handler::Handler;
 use super::registry::Registry;
+use super::share::Share;
 use super::socket::Socket;
 use super::sys::{self, Events, Poll};
 use super::tls::Tls;
@@ -31,6 +32,8 @@ use crate::ffi::{ThreadBound, copy_context};
 const TURN: Duration = Duration::from_millis(4);
 /// How often others are looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
+/// For which a connection is left to other workers.
+const MOMENT: Duration = Duration::from_millis(1);
 /// Read at once from one connection.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Times that a connection which fills the buffer is read from before others have their turn.
@@ -94,6 +97,10 @@ pub(crate) struct Reactor {
     lost: RefCell<Vec<u64>>,
     /// Whose handshake must be complete by then, in the order of time.
     opening: RefCell<VecDeque<(Instant, u64)>>,
+    /// Of several workers.
+    share: RefCell<Option<Share>>,
+    /// The loop was asked to call `look_again`.
+    looking_away: Cell<bool>,
     /// The loop was asked to call `expire`.
     expiring: Cell<bool>,
     after: RefCell<Vec<Rc<dyn AfterTurn>>>,
@@ -126,6 +133,8 @@ impl Reactor {
             ready: RefCell::default(),
             lost: RefCell::default(),
             opening: RefCell::default(),
+            share: RefCell::default(),
+            looking_away: Cell::new(false),
             expiring: Cell::new(false),
             after: RefCell::default(),
             buffer: Cell::default(),
@@ -217,6 +226,7 @@ impl Reactor {
         let outcome = outcome.and(self.bury(py));
         self.running.set(outer);
         self.last.set(last);
+        self.tell_share();
         let outcome = outcome.and(self.finish(py));
         let outcome = if outer { outcome } else { outcome.and(self.rest(py)) };
         let more = !self.ready.borrow().is_empty() || !self.lost.borrow().is_empty();
@@ -308,6 +318,58 @@ impl Reactor {
         outcome
     }
 
+    // Other workers.
+
+    /// Whether the next connection that waits is to be taken here. If not, it is left to others for a moment.
+    pub(super) fn may_take(&self, py: Python<'_>, listening: &Listening) -> PyResult<bool> {
+        match &*self.share.borrow() {
+            Some(share) if !share.may_take(self.registry.len()) => {}
+            _ => return Ok(true),
+        }
+        listening.looks_away.set(true);
+        self.with_poll(|poll| listening.look_away(poll))?;
+        if !self.looking_away.replace(true) {
+            self.call_later(py, MOMENT.as_secs_f64(), "look_again")?;
+        }
+        Ok(false)
+    }
+
+    /// There is nothing that could be taken.
+    pub(super) fn all_taken(&self) {
+        if let Some(share) = &*self.share.borrow() {
+            share.all_taken();
+        }
+    }
+
+    /// Tell other workers how many connections there are here.
+    pub(super) fn tell_share(&self) {
+        if let Some(share) = &*self.share.borrow() {
+            let accepts = self.listeners.borrow().iter().flatten().any(|listening| !listening.resting.get());
+            if accepts { share.tell(self.registry.len()) } else { share.leave() }
+        }
+    }
+
+    /// What was left to others may still be there.
+    fn look_again(&self) -> PyResult<()> {
+        self.looking_away.set(false);
+        let listeners = self.listeners.borrow();
+        for (index, listening) in listeners.iter().enumerate() {
+            if let Some(listening) = listening.as_ref().filter(|listening| listening.looks_away.replace(false)) {
+                self.with_poll(|poll| listening.look_again(poll, index as u64 | LISTENER))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Have the loop call a method of the `Poller`.
+    fn call_later(&self, py: Python<'_>, delay: f64, method: &str) -> PyResult<()> {
+        let Some(turn) = self.callback.borrow().as_ref().map(|turn| turn.clone_ref(py)) else { return Ok(()) };
+        let method = turn.bind(py).getattr("__self__")?.getattr(method)?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("context", copy_context(self.context.bind(py))?)?;
+        self.event_loop.bind(py).call_method("call_later", (delay, method), Some(&keywords)).map(drop)
+    }
+
     // Handshakes.
 
     /// Give up on `socket` when its handshake is not complete after `patience`.
@@ -318,16 +380,10 @@ impl Reactor {
 
     fn expire_later(&self, py: Python<'_>) -> PyResult<()> {
         let Some((due, _)) = self.opening.borrow().front().copied() else { return Ok(()) };
-        let Some(turn) = self.callback.borrow().as_ref().map(|turn| turn.clone_ref(py)) else { return Ok(()) };
         if self.expiring.replace(true) {
             return Ok(());
         }
-        let poller = turn.bind(py).getattr("__self__")?;
-        let delay = due.saturating_duration_since(Instant::now()).as_secs_f64();
-        let keywords = PyDict::new(py);
-        keywords.set_item("context", copy_context(self.context.bind(py))?)?;
-        let arguments = (delay, poller.getattr("expire")?);
-        self.event_loop.bind(py).call_method("call_later", arguments, Some(&keywords)).map(drop)
+        self.call_later(py, due.saturating_duration_since(Instant::now()).as_secs_f64(), "expire")
     }
 
     /// Give up on those whose time is over.
@@ -467,6 +523,20 @@ impl Poller {
             reactor.logger.bind(py).call_method1("error", ("Native core panicked in %s: %s", "turn", text))?;
             reactor.ask_for_turn(py)
         })
+    }
+
+    /// Be one of several workers that accept from the same sockets: `descriptor` is the number of a duplicate of their table,
+    /// which belongs to this object from then on, and `index` the place in it.
+    fn share(&self, descriptor: i32, index: usize) -> PyResult<()> {
+        let share = Share::new(sys::Table::adopt(descriptor)?, index);
+        let old = self.reactor.here()?.share.replace(Some(share));
+        drop(old);
+        Ok(())
+    }
+
+    /// See whether what was left to other workers is still there: called by the loop.
+    fn look_again(&self) -> PyResult<()> {
+        self.reactor.here()?.look_again()
     }
 
     /// Give up handshakes that last too long: called by the loop.

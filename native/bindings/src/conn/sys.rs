@@ -22,6 +22,7 @@ pub(super) fn os_error(error: &io::Error) -> PyErr {
 
 /// The name of one end of a connection.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are no sockets of ours"))]
 pub(crate) enum Address {
     Ip(SocketAddr),
     /// Of a Unix socket; empty if it has none.
@@ -50,6 +51,7 @@ mod linux {
     use rustix::time::Timespec;
 
     use super::{Address, Event};
+    use crate::ffi::own_descriptor;
 
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -119,7 +121,9 @@ mod linux {
     pub(crate) struct Listener(OwnedFd);
 
     impl Listener {
-        pub(crate) fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        /// Take over a descriptor that Python has given away.
+        pub(crate) fn adopt(number: i32) -> io::Result<Self> {
+            let descriptor = own_descriptor(number)?;
             // Accepted sockets inherit it. Unix sockets know no such thing.
             let _ = sockopt::set_tcp_nodelay(&descriptor, true);
             rustix::io::ioctl_fionbio(&descriptor, true)?;
@@ -139,6 +143,46 @@ mod linux {
             match &own {
                 Address::Ip(ip) if ip.ip().is_unspecified() => None,
                 _ => Some(own),
+            }
+        }
+    }
+
+    /// A file of numbers: how many there are, then one for each place.
+    pub(crate) struct Table(OwnedFd);
+
+    impl Table {
+        const NUMBER: usize = size_of::<u32>();
+        /// Places read at once.
+        const READ: usize = 64;
+
+        /// Take over a descriptor that Python has given away.
+        pub(crate) fn adopt(number: i32) -> io::Result<Self> {
+            own_descriptor(number).map(Self)
+        }
+
+        pub(crate) fn write(&self, index: usize, number: u32) {
+            // Nobody depends on it.
+            let _ = rustix::io::pwrite(&self.0, &number.to_ne_bytes(), ((index + 1) * Self::NUMBER) as u64);
+        }
+
+        /// The smallest number of the others that is not 0.
+        pub(crate) fn fewest(&self, own: usize) -> Option<u32> {
+            let mut room = [0; (1 + Self::READ) * Self::NUMBER];
+            let mut fewest = None;
+            let mut first = 0;
+            loop {
+                let length = rustix::io::pread(&self.0, &mut room, (first * Self::NUMBER) as u64).unwrap_or(0);
+                let (numbers, _) = room.get(..length).unwrap_or_default().as_chunks::<{ Self::NUMBER }>();
+                for (index, number) in numbers.iter().enumerate() {
+                    let number = u32::from_ne_bytes(*number);
+                    if first + index > 0 && first + index != own + 1 && number > 0 {
+                        fewest = Some(fewest.map_or(number, |fewest: u32| fewest.min(number)));
+                    }
+                }
+                if length < room.len() {
+                    return fewest;
+                }
+                first += 1 + Self::READ;
             }
         }
     }
@@ -216,7 +260,7 @@ mod linux {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Descriptor, Events, Listener, Poll, each};
+pub(crate) use linux::{Descriptor, Events, Listener, Poll, Table, each};
 
 /// Other systems have no epoll: the loop's transports serve, and none of this can be made.
 #[cfg(not(target_os = "linux"))]
@@ -272,6 +316,10 @@ mod elsewhere {
     pub(crate) enum Listener {}
 
     impl Listener {
+        pub(crate) fn adopt(_number: i32) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
         pub(crate) fn accept(&self) -> io::Result<(Descriptor, Address)> {
             match *self {}
         }
@@ -313,6 +361,22 @@ mod elsewhere {
         }
     }
 
+    pub(crate) enum Table {}
+
+    impl Table {
+        pub(crate) fn adopt(_number: i32) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        pub(crate) fn write(&self, _index: usize, _number: u32) {
+            match *self {}
+        }
+
+        pub(crate) fn fewest(&self, _own: usize) -> Option<u32> {
+            match *self {}
+        }
+    }
+
     pub(crate) type Events = Vec<Event>;
 
     pub(crate) fn each(events: &Events) -> impl Iterator<Item = Event> {
@@ -321,4 +385,4 @@ mod elsewhere {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{Descriptor, Events, Listener, Poll, each};
+pub(crate) use elsewhere::{Descriptor, Events, Listener, Poll, Table, each};

@@ -1,0 +1,93 @@
+"""How many connections each of several workers has, for all of them to see.
+
+Workers that accept from the same sockets leave a new connection to the one that has the fewest (`share.rs` of the
+native core does it). They know by a file in memory: a number for each of them, written by itself, read by the others. A
+number that is old for a moment costs nothing but a less even spread, so nothing is locked.
+
+    highest place in use + 1 │ place 0 │ place 1 │ ...        32 bits each, in the order of the machine
+                               0: nobody accepts here, else connections + 1
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import weakref
+from typing import Any
+
+PLACES = 1023
+"""Workers that can be told apart; those beyond accept whenever they can."""
+
+_NUMBER = struct.Struct("=I")
+
+
+class LoadPlace:
+    """One worker's place; pickled to its process.
+
+    Attributes:
+        descriptor: of the file. Who serves with it makes a duplicate.
+        index: which place.
+    """
+
+    def __init__(self, descriptor: int, index: int) -> None:
+        self.descriptor = descriptor
+        self.index = index
+
+    def __getstate__(self) -> tuple[Any, int]:
+        if sys.platform == "win32":
+            raise TypeError("there are no tables of loads on Windows")
+        from multiprocessing.reduction import DupFd
+
+        return DupFd(self.descriptor), self.index
+
+    def __setstate__(self, state: tuple[Any, int]) -> None:
+        duplicate, self.index = state
+        self.descriptor = duplicate.detach()
+
+
+class LoadTable:
+    """The file, and who has which place of it. It belongs to whoever starts the workers."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._taken: set[int] = set()
+        self._write(-1, 0)
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def make(cls) -> LoadTable | None:
+        """A table; None on systems that have no files in memory."""
+        if sys.platform != "linux":
+            return None
+        try:
+            return cls(os.memfd_create("uvicorn-loads", os.MFD_CLOEXEC))
+        except OSError:
+            return None
+
+    def take(self) -> LoadPlace | None:
+        """A place that nobody has; None if there is none."""
+        index = next((index for index in range(PLACES) if index not in self._taken), None)
+        if index is None:
+            return None
+        self._taken.add(index)
+        self._write(index, 0)
+        self._write(-1, max(self._taken) + 1)
+        return LoadPlace(self._descriptor, index)
+
+    def give_back(self, place: LoadPlace) -> None:
+        """Whoever had this place has ended, however that happened."""
+        self._taken.discard(place.index)
+        self._write(place.index, 0)
+
+    def numbers(self) -> list[int | None]:
+        """Connections of each place; None where nobody accepts."""
+        if sys.platform == "win32":
+            return []
+        data = os.pread(self._descriptor, _NUMBER.size * (PLACES + 1), _NUMBER.size)
+        found = [number for (number,) in _NUMBER.iter_unpack(data[: len(data) // _NUMBER.size * _NUMBER.size])]
+        return [number - 1 if number else None for number in found]
+
+    def _write(self, index: int, number: int) -> None:
+        if sys.platform != "win32":
+            os.pwrite(self._descriptor, _NUMBER.pack(number), _NUMBER.size * (index + 1))
