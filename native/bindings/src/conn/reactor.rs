@@ -350,15 +350,18 @@ impl Reactor {
     }
 
     /// What was left to others may still be there.
-    fn look_again(&self) -> PyResult<()> {
+    fn look_again(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.looking_away.set(false);
-        let listeners = self.listeners.borrow();
+        let listeners = self.listeners.borrow().clone();
+        let mut outcome = Ok(());
         for (index, listening) in listeners.iter().enumerate() {
             if let Some(listening) = listening.as_ref().filter(|listening| listening.looks_away.replace(false)) {
                 self.with_poll(|poll| listening.look_again(poll, index as u64 | LISTENER))?;
+                // At once: if it is gone, all is well, and that has to be known.
+                outcome = outcome.and(listening.accept(py, self));
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Have the loop call a method of the `Poller`.
@@ -535,8 +538,8 @@ impl Poller {
     }
 
     /// See whether what was left to other workers is still there: called by the loop.
-    fn look_again(&self) -> PyResult<()> {
-        self.reactor.here()?.look_again()
+    fn look_again(&self, py: Python<'_>) -> PyResult<()> {
+        self.reactor.here()?.look_again(py)
     }
 
     /// Give up handshakes that last too long: called by the loop.
