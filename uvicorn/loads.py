@@ -37,9 +37,10 @@ class LoadPlace:
     def __getstate__(self) -> tuple[Any, int]:
         if sys.platform == "win32":
             raise TypeError("there are no tables of loads on Windows")
-        from multiprocessing.reduction import DupFd
+        else:
+            from multiprocessing.reduction import DupFd
 
-        return DupFd(self.descriptor), self.index
+            return DupFd(self.descriptor), self.index
 
     def __setstate__(self, state: tuple[Any, int]) -> None:
         duplicate, self.index = state
