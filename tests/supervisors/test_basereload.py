@@ -287,6 +287,8 @@ def test_request_in_progress_is_finished_before_the_reload(cwd: Path) -> None:
         client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
         read_until(client, b"begin")
         write(cwd / "app.py", APP.replace("one", "two"))
+        server.wait_for("Waiting for connections to close.")
+        (cwd / "go").touch()
         assert b"one" in read_until(client, b"0\r\n\r\n")
         client.close()
         server.wait_for(READY, count=2)

@@ -258,7 +258,9 @@ def test_blocked_event_loop_is_killed_at_the_deadline(cwd: Path) -> None:
     (cwd / "app.py").write_text(BLOCKING)
     with start(cwd, "--timeout-graceful-shutdown", "0", "--timeout-worker-healthcheck", "1") as server:
         client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
-        blocked = int(read_until(client, b".").rpartition(b" ")[2].rstrip(b"."))
+        begun = re.search(rb"begin (\d+)\.", read_until(client, b".\r\n"))
+        assert begun
+        blocked = int(begun[1])
         (other,) = set(server.pids()) - {blocked}
         os.kill(other, signal.SIGSTOP)
         server.wait_for(f"Child process [{other}] died")
