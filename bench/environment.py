@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.targets import ROOT, Target, find, import_root, interpreter
+from bench.targets import ROOT, Target, find, import_root, interpreter, source_root
 
 # Before this process has put any load on the machine itself.
 LOAD_AT_START = os.getloadavg()
@@ -153,7 +153,7 @@ def _target(target: Target) -> dict[str, Any]:
         raise BenchError(f"the interpreter of {target.name} does not work: {done.stderr.strip().splitlines()[-1]}")
     found: dict[str, Any] = json.loads(done.stdout)
     if root is not None:
-        found["commit"], found["tree"] = commit(root), tree(root)
+        found["commit"], found["tree"] = commit(source_root(target) or root), tree(root)
         found["versions"].pop("uvicorn", None)
         found["native"] = has_native(target)
         found["compiler_of_native"] = _rust(root) if found["native"] else ""

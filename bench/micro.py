@@ -5,6 +5,7 @@ what it drives (a protocol class, a transport double, a pool) is named by import
 
     python bench_micro.py time        CASE… --operations N --rounds R    nanoseconds of each round
     python bench_micro.py count       CASE… --operations N               the same work between marks for callgrind
+    python bench_micro.py ratio       CASE… --operations N --rounds R    CPU time over that of a yardstick
     python bench_micro.py memory      CASE… --operations N               bytes held, and left behind
     python bench_micro.py allocations CASE… --operations N               calls of the allocator and bytes asked of it
 
@@ -25,6 +26,7 @@ import json
 import mmap
 import os
 import struct
+import sys
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine
@@ -45,7 +47,20 @@ HEADERS = (
     b"Sec-Fetch-Mode: navigate\r\nCache-Control: max-age=0\r\n\r\n"
 )
 POST = b"POST / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nContent-Length: 10240\r\n\r\n" + b"x" * 10240
-REQUESTS = {"get": (GET, 1), "headers": (HEADERS, 1), "post": (POST, 1), "pipeline": (GET * 16, 16), "stream": (GET, 1)}
+REQUESTS = {
+    "get": (GET, 1),
+    "headers": (HEADERS, 1),
+    "post": (POST, 1),
+    "pipeline": (GET * 16, 16),
+    "stream": (GET, 1),
+    "log": (GET, 1),
+}
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+# 128 bytes from a client whose mask is zero, and how long it is when it comes back.
+FRAME, ECHOED = b"\x82\xfe\x00\x80" + bytes(4) + b"w" * 128, 4 + 128
 PROTOCOLS = {
     "h11": "uvicorn.protocols.http.h11_impl:H11Protocol",
     "httptools": "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol",
@@ -78,12 +93,59 @@ async def stream(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Sends every message back."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] != "websocket.disconnect":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+def configured(application: Any, *, access_log: bool = False) -> Any:
+    """A loaded configuration; with the access log it has the default logging, whose lines go nowhere."""
+    if not access_log:
+        config = resolve("uvicorn:Config")(app=application, access_log=False, lifespan="off", log_config=None)
+        config.load()
+        return config
+    # Handlers keep the stream that was there when they were made. It must outlive this call.
+    before, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115
+    try:
+        config = resolve("uvicorn:Config")(app=application, lifespan="off")
+        config.load()
+    finally:
+        sys.stdout = before
+    return config
+
+
+async def websocket_case(kind: str, transport: str) -> Operation:
+    """Messages through one WebSocket on a transport double, one at a time."""
+    config = configured(echo)
+    state = resolve("uvicorn.server:ServerState")()
+    connection = config.ws_protocol_class(config=config, server_state=state, app_state={})
+    double = resolve(transport)()
+    connection.connection_made(double)
+    connection.data_received(UPGRADE)
+    while not double.buffer.endswith(b"\r\n\r\n"):
+        await asyncio.sleep(0)
+    if not double.buffer.startswith(b"HTTP/1.1 101 "):
+        raise SystemExit(f"no WebSocket: {double.buffer[:200]!r}")
+    double.clear_buffer()
+
+    async def run(operations: int) -> None:
+        for _ in range(operations):
+            connection.data_received(FRAME)
+            while len(double.buffer) < ECHOED:
+                await asyncio.sleep(0)
+            double.clear_buffer()
+
+    return run
+
+
 async def http_case(protocol: str, kind: str, transport: str) -> Operation:
     """Requests through one protocol object on a transport double, inside a real event loop."""
     request, answers = REQUESTS[kind]
     application = stream if kind == "stream" else hello
-    config = resolve("uvicorn:Config")(app=application, access_log=False, lifespan="off", log_config=None)
-    config.load()
+    config = configured(application, access_log=kind == "log")
     state = resolve("uvicorn.server:ServerState")()
     connection = resolve(PROTOCOLS[protocol])(config=config, server_state=state, app_state={})
     double = resolve(transport)()
@@ -133,10 +195,12 @@ async def spin_case(kind: str, transport: str) -> Operation:
 
 
 async def prepare(case: str, transport: str) -> Operation:
-    """The operation of a case `family:kind`; families are the protocols, `event` and `spin`."""
+    """The operation of a case `family:kind`; families are the protocols, `websocket`, `event` and `spin`."""
     family, _, kind = case.partition(":")
     if family in PROTOCOLS and kind in REQUESTS:
         return await http_case(family, kind, transport)
+    if (family, kind) == ("websocket", "echo"):
+        return await websocket_case(kind, transport)
     if family == "event" and kind in ("fresh", "pooled"):
         return await event_case(kind, transport)
     if family == "spin" and kind.isdecimal():
@@ -155,6 +219,45 @@ async def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
             begun = time.perf_counter_ns()
             await operation(arguments.operations)
             rounds.append((time.perf_counter_ns() - begun) / arguments.operations)
+    return found
+
+
+async def yardstick(operations: int) -> None:
+    """Work of the kind a server does in Python, to tell how fast this processor is at this moment."""
+    for number in range(operations):
+        head = {b"name-%d" % (place + number & 15): b"value" for place in range(4)}
+        line = "%s - %d" % ("yardstick", number)
+        YARD.append((head, line.encode("latin-1"), [*line.partition(" ")]))
+        if len(YARD) == 64:
+            YARD.clear()
+        await asyncio.sleep(0)
+
+
+YARD: list[Any] = []
+# Of the yardstick, beside so many operations of a case that take about as long.
+YARDS = 1000
+
+
+async def ratio(arguments: argparse.Namespace) -> dict[str, float]:
+    """CPU time of each case over that of the yardstick, both the least of many short rounds in turn.
+
+    Whoever disturbs a round lengthens it: the least of many is that of the code alone. What is left is how this process
+    happens to lie in memory, so that several processes are needed.
+    """
+    found = {}
+    for case in arguments.cases:
+        operation = await prepare(case, arguments.transport)
+        await operation(arguments.operations)
+        await yardstick(YARDS)
+        own, yard = [], []
+        for _ in range(arguments.rounds):
+            times = [time.thread_time_ns()]
+            for work, count in ((yardstick, YARDS), (operation, arguments.operations)):
+                await work(count)
+                times.append(time.thread_time_ns())
+            yard.append((times[1] - times[0]) / YARDS)
+            own.append((times[2] - times[1]) / arguments.operations)
+        found[case] = min(own) / min(yard)
     return found
 
 
@@ -230,6 +333,7 @@ async def available(arguments: argparse.Namespace) -> list[str]:
 MODES: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Any]]] = {
     "available": available,
     "time": measure,
+    "ratio": ratio,
     "count": count,
     "memory": memory,
     "allocations": allocations,

@@ -236,22 +236,31 @@ def gate(result: Result) -> list[Table]:
     """Every case judged; failures say so in the last column."""
     rows = []
     for line in result.data["lines"]:
-        form = "{:,.0f}" if line["case"].startswith("instructions") else "{:.3f}"
+        form = _form(line["case"])
         values = (form.format(line[key]) for key in ("stored", "found", "limit"))
         rows.append((line["case"], *values, line["detail"], "REGRESSION" if line["failed"] else "ok"))
     columns = ("case", "stored", "now", "limit", "interval or change", "verdict")
     note = (
         "A speed-up is how many times less CPU per request this tree needs than upstream, measured in the same run; "
-        "it fails when its whole interval is below the limit. Instructions are counted by callgrind."
+        "it fails when its whole interval is below the limit. Instructions are counted by callgrind, system calls by "
+        "strace, both of one operation. CPU time is over that of a yardstick in the same process; it fails when its "
+        "whole interval is above the limit."
     )
     return [Table("regression gate", columns, tuple(rows), note), *_repeated(result.data.get("repeated", []))]
+
+
+def _form(case: str) -> str:
+    """How the values of a case are written."""
+    if case.startswith("instructions"):
+        return "{:,.0f}"
+    return "{:.2f}" if case.startswith("system calls") else "{:.3f}"
 
 
 def _repeated(cases: Sequence[Mapping[str, Any]]) -> list[Table]:
     """How the values of each case were spread over many runs of the gate."""
     rows = []
     for one in cases:
-        form = "{:,.0f}" if one["case"].startswith("instructions") else "{:.3f}"
+        form = _form(one["case"])
         values = (form.format(one[key]) for key in ("limit", "lowest", "median", "highest"))
         rows.append((one["case"], *values, str(one["runs"]), str(one["failed"])))
     columns = ("case", "limit", "lowest", "median", "highest", "runs", "failed")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import trees
 from bench.errors import BenchError
 from bench.scenario import Mode, Workload
 
@@ -165,7 +166,7 @@ def compiled(name: str, *, shared: bool = False) -> Path:
     """
     source = HERE / "c" / f"{name}.c"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uvicorn-bench"
+    cache = trees.cache()
     program = cache / f"{name}-{digest}"
     if program.exists():
         return program
@@ -281,6 +282,8 @@ def find_all(names: Sequence[str]) -> list[Target]:
     chosen = list(TABLE) if list(names) == ["all"] else [find(name) for name in names]
     for target in chosen:
         interpreter(target)
+        # Building takes minutes: not while something is measured.
+        import_root(target)
     return chosen
 
 
@@ -316,7 +319,17 @@ def _configured(name: str) -> str:
 
 
 def import_root(target: Target) -> Path | None:
-    """The directory a target's server package is imported from; None when it is installed in its environment."""
+    """The directory a target's server package is imported from; None when it is installed in its environment.
+
+    A tree that is named by `root` is staged first, with its own native core. Raises BenchError when that fails.
+    """
     if target.python != "ours":
         return None
-    return Path(target.options.get("root", ROOT)).resolve()
+    if "root" in target.options:
+        return trees.staged(Path(target.options["root"]).resolve(), interpreter(target))
+    return ROOT
+
+
+def source_root(target: Target) -> Path | None:
+    """The directory that a target's sources are in; None when it is installed in its environment."""
+    return Path(target.options.get("root", ROOT)).resolve() if target.python == "ours" else None

@@ -78,13 +78,18 @@ class FrameReader:
         return buffer[0] & 15, buffer[start : start + size]
 
 
-def upgrade(client: Client, connections: list[Connection], path: str) -> None:
-    """Open the WebSocket on each connection; raises LoadError when the server refuses."""
+def handshake_bytes(host: str, path: str) -> bytes:
+    """The request that opens a WebSocket."""
     key = base64.b64encode(os.urandom(16)).decode()
-    head = (
-        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
     ).encode()
+
+
+def upgrade(client: Client, connections: list[Connection], path: str) -> None:
+    """Open the WebSocket on each connection; raises LoadError when the server refuses."""
+    head = handshake_bytes(f"127.0.0.1:{client.port}", path)
     heads: dict[int, bytes] = {}
     for connection in connections:
         client.send(connection, head)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench import environment, model, plan, process, runner, targets
+from bench import environment, model, plan, process, runner, targets, trees
 from bench.__main__ import main
 from bench.commands import common
 from bench.errors import BenchError
@@ -374,6 +374,7 @@ def test_a_server_gets_nothing_of_the_harness_s_python(monkeypatch: pytest.Monke
 
 
 def test_a_tree_elsewhere_is_told_by_its_last_part_only(tmp_path: Path) -> None:
+    (tmp_path / trees.MARK).touch()
     other = targets.find(f"ours:root={tmp_path}")
     assert other.label() == f"ours:root={tmp_path.name}"
     assert targets.import_root(other) == tmp_path.resolve()
