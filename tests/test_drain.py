@@ -14,6 +14,7 @@ from tests.utils import turns, wait_until
 from uvicorn import drain as module
 from uvicorn.acceptor import OPENING_GRACE
 from uvicorn.drain import Drain, Latch, Stage, first_of
+from uvicorn.protocols.http import limits
 from uvicorn.settings import DEFAULT_GRACEFUL_SHUTDOWN
 from uvicorn.state import ServerState
 
@@ -81,6 +82,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NEWCOMERS", 0.02)
     monkeypatch.setattr(module, "SETTLE", 0.02)
     monkeypatch.setattr(module, "CLOSE_GRACE", 0.02)
+    monkeypatch.setattr(limits, "LAST_CALL_SECONDS", 0.02)
     monkeypatch.setattr(module, "DISCONNECT_GRACE", 0.05)
     monkeypatch.setattr(module, "CANCEL_GRACE", 0.1)
     monkeypatch.setattr(module, "FORCED_GRACE", 0.1)
@@ -189,6 +191,20 @@ async def test_busy_connections_are_waited_for(
     connection.close()
     assert await draining == GRACEFUL
     assert log.messages == [WAITING_FOR_CONNECTIONS]
+
+
+async def test_clients_that_may_ask_once_more_are_waited_for_without_a_line(
+    state: ServerState, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    """K7, LIFE-14: unless there is more to wait for than that."""
+    monkeypatch.setattr(limits, "LAST_CALL_SECONDS", 30)
+    connection = Connection(state, is_stubborn=True)
+    draining = asyncio.create_task(run(state, 30))
+    await wait_until(lambda: connection.log)
+    await asyncio.sleep(0.1)
+    connection.close()
+    assert await draining == GRACEFUL
+    assert log.messages == []
 
 
 async def test_background_tasks_are_waited_for(state: ServerState, log: pytest.LogCaptureFixture) -> None:

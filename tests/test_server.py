@@ -376,8 +376,10 @@ async def test_idle_connections_are_closed_without_a_byte(http_protocol_cls: Any
         await stopping.end()
 
 
-async def test_connection_kept_alive_is_closed_at_once(http_protocol_cls: Any) -> None:
-    """LIFE-14, K7"""
+async def test_connection_kept_alive_is_closed_without_a_word(
+    http_protocol_cls: Any, log: pytest.LogCaptureFixture
+) -> None:
+    """LIFE-14, K7: neither to the client, which might have asked once more, nor in the log."""
     async with (
         Stopping(make_config(http=http_protocol_cls, timeout_keep_alive=3600)) as stopping,
         connect(stopping.server) as client,
@@ -387,6 +389,7 @@ async def test_connection_kept_alive_is_closed_at_once(http_protocol_cls: Any) -
         stopping.server.should_exit = True
         assert await client.rest() == b""
         await stopping.end()
+    assert not any("Waiting for connections" in line for line in lines(log))
 
 
 async def test_pipelined_request_is_not_answered_any_more(http_protocol_cls: Any) -> None:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from uvicorn._types import Connection
+from uvicorn.protocols.http import limits
 from uvicorn.state import ServerState
 
 ARRIVAL = 0.05
@@ -260,8 +261,14 @@ class Drain:
         if self._force:
             return settled
         helpers = [asyncio.create_task(self._ask_newcomers()), asyncio.create_task(self._drop_closed())]
+        left = self._timeout
         try:
-            return await self._until(self._wait, self._timeout) or settled
+            if not settled and not self._running():
+                # Clients that may ask once more are nothing to tell of.
+                quiet = limits.LAST_CALL_SECONDS if left is None else min(limits.LAST_CALL_SECONDS, left)
+                settled = await self._until(self._idle, quiet)
+                left = None if left is None else left - quiet
+            return await self._until(self._wait, left) or settled
         finally:
             for helper in helpers:
                 helper.cancel()

@@ -6,6 +6,7 @@ Used by `scripts/restarts` and the tests; `app` is what they ask.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import Counter
 from types import TracebackType
@@ -25,11 +26,13 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
             await receive()
             await send({"type": f"lifespan.{step}.complete"})
         return
+    worker = (b"x-worker", b"%d" % os.getpid())
     if scope["path"] == "/plain":
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        headers = [worker, (b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok"})
         return
-    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.start", "status": 200, "headers": [worker]})
     for _ in range(3):
         await send({"type": "http.response.body", "body": b"piece", "more_body": True})
         await asyncio.sleep(0.01)
@@ -42,11 +45,13 @@ class Load:
     Attributes:
         answered: whole responses.
         lost: what requests without one ended by, and how often.
+        workers: process ids of those that had the connection, as far as it had an answer before; and how often.
     """
 
     def __init__(self, address: tuple[str, int], path: str, clients: int, *, keep_alive: bool = True) -> None:
         self.answered = 0
         self.lost: Counter[str] = Counter()
+        self.workers: Counter[int] = Counter()
         self._address = address
         fields = "host: test\r\n" if keep_alive else "host: test\r\nconnection: close\r\n"
         self._request = f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode()
@@ -83,15 +88,18 @@ class Load:
 
     async def _use(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Ask until the server says `close`, or has closed before the next request is sent: as clients do."""
+        worker = 0  # not known yet
         while not self._stopping.is_set() and not reader.at_eof() and reader.exception() is None:
             head = b""
             try:
                 writer.write(self._request)
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+                worker = int(head.partition(b"\r\nx-worker: ")[2].partition(b"\r\n")[0])
                 end = b"0\r\n\r\n" if b"\r\ntransfer-encoding: chunked\r\n" in head else b"ok"
                 await asyncio.wait_for(reader.readuntil(end), PATIENCE)
             except (OSError, EOFError, asyncio.TimeoutError) as exc:
                 self.lost[f"{'in a response' if head else 'unanswered'}: {type(exc).__name__}"] += 1
+                self.workers[worker] += 1
                 return
             self.answered += 1
             if b"\r\nconnection: close\r\n" in head:
