@@ -18,6 +18,7 @@ COMMANDS = {
     "list": "what can be measured here",
     "run": "workloads against targets",
     "compare": "two targets, paired: ratios with intervals",
+    "latency": "at fixed rates, shares of what the slowest server can do, by connections",
     "app": "your own application on every server, side by side",
     "startup": "from nothing to the first answer, and back; what importing costs",
     "websocket": "echo and broadcast by message size",

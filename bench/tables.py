@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import report, stats
 from bench.errors import BenchError
-from bench.model import Result, Sample
+from bench.model import Result, Sample, usable
 from bench.report import Rivalry, Table
 
 MISSING = "-"
@@ -400,9 +400,39 @@ def recommendation(records: Sequence[Mapping[str, Any]]) -> Table:
     return Table("workers: how many to choose on this machine (hello)", columns, tuple(rows))
 
 
+def latency(result: Result) -> list[Table]:
+    """For each share of the capacity and number of connections, the tail of every server."""
+    slowest, shares = float(result.data["slowest"]), [int(share) for share in result.data["shares"]]
+    rates = {float(max(1, round(slowest * share / 100))): share for share in shares}
+    rows = []
+    for case, group in report.groups(result.samples).items():
+        rate = group[0].load.rate or 0.0
+        known = [sample.latency for sample in usable(group) if sample.latency]
+        cells = [report.micros(stats.median([getattr(one, field) for one in known])) for field in TAIL] if known else []
+        failed = "ok" if known else f"failed: {group[0].void}"
+        if known and len(known) < len(group):
+            failed = f"{len(group) - len(known)} of {len(group)} void"
+        where = (rates.get(rate, 0), case.connections)
+        rows.append((where, (f"{rate:,.0f}/s ({where[0]}%)", str(case.connections), case.target), cells, failed))
+    # Servers keep their order within a load: what a reader compares stands together.
+    rows.sort(key=lambda row: row[0])
+    filled = tuple((*names, *(cells or [MISSING] * len(TAIL)), failed) for _, names, cells, failed in rows)
+    capacities = ", ".join(f"{name} {rps:,.0f}/s" for name, rps in result.data["capacities"].items())
+    note = (
+        f"Shares of {slowest:,.0f} requests per second, what the slowest can do"
+        + (f" (driven as fast as they go: {capacities})" if capacities else "")
+        + ". Each request counts from the moment when it was due, whether or not it could be sent then."
+    )
+    columns = ("arrivals", "conns", "target", *TAIL.values(), "status")
+    return [Table("latency at fixed rates", columns, filled, note)]
+
+
+TAIL = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9", "max": "max"}
+
 KINDS: dict[str, Callable[[Result], list[Table]]] = {
     "compare": compare,
     "gate": gate,
+    "latency": latency,
     "memory": memory,
     "micro": micro,
     "pool": pool,
