@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.process import ROOT, ServerProcess
+from tests.supervisors.load import Load
 from tests.utils import is_listening, wait_for
 
 EXAMPLES = ROOT / "docs" / "deployment"
@@ -208,6 +210,23 @@ def test_client_of_a_server_on_a_unix_socket_is_whom_the_proxy_names(
         wait_for(lambda: is_listening(str(path)))
         with in_front(program, tmp_path, unused_tcp_port, server, **changes) as front:
             assert front.show(X_Forwarded_For=CLIENT)["client"][0] == "127.0.0.1"
+
+
+def test_no_request_is_lost_while_the_workers_behind_it_are_replaced(
+    program: Program, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    """MP-21, K7: it hears that a connection is to be closed, like any client."""
+    options = ["--port", "0", "--workers", "2", "--no-access-log"]
+    with ServerProcess("tests.supervisors.load:app", *options, cwd=ROOT) as server:
+        server.wait_for("Application startup complete.", count=2)
+        place = {"127.0.0.1:8000": f"127.0.0.1:{server.port}"}
+        with in_front(program, tmp_path, unused_tcp_port, server, **place) as front:
+            with Load(("127.0.0.1", front.port), "/stream", clients=4) as load:
+                for count in (2, 4):
+                    server.send_signal(signal.SIGHUP)
+                    server.wait_for("Finished server process", count=count)
+            assert not load.lost
+            assert load.answered > 4
 
 
 def test_server_that_is_gone_is_the_proxys_to_report(front: Front) -> None:

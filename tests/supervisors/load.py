@@ -93,7 +93,9 @@ class Load:
             head = b""
             try:
                 writer.write(self._request)
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+                head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).lower()
+                if not head.startswith(b"http/1.1 200 "):
+                    raise ConnectionError(head)
                 worker = int(head.partition(b"\r\nx-worker: ")[2].partition(b"\r\n")[0])
                 end = b"0\r\n\r\n" if b"\r\ntransfer-encoding: chunked\r\n" in head else b"ok"
                 await asyncio.wait_for(reader.readuntil(end), PATIENCE)
