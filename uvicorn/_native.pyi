@@ -1,9 +1,10 @@
 """The typed surface of the Rust module; checked against it by stubtest."""
 
 import asyncio
+import collections.abc
 import socket
 import ssl
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from types import CodeType, FrameType
 from typing import Any, final
 
@@ -15,6 +16,7 @@ from uvicorn.state import ServerState
 
 __all__ = [
     "Call",
+    "Callable",
     "FileSink",
     "HTTPProtocol",
     "Listener",
@@ -55,14 +57,14 @@ class Listener:
         cls,
         poller: Poller,
         descriptor: int,
-        factory: Callable[[], asyncio.BaseProtocol],
-        on_error: Callable[[OSError], bool],
+        factory: collections.abc.Callable[[], asyncio.BaseProtocol],
+        on_error: collections.abc.Callable[[OSError], bool],
         context: ssl.SSLContext | None = None,
         handshake_timeout: float = 60.0,
     ) -> Listener: ...
     def resume(self) -> None: ...
     def pause(self) -> None: ...
-    def when_opened(self, callback: Callable[[], object]) -> bool: ...
+    def when_opened(self, callback: collections.abc.Callable[[], object]) -> bool: ...
     def give_up_opening(self) -> None: ...
     def close(self) -> None: ...
 
@@ -222,6 +224,22 @@ class FileSink:
     def sent(self, size: int) -> None: ...
     def complete(self, begun: bool, more_body: bool) -> None: ...
     def abandon(self) -> None: ...
+
+@final
+class Callable:
+    """`receive` or `send` of one request, as its application has it."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Call: ...
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
+    @property
+    def __self__(self) -> RequestResponseCycle: ...
+    @property
+    def _is_coroutine_marker(self) -> object: ...
+    @property
+    def _is_coroutine(self) -> object: ...
 
 @final
 class Call(_Coroutine):

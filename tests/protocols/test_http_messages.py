@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import collections.abc
+import functools
 import inspect
 import sys
-from collections.abc import Iterator
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -529,3 +532,49 @@ async def test_after_a_failure_receive_tells_of_the_end(
         await asyncio.gather(*background)
     assert len(caplog.records) == 1
     caplog.clear()
+
+
+# The two callables.
+
+
+async def test_callables_are_known_for_coroutine_functions(http_protocol_cls: Any) -> None:
+    """By tools that treat functions in one way and coroutine functions in another, such as `asgiref.sync`."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for function in (receive, send):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # in 3.14
+                assert asyncio.iscoroutinefunction(function)
+            if sys.version_info >= (3, 12):  # before, it knows those alone that are written in Python
+                assert inspect.iscoroutinefunction(function)
+        assert (receive.__name__, receive.__qualname__) == ("receive", "RequestResponseCycle.receive")
+        assert (send.__name__, send.__qualname__) == ("send", "RequestResponseCycle.send")
+        assert send.__self__ is receive.__self__
+        assert send.__self__.scope is scope
+        assert repr(send).startswith("<bound method RequestResponseCycle.send of <")
+        assert weakref.ref(send)() == send
+        assert len({receive, send, receive, send}) == 2
+        await send(message=START)
+        await send.__call__(BODY)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_callables_take_just_their_arguments(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: receive(1),
+            lambda: receive(message=1),
+            lambda: send(),
+            lambda: send(1, 2),
+            lambda: send(1, message=2),
+            lambda: send(other=2),
+            lambda: send(message=1, other=2),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError):
+                call()
+        await send(*[START])
+        await functools.partial(send, BODY)()
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"

@@ -17,9 +17,10 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::{guard, undisturbed};
-use crate::ffi::{ThreadBound, Turn, is_known_to, step};
+use crate::ffi::{Entry, ThreadBound, Turn, is_known_to, step};
 use crate::http::cycle::{Exchange, RequestResponseCycle};
 use crate::http::message;
 
@@ -43,6 +44,115 @@ impl Function {
             Self::Receive => "RequestResponseCycle.receive",
             Self::Send => "RequestResponseCycle.send",
         }
+    }
+}
+
+/// `receive` or `send` of one request, as its application has it: called as fast as a function, and known for one whose
+/// calls are coroutines.
+#[pyclass(module = "uvicorn._native", frozen, weakref)]
+pub struct Callable {
+    entry: Entry,
+    cycle: Py<RequestResponseCycle>,
+    function: Function,
+}
+
+impl Callable {
+    pub(crate) fn new(cycle: &Bound<'_, RequestResponseCycle>, function: Function) -> Self {
+        Self { entry: Entry::CALL, cycle: cycle.clone().unbind(), function }
+    }
+
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    #[inline]
+    pub(crate) fn cycle(&self) -> &Py<RequestResponseCycle> {
+        &self.cycle
+    }
+
+    #[inline]
+    pub(crate) fn function(&self) -> Function {
+        self.function
+    }
+
+    /// A call with whatever arguments.
+    #[cold]
+    pub(crate) fn call(
+        &self,
+        py: Python<'_>,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let named = keywords.map_or(0, PyDictMethods::len);
+        let message = match (self.function, arguments.len(), named) {
+            (Function::Receive, 0, 0) => Some(None),
+            (Function::Send, 1, 0) => Some(Some(arguments.get_item(0)?)),
+            (Function::Send, 0, 1) => keywords.map_or(Ok(None), |keywords| keywords.get_item("message"))?.map(Some),
+            _ => None,
+        };
+        if let Some(message) = message {
+            return Call::make(self.cycle.bind(py), message.as_ref());
+        }
+        let name = self.function.qualified_name();
+        let takes = if self.function == Function::Send { "one argument, 'message'" } else { "no arguments" };
+        Err(PyTypeError::new_err(format!("{name}() takes {takes}")))
+    }
+}
+
+#[pymethods]
+impl Callable {
+    #[pyo3(signature = (*arguments, **keywords))]
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.call(py, arguments, keywords)
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let this = slf.get();
+        let cycle = this.cycle.bind(slf.py()).repr()?;
+        Ok(format!("<bound method {} of {cycle}>", this.function.qualified_name()))
+    }
+
+    /// The name of the function.
+    #[getter]
+    fn __name__(&self) -> &'static str {
+        self.function.name()
+    }
+
+    /// The name of the function, with its class.
+    #[getter]
+    fn __qualname__(&self) -> &'static str {
+        self.function.qualified_name()
+    }
+
+    /// What it belongs to.
+    #[getter]
+    fn __self__(&self, py: Python<'_>) -> Py<RequestResponseCycle> {
+        self.cycle.clone_ref(py)
+    }
+
+    /// By which `inspect.iscoroutinefunction` knows what is none and behaves as one, from 3.12 on.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn _is_coroutine_marker<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let marked = py.import("types")?.getattr("SimpleNamespace")?.call0()?;
+        py.import("inspect")?.call_method1("markcoroutinefunction", (&marked,))?;
+        marked.getattr("_is_coroutine_marker")
+    }
+
+    /// And `asyncio.iscoroutinefunction`, before.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn _is_coroutine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("asyncio.coroutines")?.getattr("_is_coroutine")
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.cycle)
     }
 }
 

@@ -15,7 +15,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
-use crate::awaitable::Call;
+use crate::awaitable::{Call, Callable, Function};
 use crate::error::describe;
 use crate::http::cycle::RequestResponseCycle;
 
@@ -83,24 +83,6 @@ pub(crate) fn instantiate<'py>(
 pub(crate) fn class_version(class: &Bound<'_, PyType>) -> u32 {
     // SAFETY: a live type object, of which one aligned field is read, as it is at this moment.
     unsafe { (&raw const (*class.as_type_ptr()).tp_version_tag).read_volatile() }
-}
-
-/// The two callables an application gets, bound to `cycle`: `(receive, send)`.
-#[inline]
-pub(crate) fn callables<'py>(
-    cycle: &Bound<'py, RequestResponseCycle>,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    let py = cycle.py();
-    let make = |definition: &'static Definition| {
-        // SAFETY: the definition is a static that is never written; PyCFunction_NewEx keeps a reference to `cycle`,
-        // which is what the two functions below take their first argument for.
-        unsafe {
-            let definition = (&raw const definition.0).cast_mut();
-            let function = ffi::PyCFunction_NewEx(definition, cycle.as_ptr(), std::ptr::null_mut());
-            Bound::from_owned_ptr_or_err(py, function)
-        }
-    };
-    Ok((make(&RECEIVE)?, make(&SEND)?))
 }
 
 /// Whether there are exactly `count` references to `object`: never on an interpreter that cannot tell.
@@ -190,24 +172,17 @@ pub(crate) fn are_equal(left: &Bound<'_, PyList>, right: &Bound<'_, PyList>) -> 
 }
 
 /// Whether nobody but the caller holds `cycle`, beside its two callables and the arguments of its task, which nobody but
-/// the caller holds either, and of which none was changed: the callables' `__module__` is all that can be.
+/// the caller holds either.
 #[inline]
 pub(crate) fn is_forgotten(
     py: Python<'_>,
     cycle: &Py<RequestResponseCycle>,
-    callables: [&Py<PyAny>; 2],
+    callables: [&Py<Callable>; 2],
     arguments: &Py<PyTuple>,
 ) -> bool {
     is_known_to(cycle.bind(py), 4)
         && is_held_by(arguments.bind(py), 1)
-        && callables.into_iter().all(|callable| is_known_to(callable.bind(py), 1) && has_no_module(callable.bind(py)))
-}
-
-/// Whether a callable made by [`callables`] is without a module, as it was made.
-#[inline]
-fn has_no_module(callable: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: a live object of the type that PyCFunction_NewEx makes without a class, of which one field is read.
-    unsafe { (*callable.as_ptr().cast::<ffi::PyCFunctionObject>()).m_module.is_null() }
+        && callables.into_iter().all(|callable| is_known_to(callable.bind(py), 1))
 }
 
 /// Whether just so many references to `object` exist, and no weak ones.
@@ -230,50 +205,79 @@ fn is_watched<T>(object: &Bound<'_, T>) -> bool {
     }
 }
 
-/// A constant that C code reads.
-struct Definition(ffi::PyMethodDef);
+/// What the interpreter calls when a [`Callable`] is called. It finds this in the object, by its place.
+pub(crate) struct Entry(#[expect(dead_code, reason = "the interpreter reads it")] ffi::vectorcallfunc);
 
-// SAFETY: nothing in it is ever written.
-unsafe impl Sync for Definition {}
-
-static RECEIVE: Definition = Definition(ffi::PyMethodDef {
-    ml_name: c"receive".as_ptr(),
-    ml_meth: ffi::PyMethodDefPointer { PyCFunction: receive },
-    ml_flags: ffi::METH_NOARGS,
-    ml_doc: c"Return the next message of the request, once awaited.".as_ptr(),
-});
-
-static SEND: Definition = Definition(ffi::PyMethodDef {
-    ml_name: c"send".as_ptr(),
-    ml_meth: ffi::PyMethodDefPointer { PyCFunction: send_message },
-    ml_flags: ffi::METH_O,
-    ml_doc: c"Take one message of the response; await the result.".as_ptr(),
-});
-
-unsafe extern "C" fn receive(cycle: *mut ffi::PyObject, _none: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: called by the interpreter through RECEIVE, so with a cycle and a thread state.
-    unsafe { make_call(cycle, std::ptr::null_mut()) }
+impl Entry {
+    pub(crate) const CALL: Self = Self(call_callable);
 }
 
-unsafe extern "C" fn send_message(cycle: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: called by the interpreter through SEND, so with a cycle, a live argument and a thread state.
-    unsafe { make_call(cycle, message) }
+/// A call of `receive` or `send`.
+unsafe extern "C" fn call_callable(
+    callable: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    flags: libc::size_t,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: called by the interpreter for an object of the type that `install_slots` has prepared, so with a `Callable`
+    // and a thread state; `arguments` has as many live objects as `flags` says. The caller holds the object meanwhile.
+    unsafe {
+        let py = Python::assume_attached();
+        let object = ManuallyDrop::new(Bound::from_owned_ptr(py, callable).cast_into_unchecked::<Callable>());
+        let ours = object.get();
+        match (ours.function(), flags & !ffi::PY_VECTORCALL_ARGUMENTS_OFFSET) {
+            (Function::Send, 1) if keywords.is_null() => make_call(ours.cycle(), *arguments),
+            (Function::Receive, 0) if keywords.is_null() => make_call(ours.cycle(), std::ptr::null_mut()),
+            (_, count) => call_with(callable, arguments, count, keywords),
+        }
+    }
+}
+
+/// A call with other arguments than usual.
+///
+/// # Safety
+/// `callable` must be a live `Callable`, `keywords` null or a tuple, and `arguments` have `count` live objects and then one
+/// for each of the keywords; the caller must hold a thread state.
+#[cold]
+#[inline(never)]
+unsafe fn call_with(
+    callable: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: usize,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: as the caller guarantees.
+    unsafe {
+        method(callable, |callable: &Bound<'_, Callable>| {
+            let py = callable.py();
+            let given = |range: std::ops::Range<usize>| {
+                range.map(|at| Bound::from_borrowed_ptr(py, *arguments.add(at))).collect::<Vec<_>>()
+            };
+            let named = PyDict::new(py);
+            if let Some(names) = Bound::from_borrowed_ptr_or_opt(py, keywords) {
+                let names = names.cast_into::<PyTuple>()?;
+                for (name, value) in names.iter().zip(given(count..count + names.len())) {
+                    named.set_item(name, value)?;
+                }
+            }
+            callable.get().call(py, &PyTuple::new(py, given(0..count))?, Some(&named))
+        })
+    }
 }
 
 /// A call of `send()`, or of `receive()` if there is no message.
 ///
 /// # Safety
-/// `cycle` must be a live `RequestResponseCycle`, `message` null or a live object, and the caller must hold a thread state.
+/// `message` must be null or a live object, and the caller must hold a thread state.
 #[inline]
-unsafe fn make_call(cycle: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
+unsafe fn make_call(cycle: &Py<RequestResponseCycle>, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: as the caller guarantees. Recycling neither panics nor runs Python code, so that it needs nothing around it.
     unsafe {
         let py = Python::assume_attached();
         let message = Bound::from_borrowed_ptr_or_opt(py, message);
-        let ours = Bound::from_borrowed_ptr(py, cycle).cast_into_unchecked::<RequestResponseCycle>();
-        match Call::recycled(&ours, message.as_ref()) {
+        match Call::recycled(cycle.bind(py), message.as_ref()) {
             Some(call) => call.into_ptr(),
-            None => method(cycle, |cycle| Call::make(cycle, message.as_ref())),
+            None => method(cycle.as_ptr(), |cycle| Call::make(cycle, message.as_ref())),
         }
     }
 }
@@ -303,9 +307,10 @@ unsafe fn method<T: PyTypeInfo>(
     })
 }
 
-/// Put our own functions into the slots of `Call` and `RequestResponseCycle` that every request goes through: they do
-/// without the argument handling of PyO3's, which stay behind the methods of the same names.
-pub(crate) fn install_slots(py: Python<'_>) {
+/// Put our own functions into the slots of `Call`, `RequestResponseCycle` and `Callable` that every request goes through:
+/// they do without the argument handling of PyO3's, which stay behind the methods of the same names.
+pub(crate) fn install_slots(py: Python<'_>) -> PyResult<()> {
+    install_entry(&Bound::new(py, Callable::new(&Bound::new(py, RequestResponseCycle::new())?, Function::Send))?);
     let call = py.get_type::<Call>();
     let cycle = py.get_type::<RequestResponseCycle>();
     // SAFETY: both are heap types that are ready and that no other thread knows yet, since their module is just being
@@ -319,6 +324,23 @@ pub(crate) fn install_slots(py: Python<'_>) {
         (*(*kind).tp_as_async).am_send = Some(cycle_send);
         ffi::PyType_Modified(call.as_type_ptr());
         ffi::PyType_Modified(cycle.as_type_ptr());
+    }
+    Ok(())
+}
+
+/// Have objects of the class of `callable` called by their [`Entry`], as functions are.
+fn install_entry(callable: &Bound<'_, Callable>) {
+    let kind = callable.get_type().as_type_ptr();
+    let entry: *const Entry = callable.get().entry();
+    // SAFETY: the field is inside of the object, at the same place in each, since they have one layout. The type is ready,
+    // and no other thread knows it yet, since its module is just being made.
+    unsafe {
+        (*kind).tp_vectorcall_offset = entry.byte_offset_from(callable.as_ptr());
+        #[cfg(not(Py_GIL_DISABLED))]
+        let () = (*kind).tp_flags |= ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+        #[cfg(Py_GIL_DISABLED)]
+        (*kind).tp_flags.fetch_or(ffi::Py_TPFLAGS_HAVE_VECTORCALL, std::sync::atomic::Ordering::Relaxed);
+        ffi::PyType_Modified(kind);
     }
 }
 
@@ -396,7 +418,7 @@ unsafe extern "C" fn cycle_send(
     // where the new reference goes, null with an exception set.
     unsafe {
         *result = method(cycle, |cycle: &Bound<'_, RequestResponseCycle>| {
-            let turn = cycle.get().guarded(cycle.py(), || cycle.get().turn(cycle.py()))?;
+            let turn = cycle.get().guarded(cycle.py(), |exchange| cycle.get().turn(cycle.py(), exchange))?;
             over = turn.is_none();
             Ok(turn.unwrap_or_else(|| cycle.py().None()))
         });

@@ -26,7 +26,7 @@ mod native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::awaitable::Call;
+    use crate::awaitable::{Call, Callable};
     #[pymodule_export]
     use crate::conn::acceptor::Listener;
     #[pymodule_export]
@@ -45,10 +45,8 @@ mod native {
     use crate::server::Server;
 
     #[pymodule_init]
-    #[expect(clippy::unnecessary_wraps, reason = "the signature that is called")]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::error::keep_panics();
-        crate::ffi::install_slots(module.py());
-        Ok(())
+        crate::ffi::install_slots(module.py())
     }
 }

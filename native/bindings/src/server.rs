@@ -206,10 +206,13 @@ impl Core {
         self.lines().map_or(Ok(()), |lines| lines.flush(py, &self.names))
     }
 
-    /// A response is about to leave: its access line goes first, if that is free.
+    /// A response is about to leave, if something does: its access line goes first, if that is free.
     #[inline]
-    pub(crate) fn log_first(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn log_first(&self, py: Python<'_>, leaves: impl FnOnce() -> bool) -> PyResult<()> {
         let Some(lines) = self.lines() else { return Ok(()) };
+        if !leaves() {
+            return Ok(());
+        }
         lines.precede(py, &self.names, || {
             let reactor = self.reactor.borrow();
             reactor.as_ref().filter(|reactor| reactor.is_running()).map(|reactor| reactor.serves_last())

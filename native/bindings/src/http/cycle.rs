@@ -22,7 +22,7 @@ use wire::h1::response::Trailers;
 use wire::texts;
 
 use crate::access::format::EntryCell;
-use crate::awaitable::{Call, Function, reused, thrown};
+use crate::awaitable::{Call, Callable, Function, reused, thrown};
 use crate::error::guard;
 use crate::ffi::{ThreadBound, Turn, step};
 use crate::http::connection::{Connection, Follows, copy_of};
@@ -393,19 +393,19 @@ pub struct RequestResponseCycle {
 /// A cycle with the two callables that its application gets.
 pub(crate) struct Served {
     pub(crate) cycle: Py<RequestResponseCycle>,
-    receive: Py<PyAny>,
-    send: Py<PyAny>,
+    receive: Py<Callable>,
+    send: Py<Callable>,
     /// `(cycle,)`, what its task is called with.
     pub(crate) arguments: Py<PyTuple>,
 }
 
 impl Served {
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let cycle = RequestResponseCycle { exchange: ThreadBound::default(), run: ThreadBound::default() };
-        let cycle = Bound::new(py, cycle)?;
-        let (receive, send) = crate::ffi::callables(&cycle)?;
+        let cycle = Bound::new(py, RequestResponseCycle::new())?;
+        let receive = Py::new(py, Callable::new(&cycle, Function::Receive))?;
+        let send = Py::new(py, Callable::new(&cycle, Function::Send))?;
         let arguments = PyTuple::new(py, [&cycle])?.unbind();
-        Ok(Self { cycle: cycle.unbind(), receive: receive.unbind(), send: send.unbind(), arguments })
+        Ok(Self { cycle: cycle.unbind(), receive, send, arguments })
     }
 
     /// Whether it is as it was made, and nobody else holds anything of it.
@@ -474,8 +474,8 @@ impl SpareCycles {
 /// What the first turn needs.
 struct Start {
     app: Py<PyAny>,
-    receive: Py<PyAny>,
-    send: Py<PyAny>,
+    receive: Py<Callable>,
+    send: Py<Callable>,
 }
 
 /// How far the application's call has come.
@@ -490,6 +490,11 @@ struct Run {
 }
 
 impl RequestResponseCycle {
+    /// One that serves nothing yet.
+    pub(crate) fn new() -> Self {
+        Self { exchange: ThreadBound::default(), run: ThreadBound::default() }
+    }
+
     #[inline]
     pub(crate) fn exchange(&self) -> PyResult<Rc<Exchange>> {
         self.exchange.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
@@ -516,9 +521,8 @@ impl RequestResponseCycle {
     }
 
     /// Call the application: the coroutine that this gives, or one around whatever else can be awaited.
-    fn call<'py>(&self, py: Python<'py>, start: Start) -> PyResult<Bound<'py, PyAny>> {
-        let exchange = self.exchange()?;
-        let awaitable = start.app.bind(py).call1((&exchange.scope, start.receive, start.send))?;
+    fn call<'py>(py: Python<'py>, exchange: &Exchange, start: Start) -> PyResult<Bound<'py, PyAny>> {
+        let awaitable = start.app.into_bound(py).call1((&exchange.scope, start.receive, start.send))?;
         if crate::ffi::is_coroutine(&awaitable) {
             return Ok(awaitable);
         }
@@ -547,18 +551,19 @@ impl RequestResponseCycle {
     pub(crate) fn guarded(
         &self,
         py: Python<'_>,
-        turn: impl FnOnce() -> PyResult<Option<Py<PyAny>>>,
+        turn: impl FnOnce(&Rc<Exchange>) -> PyResult<Option<Py<PyAny>>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        match guard(py, &self.exchange()?.connection, "run", |_| turn().map(Some))? {
+        let exchange = self.exchange()?;
+        match guard(py, &exchange.connection, "run", |_| turn(&exchange).map(Some))? {
             Some(waits_for) => Ok(waits_for),
             None => self.close(py).and(self.forget_task(py)).map(|()| None),
         }
     }
 
-    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    pub(crate) fn turn(&self, py: Python<'_>, exchange: &Rc<Exchange>) -> PyResult<Option<Py<PyAny>>> {
         let start = self.run.start.borrow_mut().take();
         let outcome = if let Some(start) = start {
-            self.call(py, start).and_then(|coroutine| {
+            Self::call(py, exchange, start).and_then(|coroutine| {
                 self.run.coroutine.borrow_mut().replace(coroutine.clone().unbind());
                 step(&coroutine)
             })
@@ -569,26 +574,25 @@ impl RequestResponseCycle {
                 None => return Err(reused()),
             }
         };
-        self.settle(py, outcome)
+        self.settle(py, exchange, outcome)
     }
 
     /// Go on with what the application did: pass on what it waits for, or end.
     #[inline]
-    fn settle(&self, py: Python<'_>, outcome: PyResult<Turn>) -> PyResult<Option<Py<PyAny>>> {
+    fn settle(&self, py: Python<'_>, exchange: &Rc<Exchange>, outcome: PyResult<Turn>) -> PyResult<Option<Py<PyAny>>> {
         let result = match outcome {
             Ok(Turn::Yielded(future)) => return Ok(Some(future)),
-            Ok(Turn::Returned(result)) => Ok(result),
+            Ok(Turn::Returned(result)) => Ok(result.into_bound(py)),
             Err(error) => Err(error),
         };
-        let coroutine = self.run.coroutine.borrow_mut().take();
+        let coroutine = self.run.coroutine.borrow_mut().take().map(|coroutine| coroutine.into_bound(py));
         drop(coroutine);
-        let exchange = self.exchange()?;
         // Whatever goes wrong here, a logger that raises included, the client must not be left waiting.
         let ended = match result {
-            Ok(result) => exchange.returned(py, result.bind(py)),
+            Ok(result) => exchange.returned(py, &result),
             Err(error) => exchange.raised(py, &error),
         };
-        self.end(py, &exchange)?;
+        self.end(py, exchange)?;
         ended.map(|()| None)
     }
 
@@ -605,6 +609,7 @@ impl RequestResponseCycle {
     fn raise(
         &self,
         py: Python<'_>,
+        exchange: &Rc<Exchange>,
         kind: &Bound<'_, PyAny>,
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
@@ -614,12 +619,11 @@ impl RequestResponseCycle {
             let start = self.run.start.take();
             return match start {
                 // Not started yet: the application is never called.
-                Some(_) => self.settle(py, thrown(kind, value, traceback).and_then(Err)),
+                Some(_) => self.settle(py, exchange, thrown(kind, value, traceback).and_then(Err)),
                 None => Err(reused()),
             };
         };
         let coroutine = coroutine.bind(py);
-        let exchange = self.exchange()?;
         let name = &exchange.connection.core.names.throw;
         let thrown = match value {
             Some(value) => coroutine.call_method1(name, (kind, value, traceback)),
@@ -632,7 +636,7 @@ impl RequestResponseCycle {
             }
             Err(error) => Err(error),
         };
-        self.settle(py, outcome)
+        self.settle(py, exchange, outcome)
     }
 }
 
@@ -653,7 +657,7 @@ impl RequestResponseCycle {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.guarded(py, || self.turn(py))
+        self.guarded(py, |exchange| self.turn(py, exchange))
     }
 
     /// Give the application its turn.
@@ -671,7 +675,7 @@ impl RequestResponseCycle {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let turn = || self.raise(py, kind, value, traceback);
+        let turn = |exchange: &Rc<Exchange>| self.raise(py, exchange, kind, value, traceback);
         self.guarded(py, turn)?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
@@ -747,9 +751,9 @@ impl RequestResponseCycle {
         if let Ok(start) = run.start.try_borrow()
             && let Some(start) = &*start
         {
-            for object in [&start.app, &start.receive, &start.send] {
-                visit.call(object)?;
-            }
+            visit.call(&start.app)?;
+            visit.call(&start.receive)?;
+            visit.call(&start.send)?;
         }
         for object in [&run.coroutine, &run.task] {
             if let Ok(object) = object.try_borrow() {

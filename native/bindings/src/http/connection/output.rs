@@ -32,13 +32,8 @@ impl Connection {
     /// Write what may be written: everything in front of a head that still waits for its body.
     pub(in crate::http) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         // Whatever runs there may write too, and what it writes comes behind.
-        let logged = if self.is_flushed() { Ok(()) } else { self.core.log_first(py) };
+        let logged = self.core.log_first(py, || !self.state.borrow().out.is_empty());
         logged.and(self.flush_out(py))
-    }
-
-    #[inline]
-    fn is_flushed(&self) -> bool {
-        self.state.borrow().out.is_empty()
     }
 
     fn flush_out(&self, py: Python<'_>) -> PyResult<()> {
@@ -79,7 +74,7 @@ impl Connection {
     /// Write what waits and behind it a large object, without a copy of it: `bytes` and no others, which could change
     /// before they are sent.
     pub(in crate::http) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
-        let logged = self.core.log_first(py);
+        let logged = self.core.log_first(py, || true);
         // A transport that cannot write any more counts the pieces, and complains of many.
         let is_over = self.closed.get() || self.is_transport_closing(py)?;
         let out = std::mem::take(&mut self.state.borrow_mut().out);

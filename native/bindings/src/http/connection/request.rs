@@ -1,5 +1,6 @@
 //! From a request to its application: scope and exchange, the task, or the hand-over to a WebSocket.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
@@ -29,15 +30,12 @@ impl Connection {
         // The last one is over; its scope may serve again.
         let last = self.state.borrow_mut().exchange.take();
         self.retire(py, last);
-        let none = py.None();
-        let client = self.client.borrow().as_ref().unwrap_or(&none).clone_ref(py);
-        let server = self.server_address.borrow().as_ref().unwrap_or(&none).clone_ref(py);
-        let ends = Endpoints {
-            client: client.bind(py),
-            server: server.bind(py),
-            secure: self.secure.get(),
-            state: self.app_state.bind(py),
+        let address = |known: &RefCell<Option<Py<PyAny>>>| {
+            known.borrow().as_ref().map_or_else(|| py.None(), |known| known.clone_ref(py)).into_bound(py)
         };
+        let (client, server) = (address(&self.client), address(&self.server_address));
+        let ends =
+            Endpoints { client: &client, server: &server, secure: self.secure.get(), state: self.app_state.bind(py) };
         let (scope, loan) = core.scope.build(py, &core.names, head, input, &ends)?;
         let (more_body, expects_continue) = (head.body != BodyLength::None, head.expects_continue);
         let exchange = Rc::new(Exchange::new(self.clone(), scope.unbind(), loan, more_body, expects_continue));
