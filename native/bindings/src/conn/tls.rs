@@ -90,6 +90,10 @@ pub(super) struct Tls {
     phase: Cell<Phase>,
     /// Of the kernel's side.
     ended: Cell<bool>,
+    /// OpenSSL may have input that nobody has read.
+    holds: Cell<bool>,
+    /// It was called, and may have written something.
+    has_spoken: Cell<bool>,
     /// Records that the kernel has not taken yet, and how much of them it has.
     unsent: RefCell<Option<(Py<PyBytes>, usize)>>,
     /// Bytes of it.
@@ -116,6 +120,8 @@ impl Tls {
             outgoing: outgoing.unbind(),
             phase: Cell::new(Phase::Opening),
             ended: Cell::new(false),
+            holds: Cell::new(true),
+            has_spoken: Cell::new(false),
             unsent: RefCell::default(),
             waiting: Cell::new(0),
             failure: RefCell::default(),
@@ -157,6 +163,7 @@ impl Tls {
 
     fn shake_hands(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<bool> {
         loop {
+            self.has_spoken.set(true);
             let outcome = self.engine.bind(py).call_method0(intern!(py, "do_handshake"));
             match outcome {
                 Ok(_) => {
@@ -214,6 +221,8 @@ impl Tls {
                     }
                     Err(error) if self.encryption.is_later(py, &error) => {
                         // It may have something to say itself (RFC 8446 section 4.6.3).
+                        self.has_spoken.set(true);
+                        self.holds.set(false);
                         self.flush(py, descriptor)?;
                         break;
                     }
@@ -222,6 +231,7 @@ impl Tls {
                     }
                     Err(error) => {
                         // The peer is told why, if that is possible.
+                        self.has_spoken.set(true);
                         let _ = self.flush(py, descriptor);
                         if length == 0 {
                             return Err(error);
@@ -252,8 +262,11 @@ impl Tls {
         if self.ended.get() {
             return Ok(true);
         }
-        let waits = self.incoming.bind(py).getattr(intern!(py, "pending"))?.is_truthy()?;
-        Ok(waits || self.engine.bind(py).call_method0(intern!(py, "pending"))?.is_truthy()?)
+        let holds = self.holds.get()
+            && (self.incoming.bind(py).getattr(intern!(py, "pending"))?.is_truthy()?
+                || self.engine.bind(py).call_method0(intern!(py, "pending"))?.is_truthy()?);
+        self.holds.set(holds);
+        Ok(holds)
     }
 
     /// Give OpenSSL what the kernel has, by way of `buffer`.
@@ -263,6 +276,7 @@ impl Tls {
             Input::Data { length, .. } => {
                 let data = PyBytes::new(py, buffer.get(..length).unwrap_or_default());
                 self.incoming.bind(py).call_method1(intern!(py, "write"), (data,))?;
+                self.holds.set(true);
             }
             Input::End => {
                 self.incoming.bind(py).call_method0(intern!(py, "write_eof"))?;
@@ -301,6 +315,7 @@ impl Tls {
             if self.phase.get() != Phase::Open || !self.flush(py, descriptor)? {
                 return Ok(0);
             }
+            self.has_spoken.set(true);
             let count = match self.engine.bind(py).call_method1(intern!(py, "write"), (data,)) {
                 Ok(count) => count.extract::<usize>()?,
                 // It must hear something of the peer first.
@@ -316,6 +331,7 @@ impl Tls {
     pub(super) fn finish(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
         if self.phase.get() == Phase::Open {
             self.phase.set(Phase::Finished);
+            self.has_spoken.set(true);
             // It would wait for the peer's, or has failed before: either way it is said, if it can be.
             let ended = self.engine.bind(py).call_method0(intern!(py, "shutdown"));
             drop(ended);
@@ -329,6 +345,8 @@ impl Tls {
             let waiting = self.unsent.borrow_mut().take();
             let (records, sent) = if let Some(waiting) = waiting {
                 waiting
+            } else if !self.has_spoken.replace(false) {
+                return Ok(true);
             } else {
                 let records = self.outgoing.bind(py).call_method0(intern!(py, "read"))?.cast_into::<PyBytes>()?;
                 if records.as_bytes().is_empty() {
