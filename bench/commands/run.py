@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from bench import plan, scenario, targets
 from bench.commands import common
+from bench.errors import BenchError
 from bench.plan import Scenario
 from bench.process import Elsewhere
 from bench.runner import Runner
@@ -41,6 +42,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _outside(arguments: argparse.Namespace, workloads: Sequence[Workload]) -> int:
     server = Elsewhere(arguments.url)
+    for workload in workloads:
+        if workload.tls or workload.options:
+            raise BenchError(f"{workload.name} needs a server that is started here: leave --url or the workload out")
     placed = [_placed(workload, server, by_path=arguments.by_path) for workload in workloads]
     scenarios = common.scenarios(arguments, placed, scenario.Mode())
     runner = common.runner(arguments)

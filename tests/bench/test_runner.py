@@ -153,6 +153,11 @@ def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
         ),
         pytest.param(("run", "ours:http=h11,speed=9"), "target ours has no option 'speed'", id="option"),
         pytest.param(("run", "--url", "http://example.com/"), "load goes to http://127.0.0.1:PORT", id="elsewhere"),
+        pytest.param(
+            ("run", "--url", "http://127.0.0.1:1/", "--workload", "hello,varying"),
+            "varying needs a server that is started here",
+            id="elsewhere, varying",
+        ),
         pytest.param(("show", "/no/such/file"), "cannot read /no/such/file: No such file", id="file"),
         pytest.param(("baseline", "compare", "nothing", "/no/such"), "cannot read", id="baseline file"),
         pytest.param(("report",), "which results?", id="no results"),

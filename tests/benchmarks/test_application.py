@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from bench.scenario import TABLE
 from tests.benchmarks.test_app import app
 
 
-async def _ask(path: str, body: bytes = b"") -> tuple[int, bytes]:
+async def _ask(path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -20,7 +21,9 @@ async def _ask(path: str, body: bytes = b"") -> tuple[int, bytes]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await app({"type": "http", "method": "POST" if body else "GET", "path": path}, receive, send)
+    fields = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    scope = {"type": "http", "method": "POST" if body else "GET", "path": path, "query_string": b"", "headers": fields}
+    await app(scope, receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
@@ -28,7 +31,7 @@ async def _ask(path: str, body: bytes = b"") -> tuple[int, bytes]:
 @pytest.mark.parametrize("workload", [pytest.param(one, id=one.name) for one in TABLE if ":" not in one.app])
 async def test_each_workload_answers_what_its_row_promises(workload: Any) -> None:
     body = b"" if workload.app == "websocket" else workload.body
-    status, answer = await _ask(f"/{workload.name}", body)
+    status, answer = await _ask(f"/{workload.name}", body, workload.headers)
     assert status == 200
     assert len(answer) == workload.response_bytes
 
