@@ -108,6 +108,11 @@ impl Transport {
         Ok(self.socket.here()?.waiting())
     }
 
+    /// Bytes that the peer has yet to take, those in the kernel included.
+    fn get_unsent_size(&self) -> PyResult<usize> {
+        Ok(self.socket.here()?.unsent())
+    }
+
     /// Write bytes, or keep them to be written.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let socket = self.socket.here()?;
