@@ -24,7 +24,7 @@ import pytest
 from tests.doubles import MockLoop
 from tests.protocols.harness import GET, GET_10, HEAD, App, request, respond, serve
 from tests.protocols.websocket_tools import handshake
-from tests.test_access import ACCESS, CHANGES, Stream, configure
+from tests.test_access import ACCESS, CHANGES, Stream, Witness, configure
 from tests.utils import wait_until
 from uvicorn.access import Entry, FormattedLog
 from uvicorn.access_format import (
@@ -912,6 +912,22 @@ async def test_handshake_is_logged_with_what_became_of_it(
     error = capsys.readouterr().err
     assert "connection " in error or shown.startswith("401 2")
     assert "[accepted]" not in error and not re.search(r'"WebSocket .*" \d', error)
+
+
+@pytest.mark.parametrize("text", ["%(s)s", "%(s)s %(B)s"])
+async def test_who_has_the_answer_to_a_handshake_finds_its_line_written(
+    fronts: Any, ws_protocol_cls: Any, text: str
+) -> None:
+    stream = Witness()
+    configure(stream)
+    settings: dict[str, Any] = {"ws": ws_protocol_cls, "access_log": True, "access_log_format": text}
+    async with serve(fronts, messages({"type": "websocket.accept"}), **settings) as service:
+        client = await service.connect()
+        stream.clients.append(client)
+        await client.send(handshake())
+        await client.until(b"\r\n\r\n")
+        assert stream.getvalue().startswith("101")
+    assert stream.answered == [0]
 
 
 async def test_handshake_in_json_has_its_scheme(fronts: Any, ws_protocol_cls: Any, stream: Stream) -> None:

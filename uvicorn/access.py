@@ -311,6 +311,14 @@ class Entry(Facts):
             self._log = None
             log.report(self)
 
+    def conclude(self, status: int, head: bytes) -> None:
+        """The response is this head and no more, and leaves now: behind its line."""
+        log = self._log
+        self.start(status, head)
+        self.end()
+        if log is not None:
+            log.precede()
+
     def end(self) -> None:
         """Nothing more will be sent; may be said again."""
         log, self._log = self._log, None

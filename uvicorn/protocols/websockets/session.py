@@ -877,10 +877,10 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     def _log_handshake(self, status: int, head: bytes) -> None:
         """Log what became of the handshake, with the client and what it asked for; in the access log if it has a format
         of the user's."""
-        if self._entry is not None:
+        if self._entry is not None and status == 101:
+            self._entry.conclude(status, head)
+        elif self._entry is not None:
             self._entry.start(status, head)
-            if status == 101:
-                self._entry.end()
         elif status == 101:
             self.logger.info('%s - "WebSocket %s" [accepted]', *self._asked())
         else:
