@@ -3,8 +3,10 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(unix)]
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(Py_GIL_DISABLED)]
 use std::thread::ThreadId;
@@ -449,8 +451,8 @@ pub(crate) fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// How many bytes of a socket's have not reached its peer; 0 where the kernel does not tell.
-#[cfg(unix)]
+/// How many bytes of a socket's have not reached its peer; 0 where the kernel does not tell. Only sockets of ours ask.
+#[cfg(target_os = "linux")]
 pub(crate) fn in_kernel(socket: BorrowedFd<'_>) -> usize {
     let mut size: libc::c_int = 0;
     // SAFETY: the descriptor is open while it is borrowed, and this request stores one int at the address, which is ours.
