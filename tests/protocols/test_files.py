@@ -345,7 +345,7 @@ async def test_slow_reader_costs_no_memory_and_no_time_of_others(
     tls_certificate: Any,
     tls_ca_ssl_context: ssl.SSLContext,
 ) -> None:
-    """L5: the file waits in the file; meanwhile others are served."""
+    """The file waits in the file; meanwhile others are served."""
     settings: dict[str, Any] = {}
     if transport == "tls":
         settings["tls"] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
