@@ -27,7 +27,7 @@ REQUESTS = int(os.environ.get("UVICORN_LEAK_REQUESTS", "8000"))
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="servers are stopped by SIGTERM here"),
-    pytest.mark.timeout(120 + CONNECTIONS // 100 + REQUESTS // 500),
+    pytest.mark.timeout(600 + CONNECTIONS // 100 + REQUESTS // 500),
 ]
 
 WEBSOCKET = (
