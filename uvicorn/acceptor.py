@@ -246,11 +246,13 @@ class NativeAcceptor(Acceptor):
         if self._sock is None:
             return
         super().close()
-        if self._listener is not None:
-            self._listener.close()
+        # It knows us, too, and the collector does not see that.
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
             self._opened = self._loop.create_future()
-            if self._listener.when_opened(self._is_opened):
-                self._loop.call_later(OPENING_GRACE, self._listener.give_up_opening)
+            if listener.when_opened(self._is_opened):
+                self._loop.call_later(OPENING_GRACE, listener.give_up_opening)
             else:
                 self._is_opened()
 

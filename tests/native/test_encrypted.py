@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import ssl
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -344,6 +346,24 @@ async def test_closing_gives_handshakes_a_moment(
         await both.acceptor.wait_closed()
         await client.send(b"still here")
         await wait_until(lambda: both.made[0].received == b"still here")
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+async def test_nothing_is_left_of_an_acceptor_that_is_closed(server_context: ssl.SSLContext, silent: int) -> None:
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    (acceptor,) = await listening.listen([bound], Recorder, backlog=10, context=server_context)
+    assert isinstance(acceptor, NativeAcceptor)
+    poller = acceptor.poller
+    clients = [socket.create_connection(bound.getsockname()) for _ in range(silent)]
+    await wait_until(lambda: poller.connections == silent)
+    acceptor.close()
+    await acceptor.wait_closed()
+    left = weakref.ref(acceptor)
+    del acceptor
+    await wait_until(lambda: gc.collect() >= 0 and left() is None and poller.connections == 0)
+    for client in clients:
+        client.close()
 
 
 async def test_context_is_asked_for_each_connection(
