@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import importlib
+import itertools
 import logging
 import os
 import signal
@@ -52,6 +53,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+#: Tests after which what they have left to the test runner is put aside as well.
+FREEZE_EVERY = 100
+_finished = itertools.count(1)
+
+
+def pytest_runtest_logfinish() -> None:
+    if next(_finished) % FREEZE_EVERY == 0:
+        gc.collect()
+        gc.freeze()
+
+
 # `no_cover` marks tests that take many turns through code which others cover: measured they would take twice as long.
 
 #: Where whole servers are tried out: what they run is covered by the tests of its parts, and measuring it once more in
@@ -64,7 +76,7 @@ def coverage_of_children(request: pytest.FixtureRequest) -> Iterator[None]:
     """Processes that a test starts are measured too, except where they would tell nothing new."""
     inherited = "COVERAGE_PROCESS_CONFIG"
     config = os.environ.get(inherited)
-    if config is None or request.path.relative_to(Path(__file__).parent).parts[0] not in UNCOVERED_CHILDREN:
+    if config is None or UNCOVERED_CHILDREN.isdisjoint(request.path.parts):
         yield
         return
     del os.environ[inherited]

@@ -25,7 +25,7 @@ def _script(name: str, *arguments: str, as_file: bool = True) -> subprocess.Comp
         env={**os.environ, "BENCH_OURS_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=540,
     )
 
 
