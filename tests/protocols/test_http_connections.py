@@ -984,3 +984,40 @@ class TestAgainstUpstream:
         """F18, UPG-05: by the httptools implementation."""
         if implementation == "httptools":
             assert probe(upstream_python, "upgrade", implementation)["length"][0] == ""
+
+
+async def test_answer_to_a_pipelined_request_whose_body_was_cut_off_says_that_it_is_the_last(
+    http_protocol_cls: Any,
+) -> None:
+    """What is missing will not come, so neither will another request."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while scope["path"] == "/waits" and (await receive())["type"] != "http.disconnect":
+            pass
+        await respond()(scope, receive, send)
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(request("GET", "/waits") + request("POST", "/", body=b"x" * 100)[:-1])
+        await wait_until(lambda: service.state.tasks)
+        client.half_close()
+        answers = (await client.rest()).lower()
+        assert answers.count(b"http/1.1 200 ok") == 2
+        assert answers.count(b"connection: close") == 1
+
+
+async def test_message_behind_the_end_is_refused_though_the_client_does_not_read(http_protocol_cls: Any) -> None:
+    refused: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await respond(b"x" * 8_000_000)(scope, receive, send)
+        try:
+            await send({"type": "http.response.body", "body": b"more"})
+        except RuntimeError as exc:
+            refused.append(str(exc))
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect(receive_buffer=4096)
+        await client.send(GET)
+        await wait_until(lambda: refused)
+        assert refused == ["Unexpected ASGI message 'http.response.body' sent, after response already completed."]

@@ -216,7 +216,7 @@ class RequestResponseCycle:
             TypeError: a value of the wrong type.
         """
         connection = self.connection
-        if connection.flow.congested and not self.disconnected:
+        if connection.flow.congested and not self.disconnected and self.state is not COMPLETE:
             message = _copy(message)
             await connection.flow.drain()
         if self.disconnected and self.state is not COMPLETE:

@@ -243,11 +243,14 @@ impl Exchange {
         Ok(Some(message))
     }
 
-    /// Whether a `send()` must wait, because of the transport or, unless it has its turn, behind others.
+    /// Whether a `send()` must wait, because of the transport or, unless it has its turn, behind others. One behind the end of
+    /// the response is refused at once.
     #[inline]
     pub(crate) fn must_wait_to_send(&self, in_turn: bool) -> bool {
         let connection = &self.connection;
-        (connection.is_write_paused() || !(in_turn || connection.writers.is_empty())) && !self.disconnected.get()
+        (connection.is_write_paused() || !(in_turn || connection.writers.is_empty()))
+            && !self.disconnected.get()
+            && self.state.get() != State::Complete
     }
 
     /// Take one message of the response from the application. What this gives, if anything, is an iterator that goes on

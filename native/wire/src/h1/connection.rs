@@ -206,8 +206,9 @@ impl Connection {
         }
         if end {
             self.reading = Reading::Complete;
-            self.exchange.close |= self.eof && consumed == input;
         }
+        // Nothing is behind it, or what is missing of it will never come.
+        self.exchange.close |= self.eof && (consumed == input || !end && data.is_empty());
         let event = if data.is_empty() && !end { Event::NeedMore } else { Event::Body { data, end } };
         Progress { consumed, event }
     }
@@ -791,6 +792,12 @@ mod tests {
         assert_eq!(peer.connection.receive_eof(true), Eof::Complete);
         peer.respond().expect(&Event::Request).expect(&Event::Body { data: 0..5, end: true });
         peer.respond().expect(&Event::Closed);
+        assert_eq!(peer.output(), [PLAIN, CLOSE].concat());
+
+        let mut peer = Peer::new(&[GET, POST, b"hell"].concat());
+        peer.expect(&Event::Request);
+        assert_eq!(peer.connection.receive_eof(true), Eof::Complete);
+        peer.respond().expect(&Event::Request).expect(&Event::Body { data: 0..4, end: false }).respond();
         assert_eq!(peer.output(), [PLAIN, CLOSE].concat());
 
         let mut peer = Peer::new(&[GET, b"GET"].concat());
