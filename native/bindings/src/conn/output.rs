@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 
 use super::sys::Descriptor;
 use super::tls;
@@ -87,10 +87,18 @@ impl Output {
         tls::send(descriptor, slices.get(..count).unwrap_or_default())
     }
 
-    /// A copy of the first `limit` bytes, or of the first piece if that is less.
-    pub(super) fn first<'py>(&self, py: Python<'py>, limit: usize) -> Option<Bound<'py, PyBytes>> {
-        let bytes = self.pieces.front()?.bytes(py).get(self.sent..)?;
-        Some(PyBytes::new(py, bytes.get(..limit).unwrap_or(bytes)))
+    /// The first `limit` bytes, or the first piece if that is less. Of a large object it is a view.
+    pub(super) fn first<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(piece) = self.pieces.front() else { return Ok(None) };
+        let bytes = piece.bytes(py).get(self.sent..).unwrap_or_default();
+        let length = bytes.len().min(limit);
+        if let Piece::Object(object) = piece
+            && length == limit
+        {
+            let place = PySlice::new(py, self.sent.cast_signed(), (self.sent + length).cast_signed(), 1);
+            return PyMemoryView::from(object.bind(py))?.get_item(place).map(Some);
+        }
+        Ok(Some(PyBytes::new(py, bytes.get(..length).unwrap_or_default()).into_any()))
     }
 
     /// So much of it is sent. Returns what need not be kept any more: dropped by the caller, who then holds no borrow.

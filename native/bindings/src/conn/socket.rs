@@ -405,6 +405,9 @@ impl Socket {
             return Ok(());
         }
         let bytes = body.as_bytes();
+        if self.tls.is_some() && bytes.len() > tls::PIECE && self.waiting() == 0 {
+            return self.encrypt_large(py, head, body);
+        }
         let sent = if head.is_empty() {
             self.send_now(py, &[IoSlice::new(bytes)])?
         } else {
@@ -421,6 +424,26 @@ impl Socket {
             output.push_object(py, &body.clone().unbind(), sent.saturating_sub(head.len()));
         }
         self.keep(py)
+    }
+
+    /// Write `head` and a large body over TLS, of which no more than the piece that leaves with the head is copied.
+    fn encrypt_large(self: &Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let bytes = body.as_bytes();
+        let first = bytes.get(..tls::PIECE.saturating_sub(head.len())).unwrap_or_default();
+        let sent = self.send_now(py, &[IoSlice::new(head), IoSlice::new(first)])?;
+        if !self.takes_output() {
+            return Ok(());
+        }
+        {
+            let mut output = self.output.borrow_mut();
+            if let Some(rest) = head.get(sent..).filter(|rest| !rest.is_empty()) {
+                output.push(rest);
+            }
+            output.push_object(py, &body.clone().unbind(), sent.saturating_sub(head.len()));
+        }
+        self.writable.set(true);
+        self.watch(py)?;
+        self.flush(py)
     }
 
     /// Give the kernel what it takes of something new, unless something older waits.
@@ -502,7 +525,7 @@ impl Socket {
     /// Whether everything is written. Python code may run while something is encrypted, so no borrow is held then.
     fn flush_encrypted(&self, py: Python<'_>, descriptor: &Descriptor, tls: &Tls) -> PyResult<bool> {
         loop {
-            let first = self.output.borrow().first(py, tls::PIECE);
+            let first = self.output.borrow().first(py, tls::PIECE)?;
             let Some(first) = first else { return tls.flush(py, descriptor) };
             let sent = tls.send_piece(py, descriptor, &first)?;
             if sent == 0 || self.output.borrow().len() == 0 {

@@ -295,7 +295,7 @@ impl Tls {
                 gather(pieces, done, room);
                 Ok(())
             })?;
-            let count = self.send_piece(py, descriptor, &data)?;
+            let count = self.send_piece(py, descriptor, data.as_any())?;
             done += count;
             if count == 0 {
                 break;
@@ -309,7 +309,7 @@ impl Tls {
         &self,
         py: Python<'_>,
         descriptor: &Descriptor,
-        data: &Bound<'_, PyBytes>,
+        data: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
         self.exclusively(0, || {
             if self.phase.get() != Phase::Open || !self.flush(py, descriptor)? {
