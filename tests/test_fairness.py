@@ -8,22 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, Calls, request, respond, serve
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 async def test_other_connection_is_served_among_pipelined_requests(http_protocol_cls: Any) -> None:

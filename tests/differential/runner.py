@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.differential.case import Case, Client
 from tests.differential.player import Application
-from uvicorn.config import Config
+from tests.protocols.harness import make_config
 from uvicorn.importer import import_from_string
 from uvicorn.protocols.http import limits
 from uvicorn.state import ServerState
@@ -136,17 +136,8 @@ class Run:
     async def go(self) -> None:
         """Let the clients take their steps in turn; then close what is open, and wait for all to end."""
         case = self.case
-        settings: dict[str, Any] = {
-            "ws": "none",
-            "lifespan": "off",
-            "log_config": None,
-            "access_log": False,
-            "proxy_headers": False,
-            "server_header": False,
-            "timeout_keep_alive": 10_000,
-        }
-        config = Config(self.application, http=self.protocol, **(settings | case.settings))
-        config.load()
+        settings = {"date_header": True, "timeout_keep_alive": 10_000, **case.settings}
+        config = make_config(self.application, self.protocol, **settings)
         self.state.configure(headers=config.encoded_headers, date_header=config.date_header)
         loop = asyncio.get_running_loop()
         for number, client in enumerate(case.clients):

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
 
 pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
 
+from tests import loops
 from uvicorn.protocols.http.native_impl import NativeProtocol
 
-LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
-
-
-@pytest.fixture(params=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Each event loop in turn."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+anyio_backend = loops.each
 
 
 @pytest.fixture

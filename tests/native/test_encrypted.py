@@ -32,18 +32,6 @@ pytestmark = [
 LARGE = os.urandom(1024) * 4096
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
-
-
 @pytest.fixture
 def server_context(tls_certificate: trustme.LeafCert) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -398,15 +386,15 @@ async def test_object_class_of_the_context_is_used(
             reads += 1
             return super().read(len, buffer) if buffer is not None else super().read(len)
 
-        def shutdown(self) -> None:
-            self.unwrap()
-
     server_context.sslobject_class = Counting
     async with recorders(server_context, client_context) as both:
         recorder, client = await both.open()
         await client.send(b"counted")
         await wait_until(lambda: recorder.received == b"counted")
         assert reads
+        recorder.transport.close()
+        await client.read()
+        assert client.ended == "close_notify"
 
 
 # The HTTP protocols over it.

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.native.conftest import LOOPS
+from tests.loops import LOOPS
 from tests.process import ServerProcess
 from tests.utils import PATIENCE, open_connection, read_until, request, wait_for
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.native.conftest import LOOPS
+from tests.loops import LOOPS
 from tests.native.leak_server import resident
 from tests.native.slow_app import LARGE
 from tests.process import ServerProcess

@@ -27,18 +27,6 @@ pytestmark = [
 LARGE = os.urandom(1024) * 4096
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
-
-
 class Recorder(asyncio.Protocol):
     """Writes down what it is told."""
 

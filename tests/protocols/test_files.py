@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols import harness
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, PATIENCE, Service, descriptors, request
 from tests.utils import wait_until
@@ -35,16 +36,7 @@ SIZE = 5_000_003
 """Several times what the buffers of a connection hold, and no multiple of anything."""
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ import contextvars
 import socket
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import descriptors
 from tests.utils import wait_until
 from uvicorn.protocols.http.hang_up import HangUps
@@ -21,16 +21,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, GET_10, PATIENCE, Client, Service, serve
 from tests.utils import wait_until
 
@@ -24,16 +25,7 @@ SIZE = 240_000
 DATA = bytes(range(1, 241)) * (SIZE // 240)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 class Bytes(bytes):

@@ -10,23 +10,14 @@ from typing import Any
 import pytest
 import trustme
 
+from tests import loops
 from tests.protocols.harness import GET, GET_CLOSE, Service, echo, request, respond, serve
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    backend: tuple[str, dict[str, Any]] = request.param
-    return backend
+anyio_backend = loops.each
 
 
 async def warm(service: Service) -> Any:

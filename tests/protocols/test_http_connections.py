@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, GET_CLOSE, Calls, Client, Service, echo, request, respond, serve
 from tests.utils import wait_until
 from uvicorn.logging import TRACE_LOG_LEVEL
@@ -28,16 +29,7 @@ from uvicorn.state import ServerState
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 class Gate:
@@ -586,23 +578,29 @@ async def test_busy_connection_finishes_and_says_close_on_shutdown(http_protocol
     assert app.entered == ["/"]
 
 
-async def test_started_response_is_finished_on_shutdown(http_protocol_cls: Any) -> None:
-    """K7, LIFE-15"""
-    finish = asyncio.Event()
+class Stream:
+    """An application that sends one piece, and another when it is told to finish."""
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    def __init__(self) -> None:
+        self.finish = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await finish.wait()
+        await self.finish.wait()
         await send({"type": "http.response.body", "body": b"b"})
 
+
+async def test_started_response_is_finished_on_shutdown(http_protocol_cls: Any) -> None:
+    """K7, LIFE-15"""
+    app = Stream()
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET)
         await client.until(b"a\r\n")
         for connection in list(service.state.connections):
             connection.shutdown()
-        finish.set()
+        app.finish.set()
         assert await client.rest() == b"1\r\nb\r\n0\r\n\r\n"
 
 
@@ -638,21 +636,14 @@ async def stop(service: Service) -> None:
 
 async def test_streamed_response_that_did_not_say_close_is_followed_by_one_that_does(http_protocol_cls: Any) -> None:
     """K7: its head was out when the server was told to end, so the client asks once more."""
-    finish = asyncio.Event()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200})
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await finish.wait()
-        await send({"type": "http.response.body", "body": b"b"})
-
+    app = Stream()
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET)
         head = await client.until(b"a\r\n")
         assert b"close" not in head
         await stop(service)
-        finish.set()
+        app.finish.set()
         assert await client.until(b"0\r\n\r\n") == b"1\r\nb\r\n0\r\n\r\n"
         response = await client.ask(GET + GET)
         assert (response.body, response.values(b"connection")) == (b"ab", [b"close"])
@@ -663,20 +654,13 @@ async def test_streamed_response_that_did_not_say_close_is_followed_by_one_that_
 @pytest.mark.parametrize("behind", [b"", GET, GET[:20]], ids=["nothing", "a request", "part of a request"])
 async def test_what_is_pipelined_behind_a_streamed_response_is_answered(http_protocol_cls: Any, behind: bytes) -> None:
     """K7"""
-    finish = asyncio.Event()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200})
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await finish.wait()
-        await send({"type": "http.response.body", "body": b"b"})
-
+    app = Stream()
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET + behind)
         await client.until(b"a\r\n")
         await stop(service)
-        finish.set()
+        app.finish.set()
         await client.until(b"0\r\n\r\n")
         await client.send(GET[len(behind) :])
         response = await client.response()

@@ -8,22 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, PATIENCE, Calls, Client, Service, echo, request, respond, serve
 from tests.utils import turns, wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 async def refused(client: Client, status: int, method: str = "GET") -> None:

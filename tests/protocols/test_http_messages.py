@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, PATIENCE, Response, request, respond, serve
 from tests.utils import wait_until
 
@@ -24,16 +25,7 @@ START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers"
 BODY: dict[str, Any] = {"type": "http.response.body", "body": b"ok"}
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 @pytest.fixture(autouse=True)

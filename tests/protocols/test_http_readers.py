@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, GET_CLOSE, Client, Service, descriptors, respond, serve
 from tests.utils import wait_until
 
@@ -28,16 +29,7 @@ BUFFER = 8192
 LATE = "Client does not read its response, aborting the connection."
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 @pytest.fixture(autouse=True)

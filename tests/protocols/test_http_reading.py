@@ -14,22 +14,14 @@ from typing import Any
 import pytest
 import trustme
 
+from tests import loops
 from tests.protocols.harness import GET, PATIENCE, Client, Service, request, respond, serve
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 AHEAD = 1024 * 1024

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, echo, request, respond, serve
 from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.limits import MAX_DISCARDED
@@ -18,16 +19,7 @@ from uvicorn.protocols.http.response import STATUS_PHRASES
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 SETTINGS: dict[str, Any] = {

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, request, respond, serve
 from tests.utils import wait_until
 
@@ -25,16 +26,7 @@ SERVER_ERROR = (
 )
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:

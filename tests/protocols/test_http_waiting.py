@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import PATIENCE, Client, Service, request, respond, serve
 from tests.utils import wait_until
 
@@ -19,16 +20,7 @@ UPLOAD = request("POST", "/", "content-length: 100000")
 DISCONNECT = {"type": "http.disconnect"}
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 # Ways to give a call up.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import request, respond, serve
 from tests.utils import PATIENCE, run_server, server_port, wait_until
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
@@ -18,13 +18,7 @@ from uvicorn.config import Config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling")]
 
-LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
-
-
-@pytest.fixture(params=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Each event loop in turn."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+anyio_backend = loops.each
 
 
 async def describe(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

@@ -14,6 +14,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from tests import loops
 from tests.protocols.websocket_tools import (
     CLOSE,
     TEXT,
@@ -33,16 +34,7 @@ pytestmark = pytest.mark.anyio
 Serve = Callable[..., AbstractAsyncContextManager[int]]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    if request.param[1]["use_uvloop"]:
-        pytest.importorskip("uvloop")
-    return request.param
+anyio_backend = loops.each
 
 
 @pytest.fixture(params=["h11", "native"])
