@@ -4,8 +4,8 @@ Workers that accept from the same sockets leave a new connection to the one that
 native core does it). They know by a file in memory: a number for each of them, written by itself, read by the others. A
 number that is old for a moment costs nothing but a less even spread, so nothing is locked.
 
-    highest place in use + 1 │ place 0 │ place 1 │ ...        32 bits each, in the order of the machine
-                               0: nobody accepts here, else connections + 1
+    place 0 │ place 1 │ ...        32 bits each, in the order of the machine
+                                   0: nobody accepts here, else connections + 1
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import weakref
 from typing import Any
 
-PLACES = 1023
+PLACES = 1024
 """Workers that can be told apart; those beyond accept whenever they can."""
 
 _NUMBER = struct.Struct("=I")
@@ -53,7 +53,6 @@ class LoadTable:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._taken: set[int] = set()
-        self._write(-1, 0)
         weakref.finalize(self, os.close, descriptor)
 
     @classmethod
@@ -72,23 +71,21 @@ class LoadTable:
         if index is None:
             return None
         self._taken.add(index)
-        self._write(index, 0)
-        self._write(-1, max(self._taken) + 1)
+        self._clear(index)
         return LoadPlace(self._descriptor, index)
 
     def give_back(self, place: LoadPlace) -> None:
         """Whoever had this place has ended, however that happened."""
         self._taken.discard(place.index)
-        self._write(place.index, 0)
+        self._clear(place.index)
 
     def numbers(self) -> list[int | None]:
         """Connections of each place; None where nobody accepts."""
         if sys.platform == "win32":
             return []
-        data = os.pread(self._descriptor, _NUMBER.size * (PLACES + 1), _NUMBER.size)
-        found = [number for (number,) in _NUMBER.iter_unpack(data[: len(data) // _NUMBER.size * _NUMBER.size])]
-        return [number - 1 if number else None for number in found]
+        data = os.pread(self._descriptor, _NUMBER.size * PLACES, 0)
+        return [number - 1 if number else None for (number,) in _NUMBER.iter_unpack(data)]
 
-    def _write(self, index: int, number: int) -> None:
+    def _clear(self, index: int) -> None:
         if sys.platform != "win32":
-            os.pwrite(self._descriptor, _NUMBER.pack(number), _NUMBER.size * (index + 1))
+            os.pwrite(self._descriptor, _NUMBER.pack(0), _NUMBER.size * index)

@@ -147,7 +147,7 @@ mod linux {
         }
     }
 
-    /// A file of numbers: how many there are, then one for each place.
+    /// A file of numbers, one for each place.
     pub(crate) struct Table(OwnedFd);
 
     impl Table {
@@ -162,12 +162,12 @@ mod linux {
 
         pub(crate) fn write(&self, index: usize, number: u32) {
             // Nobody depends on it.
-            let _ = rustix::io::pwrite(&self.0, &number.to_ne_bytes(), ((index + 1) * Self::NUMBER) as u64);
+            let _ = rustix::io::pwrite(&self.0, &number.to_ne_bytes(), (index * Self::NUMBER) as u64);
         }
 
         /// The smallest number of the others that is not 0.
         pub(crate) fn fewest(&self, own: usize) -> Option<u32> {
-            let mut room = [0; (1 + Self::READ) * Self::NUMBER];
+            let mut room = [0; Self::READ * Self::NUMBER];
             let mut fewest = None;
             let mut first = 0;
             loop {
@@ -175,14 +175,14 @@ mod linux {
                 let (numbers, _) = room.get(..length).unwrap_or_default().as_chunks::<{ Self::NUMBER }>();
                 for (index, number) in numbers.iter().enumerate() {
                     let number = u32::from_ne_bytes(*number);
-                    if first + index > 0 && first + index != own + 1 && number > 0 {
+                    if first + index != own && number > 0 {
                         fewest = Some(fewest.map_or(number, |fewest: u32| fewest.min(number)));
                     }
                 }
                 if length < room.len() {
                     return fewest;
                 }
-                first += 1 + Self::READ;
+                first += Self::READ;
             }
         }
     }
