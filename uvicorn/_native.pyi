@@ -59,8 +59,8 @@ class Listener:
         descriptor: int,
         factory: collections.abc.Callable[[], asyncio.BaseProtocol],
         on_error: collections.abc.Callable[[OSError], bool],
-        context: ssl.SSLContext | None = None,
-        handshake_timeout: float = 60.0,
+        context: ssl.SSLContext | None,
+        handshake_timeout: float,
     ) -> Listener: ...
     def resume(self) -> None: ...
     def pause(self) -> None: ...

@@ -34,7 +34,7 @@ WATCH_INTERVAL = 1.0
 """Seconds between two looks of a `WatchedServer` while clients come."""
 
 HANDSHAKE_TIMEOUT = 60.0
-"""Seconds a TLS handshake may take where nobody says; that is asyncio's default."""
+"""Seconds a TLS handshake may take where nobody says: the default of the loops, which cannot wait for ever."""
 
 OPENING_GRACE = 0.25
 """Seconds that TLS handshakes under way have left when the socket is closed; other connections need a turn or two."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from uvicorn import sockets as listening
 from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
+from uvicorn.acceptor import HANDSHAKE_TIMEOUT
 from uvicorn.config import STARTUP_FAILURE, Config, blaming
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.loads import LoadPlace
@@ -45,7 +46,7 @@ HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 if sys.platform == "win32":
     HANDLED_SIGNALS += (signal.SIGBREAK,)
 
-DEFAULT_HANDSHAKE_TIMEOUT = 60.0
+DEFAULT_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT
 """Seconds for a TLS handshake when `timeout_handshake` is 0: asyncio has no way to wait for ever."""
 
 MINIMUM_LIFESPAN_SHUTDOWN = 30.0

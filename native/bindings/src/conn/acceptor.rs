@@ -142,7 +142,7 @@ pub(super) fn handler_of(protocol: &Bound<'_, PyAny>) -> PyResult<Rc<dyn Handler
 
 /// A listening socket of a `Poller`, as its owner sees it.
 ///
-/// `Listener(poller, descriptor, factory, on_error, context=None, handshake_timeout=60.0)`: `descriptor` is the number of a
+/// `Listener(poller, descriptor, factory, on_error, context, handshake_timeout)`: `descriptor` is the number of a
 /// duplicate of the listening socket, which belongs to this object from then on. With `context`, connections start with a
 /// TLS handshake, which may take that many seconds.
 #[pyclass(module = "uvicorn._native", frozen)]
@@ -155,7 +155,6 @@ pub struct Listener {
 #[pymethods]
 impl Listener {
     #[new]
-    #[pyo3(signature = (poller, descriptor, factory, on_error, context=None, handshake_timeout=60.0))]
     fn new(
         poller: &Bound<'_, Poller>,
         descriptor: i32,

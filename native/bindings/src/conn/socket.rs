@@ -399,19 +399,21 @@ impl Socket {
         if self.tls.as_ref().is_some_and(|tls| tls.waiting() > 0) { self.keep(py) } else { Ok(()) }
     }
 
-    /// Write `head` and behind it `body`, in one call of the system. The body is not copied if it is large.
+    /// Write `head` and behind it `body`, in one call of the system. The body is not copied if it is large; over TLS no more
+    /// of it than the piece that leaves with the head.
     pub(crate) fn write_with(self: &Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()> {
         if !self.takes_output() {
             return Ok(());
         }
         let bytes = body.as_bytes();
-        if self.tls.is_some() && bytes.len() > tls::PIECE && self.waiting() == 0 {
-            return self.encrypt_large(py, head, body);
-        }
+        let direct = match &self.tls {
+            Some(_) => bytes.get(..tls::PIECE.saturating_sub(head.len())).unwrap_or(bytes),
+            None => bytes,
+        };
         let sent = if head.is_empty() {
-            self.send_now(py, &[IoSlice::new(bytes)])?
+            self.send_now(py, &[IoSlice::new(direct)])?
         } else {
-            self.send_now(py, &[IoSlice::new(head), IoSlice::new(bytes)])?
+            self.send_now(py, &[IoSlice::new(head), IoSlice::new(direct)])?
         };
         if sent == head.len() + bytes.len() || !self.takes_output() {
             return self.keep_records(py);
@@ -423,25 +425,10 @@ impl Socket {
             }
             output.push_object(py, &body.clone().unbind(), sent.saturating_sub(head.len()));
         }
-        self.keep(py)
-    }
-
-    /// Write `head` and a large body over TLS, of which no more than the piece that leaves with the head is copied.
-    fn encrypt_large(self: &Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()> {
-        let bytes = body.as_bytes();
-        let first = bytes.get(..tls::PIECE.saturating_sub(head.len())).unwrap_or_default();
-        let sent = self.send_now(py, &[IoSlice::new(head), IoSlice::new(first)])?;
-        if !self.takes_output() {
-            return Ok(());
+        if sent < head.len() + direct.len() {
+            return self.keep(py);
         }
-        {
-            let mut output = self.output.borrow_mut();
-            if let Some(rest) = head.get(sent..).filter(|rest| !rest.is_empty()) {
-                output.push(rest);
-            }
-            output.push_object(py, &body.clone().unbind(), sent.saturating_sub(head.len()));
-        }
-        self.writable.set(true);
+        // The kernel may take more.
         self.watch(py)?;
         self.flush(py)
     }

@@ -333,7 +333,7 @@ impl Tls {
             self.phase.set(Phase::Finished);
             self.has_spoken.set(true);
             // It would wait for the peer's, or has failed before: either way it is said, if it can be.
-            let ended = self.engine.bind(py).call_method0(intern!(py, "shutdown"));
+            let ended = self.object.bind(py).call_method0(intern!(py, "unwrap"));
             drop(ended);
         }
         self.flush(py, descriptor)
