@@ -42,7 +42,8 @@ from uvicorn.access_format import (
     stamps,
     user_of,
 )
-from uvicorn.config import Config, report_fault
+from uvicorn.config import Config
+from uvicorn.faults import report_fault
 from uvicorn.logging import ACCESS_FORMAT, AccessFormatter
 
 pytestmark = pytest.mark.anyio

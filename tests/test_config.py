@@ -25,9 +25,9 @@ from uvicorn.config import (
     Config,
     UvicornDeprecationWarning,
     is_dir,
-    report_fault,
     resolve_reload_patterns,
 )
+from uvicorn.faults import report_fault
 from uvicorn.importer import ImportFromStringError
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
@@ -1063,7 +1063,7 @@ def test_an_error_no_setting_caused_is_not_reported(log: Log) -> None:
 
 
 def test_an_error_without_text_is_reported_by_its_type(log: Log) -> None:
-    from uvicorn.config import blaming
+    from uvicorn.faults import blaming
 
     with pytest.raises(NotImplementedError) as caught, blaming("a=1", "b=2"):
         raise NotImplementedError

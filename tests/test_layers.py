@@ -36,8 +36,8 @@ LAYERS = [
     "protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
     "protocols.http.limits protocols.websockets.limits protocols.http.refusals protocols.http.texts",
     "config",
-    "access_format middleware middleware.* settings sockets tls",
-    "_declare acceptor importer loads logging protocols.utils",
+    "access_format application middleware middleware.* settings sockets tls",
+    "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths",
     "_types _compat _ansi _native outlet",
 ]
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from uvicorn.config import LOGGING_CONFIG, Config, report_fault
+from uvicorn.config import LOGGING_CONFIG, Config
+from uvicorn.faults import report_fault
 from uvicorn.logging import (
     TRACE_LOG_LEVEL,
     AccessFormatter,

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from uvicorn.config import Config, create_ssl_context, report_fault
+from uvicorn.config import Config, create_ssl_context
+from uvicorn.faults import report_fault
 
 PASSWORD = "uvicorn password for the win"
 

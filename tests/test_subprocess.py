@@ -18,7 +18,8 @@ from tests.process import ROOT, ServerProcess
 from tests.utils import wait_for
 from uvicorn import _subprocess as module
 from uvicorn._subprocess import end_with_parent, get_subprocess, spawn, subprocess_started, terminate_self
-from uvicorn.config import Config, blaming
+from uvicorn.config import Config
+from uvicorn.faults import blaming
 from uvicorn.supervisors.limits import DrainLimits
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")

@@ -15,7 +15,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
 
-from uvicorn.config import Config, report_fault
+from uvicorn.config import Config
+from uvicorn.faults import report_fault
 
 # Spawn on every platform: a fork of a parent that has threads, event loops or an imported application is not safe.
 spawn = multiprocessing.get_context("spawn")

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import logging
 import logging.config
 import os
 import socket
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from uvicorn._compat import iscoroutinefunction
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
 from uvicorn.access_format import parse_format
+from uvicorn.application import build_app, detect_interface
+from uvicorn.default_headers import encode_fields, says_close, with_server, without_connection
+from uvicorn.faults import STARTUP_FAILURE, blaming, blaming_package, fail
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_trusted_hosts
 from uvicorn.middleware.wsgi import WSGIMiddleware
+from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.settings import (
     DEFAULT_GRACEFUL_SHUTDOWN,
     ROWS,
@@ -67,12 +69,10 @@ __all__ = [
     "UvicornDeprecationWarning",
     "WSGIMiddleware",
     "WSProtocolType",
-    "blaming",
     "create_ssl_context",
     "import_from_string",
     "is_dir",
     "iscoroutinefunction",
-    "report_fault",
     "resolve_reload_patterns",
 ]
 
@@ -104,26 +104,14 @@ LOOP_FACTORIES: dict[str, str | None] = {
 }
 INTERFACES: list[InterfaceType] = list(get_args(InterfaceType))
 
-STARTUP_FAILURE = 3
-"""Exit status of a process that could not start its application or bind its address."""
-
 BUILDING_THE_CORE = "install Rust (https://rustup.rs), then uvicorn again"
 
 DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
 
 _ASGI_VERSIONS: dict[str, Literal["2.0", "3.0"]] = {"asgi3": "3.0", "asgi2": "2.0", "wsgi": "3.0"}
 
-_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
-"""Characters of a field name in lower case (RFC 9110 section 5.6.2)."""
-
 _SHUTDOWN_CODES = frozenset({1000, 1001, 1012, 1013, *range(3000, 5000)})
 """Close codes that do not accuse the client of anything (RFC 6455 section 7.4, and the registry it sets up)."""
-
-_FRAMING = frozenset({"content-length", "transfer-encoding"})
-"""Fields of a response that nobody but its author knows (RFC 9112 section 6)."""
-
-_CONTROL_CHARACTERS = frozenset(map(chr, [*range(0x20), 0x7F])) - {"\t"}
-"""What a field value must not contain (RFC 9110 section 5.5)."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -132,139 +120,11 @@ class UvicornDeprecationWarning(UserWarning):
     """Something that still works, but should be changed. Shown by default, unlike a DeprecationWarning."""
 
 
-def fail(message: str, *args: object, hint: str | None = None) -> NoReturn:
-    """Log why the server cannot start, and what to do if that is known, and exit."""
-    logger.error(message, *args)
-    if hint:
-        logger.info(hint)
-    sys.exit(STARTUP_FAILURE)
-
-
-@contextlib.contextmanager
-def blaming(*settings: str) -> Iterator[None]:
-    """Say in any error the block raises which settings, as ``name=value``, are at fault; see `report_fault`."""
-    try:
-        yield
-    except Exception as exc:
-        exc.__dict__.setdefault("_settings_at_fault", settings)
-        raise
-
-
-def report_fault(exc: BaseException) -> bool:
-    """Log one line about an error that settings caused; False, and nothing, for any other error.
-
-    Such an error is a mistake in how the server is started: a traceback through the server would explain nothing.
-    """
-    settings = exc.__dict__.get("_settings_at_fault")
-    if settings is None:
-        return False
-    # The text of a KeyError is the repr of its argument.
-    text = str(exc.args[0] if isinstance(exc, KeyError) and exc.args else exc) or type(exc).__name__
-    if exc.__cause__ is not None:
-        text += f" ({exc.__cause__})"
-    # Some parsers quote the line that they do not understand, on a line of its own.
-    logger.error("Cannot use %s: %s", ", ".join(settings), " ".join(text.splitlines()))
-    if hint := getattr(exc, "hint", None):
-        logger.info(hint)
-    return True
-
-
-def is_dir(path: Path) -> bool:
-    """Whether the path is a directory; one that cannot be looked at is none."""
-    return os.path.isdir(path)
-
-
-def resolve_reload_patterns(
-    patterns_list: Iterable[str], directories_list: Iterable[str | os.PathLike[str]]
-) -> tuple[list[str], list[Path]]:
-    """Return the patterns without repetition, and the directories among both arguments.
-
-    A pattern stands for directories when it is one or, being a glob, matches some. The directories returned are
-    absolute, exist, and none is below another.
-    """
-    patterns = list(dict.fromkeys(patterns_list))
-    candidates = [Path(directory) for directory in directories_list]
-    for pattern in patterns:
-        candidates += _directories_matching(pattern)
-    directories = list(dict.fromkeys(path.resolve() for path in candidates if is_dir(path)))
-    return patterns, [path for path in directories if not any(parent in directories for parent in path.parents)]
-
-
-def _directories_matching(pattern: str) -> list[Path]:
-    # ".*" is there for hidden files. Every hidden directory below the current one is not what it means.
-    if pattern == ".*":
-        return []
-    path = Path(pattern)
-    if is_dir(path):
-        return [path]
-    base = Path(path.anchor) if path.anchor else Path.cwd()
-    try:
-        return sorted(base.glob(str(path.relative_to(path.anchor))))
-    except ValueError:
-        return []  # no pattern to pathlib ("**.py" before 3.13), but one to the watcher
-
-
-@contextlib.contextmanager
-def _blaming_package(setting: str, import_str: str) -> Iterator[None]:
-    """Blame a setting for a module it names, if a package around that does not exist; not for what a module imports."""
-    try:
-        yield
-    except ModuleNotFoundError as exc:
-        if not import_str.partition(":")[0].startswith(f"{exc.name}."):
-            raise
-        with blaming(f"{setting}={import_str!r}"):
-            raise
-
-
 def _strings(values: Sequence[str | os.PathLike[str]] | str | None) -> list[str]:
     """Return what may be nothing, one string, or several strings and paths as a list of strings."""
     if isinstance(values, (str, os.PathLike)):
         return [os.fspath(values)]
     return [os.fspath(value) for value in values or ()]
-
-
-def _callable_with(function: Callable[..., Any], count: int) -> bool:
-    """Whether the function takes this number of positional arguments; what cannot be inspected takes any."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return True
-    try:
-        signature.bind(*range(count))
-    except TypeError:
-        return False
-    return True
-
-
-def _may_be_application(app: Callable[..., Any]) -> bool:
-    """Whether the object takes the arguments of ASGI 3, of WSGI, or of ASGI 2."""
-    return any(_callable_with(app, count) for count in (3, 2, 1))
-
-
-def _is_async(app: Any) -> bool:
-    """Whether calling the object, or an instance of the class, gives something to be awaited."""
-    if inspect.isclass(app):
-        return hasattr(app, "__await__")
-    # The method is looked at itself: whether a call works is not the question.
-    return iscoroutinefunction(app) or iscoroutinefunction(getattr(app, "__call__", None))  # noqa: B004
-
-
-def _detect_interface(app: Any) -> InterfaceType:
-    """Tell ASGI 3 from ASGI 2: what is awaited at once, or cannot be called with the scope alone, is ASGI 3."""
-    only_asgi3 = not inspect.isclass(app) and callable(app) and _callable_with(app, 3) and not _callable_with(app, 1)
-    return "asgi3" if _is_async(app) or only_asgi3 else "asgi2"
-
-
-def _encode_header(name: str, value: str) -> tuple[bytes, bytes]:
-    """Return a field as it is sent: name in lower case, value without the white space around it (RFC 9110, 5.5)."""
-    field_name, field_value = name.lower(), value.strip(" \t")
-    if not field_name or not _TOKEN.issuperset(field_name):
-        raise ValueError(f"{name!r} is not the name of a header field.")
-    if field_name in _FRAMING:
-        raise ValueError(f"{name!r} says where one response ends; it cannot be the same for all.")
-    if any(character in _CONTROL_CHARACTERS for character in field_value):
-        raise ValueError(f"the value of the header field {name!r} contains a control character.")
-    return field_name.encode("ascii"), field_value.encode("latin-1")
 
 
 class Config(Settings):
@@ -416,31 +276,15 @@ class Config(Settings):
     def _resolve_reload(self) -> None:
         dirs, includes = _strings(self.reload_dirs), _strings(self.reload_includes)
         excludes = _strings(self.reload_excludes)
-        self.reload_dirs, self.reload_dirs_excludes = [], []
-        self.reload_includes, self.reload_excludes = [], []
-        if not self.should_reload:
-            if dirs or includes or excludes:
-                logger.warning(
-                    "Current configuration will not reload as not all conditions are met, "
-                    "please refer to documentation."
-                )
-            return
-        includes = [pattern for pattern in includes if pattern not in excludes]
-        self.reload_includes, watched = resolve_reload_patterns(includes, dirs)
-        self.reload_excludes, self.reload_dirs_excludes = resolve_reload_patterns(excludes, [])
-        self.reload_dirs = [path for path in watched if not self._excluded(path)]
-        if not self.reload_dirs:
-            if dirs:
-                logger.warning(
-                    "Provided reload directories %s did not contain valid directories, "
-                    "watching current working directory.",
-                    dirs,
-                )
-            self.reload_dirs = [Path.cwd()]
-        logger.info("Will watch for changes in these directories: %s", sorted(map(str, self.reload_dirs)))
-
-    def _excluded(self, path: Path) -> bool:
-        return any(excluded == path or excluded in path.parents for excluded in self.reload_dirs_excludes)
+        paths = ReloadPaths()
+        if self.should_reload:
+            paths = watched_paths(dirs, includes, excludes)
+        elif dirs or includes or excludes:
+            logger.warning(
+                "Current configuration will not reload as not all conditions are met, please refer to documentation."
+            )
+        self.reload_dirs, self.reload_dirs_excludes = [*paths.directories], [*paths.excluded_directories]
+        self.reload_includes, self.reload_excludes = [*paths.includes], [*paths.excludes]
 
     def _check_numbers(self) -> None:
         """Refuse numbers that would end in an uncaught exception once the server runs."""
@@ -554,11 +398,11 @@ class Config(Settings):
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
-        app = self._build_app(self.load_app())
+        app = build_app(self.load_app(), self.factory)
         if not callable(app):
             logger.warning("The ASGI app is not callable, so every request will fail: %r", app)
         if self.interface == "auto":
-            self.interface = _detect_interface(app)
+            self.interface = detect_interface(app)
         self.loaded_app = self._wrap(app)
         self.loaded = True
 
@@ -582,7 +426,7 @@ class Config(Settings):
             ModuleNotFoundError: the module needs another one that does not exist.
         """
         try:
-            with _blaming_package("app", str(self.app)):
+            with blaming_package("app", str(self.app)):
                 return import_from_string(self.app)
         except ImportFromStringError as exc:
             fail("Error loading ASGI app. %s", exc, hint=exc.hint)
@@ -607,7 +451,7 @@ class Config(Settings):
         if value in known:
             return self._known(setting, known[value])
         try:
-            with _blaming_package(setting, value):
+            with blaming_package(setting, value):
                 return import_from_string(value)
         except ImportFromStringError as exc:
             if ":" not in value:
@@ -661,40 +505,15 @@ class Config(Settings):
 
     def _encode_headers(self) -> list[tuple[bytes, bytes]]:
         with blaming("headers"):
-            fields = [_encode_header(name, value) for name, value in self.headers]
-        return fields
+            return encode_fields(self.headers)
 
     def _default_headers(self) -> list[tuple[bytes, bytes]]:
         fields = self._encode_headers()
-        options = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
         # A protocol that knows how is told so, and says it itself.
-        self.closes_connections = b"close" in map(bytes.strip, options) and hasattr(
-            self.http_protocol_class, "announce_close"
-        )
+        self.closes_connections = says_close(fields) and hasattr(self.http_protocol_class, "announce_close")
         if self.closes_connections:
-            fields = [(name, value) for name, value in fields if name != b"connection"]
-        if self.server_header and not any(name == b"server" for name, _ in fields):
-            fields.insert(0, (b"server", b"uvicorn"))
-        return fields
-
-    def _build_app(self, app: Any) -> Any:
-        """Call a factory for its application; anything else, which such a call does not suit, is the application."""
-        if not self.factory and not inspect.isclass(app) and _is_async(app) and _may_be_application(app):
-            return app
-        try:
-            built = app()
-        except TypeError as exc:
-            if self.factory or (callable(app) and not _may_be_application(app)):
-                fail("Error loading ASGI app factory: %s", exc)
-            return app
-        if inspect.iscoroutine(built):
-            built.close()
-            fail("Error loading ASGI app factory: a factory must not be a coroutine function")
-        if not self.factory:
-            logger.warning(
-                "ASGI app factory detected. Using it, but please consider setting the --factory flag explicitly."
-            )
-        return built
+            fields = without_connection(fields)
+        return with_server(fields) if self.server_header else fields
 
     def _wrap(self, app: Any) -> ASGI3Application:
         """Put adapter, message log and proxy headers around the application, in this order."""
@@ -722,7 +541,7 @@ class Config(Settings):
             return self._known_loop_factory(LOOP_FACTORIES[self.loop])
         hint = f"loop is one of {', '.join(LOOP_FACTORIES)}, or an import string."
         try:
-            with _blaming_package("loop", self.loop):
+            with blaming_package("loop", self.loop):
                 factory = import_from_string(self.loop)
         except ImportFromStringError as exc:
             fail("Error loading custom loop setup function. %s", exc, hint=hint)

@@ -32,15 +32,14 @@ from uvicorn.config import (
     LOG_LEVELS,
     LOGGING_CONFIG,
     SSL_PROTOCOL_VERSION,
-    STARTUP_FAILURE,
     Config,
     HTTPProtocolType,
     InterfaceType,
     LifespanType,
     LoopFactoryType,
     WSProtocolType,
-    report_fault,
 )
+from uvicorn.faults import STARTUP_FAILURE, report_fault
 from uvicorn.server import Server
 from uvicorn.settings import ROWS, ExtensionType, Settings
 from uvicorn.sockets import SocketFile

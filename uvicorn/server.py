@@ -30,8 +30,9 @@ from uvicorn import sockets as listening
 from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
 from uvicorn.acceptor import HANDSHAKE_TIMEOUT
-from uvicorn.config import STARTUP_FAILURE, Config, blaming
+from uvicorn.config import Config
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
+from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadPlace
 from uvicorn.state import ForcedEnd, ServerState
 

@@ -15,7 +15,8 @@ from socket import socket
 
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
-from uvicorn.config import STARTUP_FAILURE, Config
+from uvicorn.config import Config
+from uvicorn.faults import STARTUP_FAILURE
 from uvicorn.loads import LoadTable
 from uvicorn.server import Server
 from uvicorn.supervisors.limits import DrainLimits

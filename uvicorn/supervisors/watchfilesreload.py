@@ -9,7 +9,8 @@ from socket import socket
 
 from watchfiles import watch
 
-from uvicorn.config import Config, is_dir
+from uvicorn.config import Config
+from uvicorn.reload_paths import is_dir
 from uvicorn.supervisors.basereload import BaseReload
 
 STEP = 50

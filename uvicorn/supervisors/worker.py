@@ -16,8 +16,9 @@ from socket import socket
 from typing import Any, Protocol
 
 from uvicorn._subprocess import get_subprocess
-from uvicorn.config import STARTUP_FAILURE, Config
+from uvicorn.config import Config
 from uvicorn.drain import Stage
+from uvicorn.faults import STARTUP_FAILURE
 from uvicorn.loads import LoadPlace
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat

@@ -1,0 +1,53 @@
+"""The header fields of every response: those of the setting `headers`, and the name of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Field = tuple[bytes, bytes]
+
+_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+"""Characters of a field name in lower case (RFC 9110 section 5.6.2)."""
+
+_FRAMING = frozenset({"content-length", "transfer-encoding"})
+"""Fields of a response that nobody but its author knows (RFC 9112 section 6)."""
+
+_CONTROL_CHARACTERS = frozenset(map(chr, [*range(0x20), 0x7F])) - {"\t"}
+"""What a field value must not contain (RFC 9110 section 5.5)."""
+
+
+def encode_fields(headers: Iterable[tuple[str, str]]) -> list[Field]:
+    """Return fields as they are sent.
+
+    Raises:
+        ValueError: one of them cannot be.
+    """
+    return [_encode(name, value) for name, value in headers]
+
+
+def says_close(fields: Iterable[Field]) -> bool:
+    """Tell whether the connection option `close` is among the fields (RFC 9112 section 9.6)."""
+    options = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
+    return b"close" in map(bytes.strip, options)
+
+
+def without_connection(fields: Iterable[Field]) -> list[Field]:
+    """Return the fields but those about the connection."""
+    return [(name, value) for name, value in fields if name != b"connection"]
+
+
+def with_server(fields: list[Field]) -> list[Field]:
+    """Return the fields with the name of the server in front, unless they say another."""
+    return fields if any(name == b"server" for name, _ in fields) else [(b"server", b"uvicorn"), *fields]
+
+
+def _encode(name: str, value: str) -> Field:
+    """Return a field as it is sent: name in lower case, value without the white space around it (RFC 9110, 5.5)."""
+    field_name, field_value = name.lower(), value.strip(" \t")
+    if not field_name or not _TOKEN.issuperset(field_name):
+        raise ValueError(f"{name!r} is not the name of a header field.")
+    if field_name in _FRAMING:
+        raise ValueError(f"{name!r} says where one response ends; it cannot be the same for all.")
+    if any(character in _CONTROL_CHARACTERS for character in field_value):
+        raise ValueError(f"the value of the header field {name!r} contains a control character.")
+    return field_name.encode("ascii"), field_value.encode("latin-1")
