@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.head import TOKEN, RequestRefused
+from uvicorn.protocols.websockets import failures
 from uvicorn.protocols.websockets.frames import FrameError, too_big
 
 if TYPE_CHECKING:
@@ -91,13 +92,13 @@ class Deflate:
         try:
             plain = inflater.decompress(data + _TAIL if final else data, room + 1)
         except zlib.error as exc:
-            raise FrameError(1002, "decompression failed") from exc
+            raise FrameError(*failures.DEFLATE) from exc
         if len(plain) > room:
             raise too_big(self.max_size)
         self._size += len(plain)
         if inflater.eof and (not final or inflater.unused_data not in (_TAIL, _EMPTY_BLOCK + _TAIL)):
             # A block may say that it is the last (section 7.2.3.4); something behind it is not a message.
-            raise FrameError(1002, "decompression failed")
+            raise FrameError(*failures.DEFLATE)
         if final:
             self._size = 0
             if self.client_reset or inflater.eof:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 
-from uvicorn.protocols.websockets import limits
+from uvicorn.protocols.websockets import failures, limits
 
 FIN = 0x80
 RSV1 = 0x40
@@ -94,14 +94,14 @@ def parse_close(data: bytes) -> tuple[int, str]:
     if not payload:
         return 1005, ""
     if len(payload) == 1:
-        raise FrameError(1002, "close frame too short")
+        raise FrameError(*failures.CLOSE_TOO_SHORT)
     code = int.from_bytes(payload[:2], "big")
     if not is_close_code(code):
-        raise FrameError(1002, "invalid status code")
+        raise FrameError(*failures.CLOSE_CODE)
     try:
         return code, payload[2:].decode()
     except UnicodeDecodeError as exc:
-        raise FrameError(1007, "invalid UTF-8 in the close reason") from exc
+        raise FrameError(*failures.CLOSE_REASON) from exc
 
 
 def truncate_reason(reason: str) -> str:
@@ -367,13 +367,13 @@ class FrameReader:
         opcode = first & 0x0F
         if opcode == Opcode.CONTINUATION:
             if not self._fragmented:
-                raise FrameError(1002, "unexpected continuation frame")
+                raise FrameError(*failures.CONTINUATION_UNEXPECTED)
         elif opcode < Opcode.CLOSE and self._fragmented:
-            raise FrameError(1002, "expected a continuation frame")
+            raise FrameError(*failures.CONTINUATION_MISSING)
         # Compression is marked on the first frame of a message, if it was negotiated.
         allowed = RSV1 if self._inflate is not None and 0 < opcode < Opcode.CLOSE else 0
         if first & 0x70 & ~allowed:
-            raise FrameError(1002, "reserved bits must be 0")
+            raise FrameError(*failures.RESERVED_BITS)
 
     def _check_limits(self, first: int, length: int, header: int) -> None:
         """Refuse a payload that is too big, alone or with the fragments before it, or fragments that carry nothing."""
@@ -384,21 +384,21 @@ class FrameReader:
         if size > limit:
             raise too_big(self._max_size)
         if self._headers + header - size > limits.MAX_OVERHEAD:
-            raise FrameError(1008, "message in too many small fragments")
+            raise FrameError(*failures.TOO_MANY_FRAGMENTS)
 
 
 def _check_shape(first: int, second: int) -> None:
     """Refuse what no frame of a client begins with, whatever came before it (RFC 6455 sections 5.1, 5.2 and 5.5)."""
     opcode = first & 0x0F
     if opcode not in _OPCODES:
-        raise FrameError(1002, "invalid opcode")
+        raise FrameError(*failures.OPCODE)
     if second < 0x80:
-        raise FrameError(1002, "incorrect masking")
+        raise FrameError(*failures.MASKING)
     if opcode >= Opcode.CLOSE:
         if second & 0x7F > 125:
-            raise FrameError(1002, "control frame too long")
+            raise FrameError(*failures.CONTROL_TOO_LONG)
         if not first & FIN:
-            raise FrameError(1002, "fragmented control frame")
+            raise FrameError(*failures.CONTROL_FRAGMENTED)
 
 
 _NONE: frozenset[int] = frozenset()
@@ -416,15 +416,16 @@ def _extended_length(data: bytes | bytearray) -> int:
     """Return a length given in two or eight bytes (RFC 6455 section 5.2: the shortest form, below 2**63)."""
     length = int.from_bytes(data, "big")
     if length < (126 if len(data) == 2 else 65536) or length >> 63:
-        raise FrameError(1002, "invalid payload length")
+        raise FrameError(*failures.LENGTH)
     return length
 
 
 def too_big(max_size: int) -> FrameError:
     """Return the error of a message that is larger than `max_size` bytes."""
-    return FrameError(1009, f"Message exceeds the maximum size ({max_size} bytes)")
+    failure = failures.TOO_BIG
+    return FrameError(failure.code, failure.reason.format(limit=max_size))
 
 
 def invalid_text() -> FrameError:
     """Return the error of a text message that is not UTF-8."""
-    return FrameError(1007, "invalid UTF-8 in a text message")
+    return FrameError(*failures.TEXT)

@@ -182,7 +182,7 @@ impl Refusal {
         Self::WebsocketExtensions,
     ];
 
-    /// The status code to answer with.
+    /// The status to answer with.
     pub const fn status(self) -> u16 {
         match self {
             Self::EmptyLines
@@ -244,7 +244,7 @@ impl Refusal {
         }
     }
 
-    /// Its text for the log, in which `{limit}` stands for a number.
+    /// Its text, in which `{limit}` stands for a number.
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::EmptyLines => "more than {limit} empty lines in front of a request line",
