@@ -148,6 +148,13 @@ class Server:
     def advance(self, seconds: float) -> None: ...
     def rehearse_panic(self, entry: str) -> None: ...
 
+@final
+class Factory:
+    """Makes the protocols of a server's connections, without a call of Python's."""
+
+    def __new__(cls, kind: type[HTTPProtocol], server: Server, app_state: dict[str, Any], last: bool) -> Self: ...
+    def __call__(self) -> HTTPProtocol: ...
+
 @disjoint_base
 class HTTPProtocol:
     """An asyncio protocol that serves HTTP/1.1 requests to an ASGI application."""

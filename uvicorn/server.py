@@ -34,6 +34,7 @@ from uvicorn.config import Config
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadPlace
+from uvicorn.protocols.http.hooks import replaced
 from uvicorn.state import ForcedEnd, ServerState
 
 if TYPE_CHECKING:
@@ -290,24 +291,36 @@ class Server:
 
     async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:
         config = self.config
-        loop = asyncio.get_running_loop()
-
-        def create_protocol() -> asyncio.Protocol:
-            protocol: Any = config.http_protocol_class(
-                config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
-            )
-            if config.closes_connections:
-                protocol.announce_close()
-            return cast(asyncio.Protocol, protocol)
-
         return await listening.listen(
             bound,
-            create_protocol,
+            self._protocol_factory(asyncio.get_running_loop()),
             backlog=config.backlog,
             context=config.ssl,
             handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
             place=self.load_place,
         )
+
+    def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
+        config = self.config
+        protocol_class = config.http_protocol_class
+        arguments: dict[str, Any] = {
+            "config": config,
+            "server_state": self.server_state,
+            "app_state": self.lifespan.state,
+            "_loop": loop,
+        }
+        if isinstance(protocol_class, type) and not replaced(protocol_class):
+            factory = getattr(protocol_class, "factory", None)
+            if factory is not None:
+                return cast(Callable[[], asyncio.Protocol], factory(**arguments, last=config.closes_connections))
+
+        def create_protocol() -> asyncio.Protocol:
+            protocol: Any = protocol_class(**arguments)
+            if config.closes_connections:
+                protocol.announce_close()
+            return cast(asyncio.Protocol, protocol)
+
+        return create_protocol
 
     async def _give_up(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:
         """The address cannot be served: say so, after the application has been shut down."""

@@ -19,8 +19,9 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use self::escape::push_path;
-use self::untouched::{Level, Untouched};
+use self::untouched::{INFO, Untouched};
 use crate::http::connection::Connection;
+use crate::level::Level;
 use crate::names::Names;
 use crate::server::{Core, Server};
 
@@ -40,7 +41,7 @@ pub(crate) struct Lines {
 impl Lines {
     fn new(python: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
-            level: Level::new(python.py())?,
+            level: Level::new(&python.py().import("uvicorn.access")?.getattr("logger")?, INFO)?,
             untouched: Untouched::new(python)?,
             python: python.clone().unbind(),
             text: RefCell::default(),

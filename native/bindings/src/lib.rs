@@ -8,9 +8,11 @@ mod access;
 mod awaitable;
 mod clock;
 mod conn;
+mod connections;
 mod error;
 mod ffi;
 mod http;
+mod level;
 mod line;
 mod names;
 mod orphan;
@@ -38,7 +40,7 @@ mod native {
     #[pymodule_export]
     use crate::http::extension::FileSink;
     #[pymodule_export]
-    use crate::http::protocol::HTTPProtocol;
+    use crate::http::protocol::{Factory, HTTPProtocol};
     #[pymodule_export]
     use crate::orphan::end_with_pipe;
     #[pymodule_export]

@@ -16,16 +16,21 @@ use crate::awaitable::SpareCall;
 use crate::clock::DefaultHead;
 use crate::conn::Reactor;
 use crate::conn::reactor::AfterTurn;
+use crate::connections::Connections;
 use crate::error::{Rehearsal, guard_server};
 use crate::ffi::ThreadBound;
 use crate::http::cycle::SpareCycles;
 use crate::http::idle::Deadlines;
 use crate::http::protocol::HTTPProtocol;
 use crate::http::scope::ScopeTemplate;
+use crate::level::Level;
 use crate::names::Names;
 use crate::pool::{BufferPool, SpareScratch};
 use crate::settings::Settings;
 use crate::task::{EagerCall, Reentrance};
+
+const TRACE: u8 = 5;
+const DEBUG: u8 = 10;
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
@@ -38,7 +43,7 @@ pub(crate) struct Core {
     /// Whether the loop can do more than `create_task` and `call_later`, which is all that a test's double can.
     pub(crate) real_loop: bool,
     pub(crate) state: Py<PyAny>,
-    pub(crate) connections: Py<PyAny>,
+    pub(crate) connections: Connections,
     pub(crate) tasks: Py<PyAny>,
     pub(crate) context: Py<PyAny>,
     pub(crate) new_context: Py<PyAny>,
@@ -51,6 +56,9 @@ pub(crate) struct Core {
     pub(crate) eager: bool,
     pub(crate) task_context: bool,
     pub(crate) logger: Py<PyAny>,
+    /// Of that logger: of lines about single connections, and about requests that are refused.
+    pub(crate) trace: Level,
+    pub(crate) debug: Level,
     pub(crate) app: Py<PyAny>,
     /// What is behind the proxy headers middleware, which does nothing for a request without such headers.
     pub(crate) direct_app: Option<Py<PyAny>>,
@@ -98,6 +106,7 @@ impl Core {
         let access = AccessLog::new(config, event_loop)?;
         let formatted = FormattedLog::new(config, event_loop)?;
         let utils = py.import("uvicorn.protocols.utils")?;
+        let logger = py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?;
         Ok(Self {
             run_asgi: utils.getattr("run_asgi")?.unbind(),
             result_of: utils.getattr("result_of")?.unbind(),
@@ -107,7 +116,7 @@ impl Core {
             config: config.clone().unbind(),
             event_loop: event_loop.clone().unbind(),
             real_loop,
-            connections: state.getattr("connections")?.unbind(),
+            connections: Connections::new(&state.getattr("connections")?)?,
             tasks: state.getattr("tasks")?.unbind(),
             context: state.getattr("context")?.unbind(),
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
@@ -115,7 +124,9 @@ impl Core {
             reentrance: Reentrance::of(event_loop)?,
             eager: real_loop && version >= (3, 12),
             task_context: version >= (3, 11),
-            logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
+            trace: Level::new(&logger, TRACE)?,
+            debug: Level::new(&logger, DEBUG)?,
+            logger: logger.unbind(),
             app: app.unbind(),
             direct_app,
             unavailable_app: py.import("uvicorn.protocols.http.flow_control")?.getattr("service_unavailable")?.unbind(),
@@ -244,7 +255,7 @@ impl Core {
         let py = address.py();
         let last = self.last_server_address.borrow().as_ref().map(|(_, made)| made.clone_ref(py));
         if let Some(made) = last
-            && made.bind(py).eq(address)?
+            && (made.is(address) || made.bind(py).eq(address)?)
         {
             return Ok(made);
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn._native as _native
@@ -11,6 +12,18 @@ from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import is_ssl
 from uvicorn.state import ServerState
+
+
+def _server_of(
+    config: ProtocolConfig, server_state: ServerState, loop: asyncio.AbstractEventLoop | None
+) -> _native.Server:
+    server = server_state.protocol_settings
+    if not isinstance(server, _native.Server) or server.config is not config:
+        if not config.loaded:
+            config.load()
+        server = _native.Server(config, server_state, loop or asyncio.get_event_loop())
+        server_state.protocol_settings = server
+    return server
 
 
 @original
@@ -40,13 +53,24 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> NativeProtocol:
         """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
-        server = server_state.protocol_settings
-        if not isinstance(server, _native.Server) or server.config is not config:
-            if not config.loaded:
-                config.load()
-            server = _native.Server(config, server_state, _loop or asyncio.get_event_loop())
-            server_state.protocol_settings = server
-        return super().__new__(cls, server, app_state)
+        return super().__new__(cls, _server_of(config, server_state, _loop), app_state)
+
+    @classmethod
+    def factory(
+        cls,
+        config: ProtocolConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        last: bool = False,
+    ) -> Callable[[], _native.HTTPProtocol]:
+        """Return what makes connections as the constructor does; if `last`, each of them serves one request.
+
+        For servers that have many to make, and for this class as it is: none of its Python is run for a connection.
+        """
+        server = _server_of(config, server_state, _loop)
+        return _native.Factory(cls, server, app_state, last)
 
     # What programs read. Unlike that of the Python implementations, it cannot be assigned.
 

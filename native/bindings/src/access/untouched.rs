@@ -1,5 +1,4 @@
-//! Whether records are wanted, and whether logging is still exactly as uvicorn set it up, so that lines may be formatted
-//! here.
+//! Whether logging is still exactly as uvicorn set it up, so that lines may be formatted here.
 //!
 //! Asked for each record and not for each turn of the loop: an application runs between two requests, and may change
 //! logging there. So the questions must be cheap: attributes are looked up in the dicts that hold them, which costs a
@@ -12,37 +11,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use crate::names::Names;
 use crate::server::same;
 
-const INFO: i64 = 20;
-
-/// Whether records are wanted at all: `logger.isEnabledFor(INFO)`.
-pub(super) struct Level {
-    logger: Py<PyAny>,
-    /// What the logger knows by itself; emptied when any level changes.
-    answers: Py<PyDict>,
-    info: Py<PyAny>,
-}
-
-impl Level {
-    pub(super) fn new(py: Python<'_>) -> PyResult<Self> {
-        let logger = py.import("uvicorn.access")?.getattr("logger")?;
-        // A class of the user's may have other answers.
-        let is_plain = logger.get_type().is(&py.import("logging")?.getattr("Logger")?);
-        let answers = if is_plain { logger.getattr("_cache")?.cast_into::<PyDict>()? } else { PyDict::new(py) };
-        Ok(Self {
-            answers: answers.unbind(),
-            logger: logger.unbind(),
-            info: INFO.into_pyobject(py)?.into_any().unbind(),
-        })
-    }
-
-    #[inline]
-    pub(super) fn is_enabled(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
-        match self.answers.bind(py).get_item(&self.info)? {
-            Some(enabled) => enabled.is_truthy(),
-            None => self.logger.bind(py).call_method1(&names.is_enabled_for, (&self.info,))?.is_truthy(),
-        }
-    }
-}
+pub(super) const INFO: u8 = 20;
 
 /// Logger, handler and formatter of the default configuration, and what they hold.
 pub(super) struct Untouched {
@@ -62,7 +31,7 @@ impl Untouched {
     pub(super) fn new(python: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = python.py();
         let handler = python.getattr("handler")?;
-        if handler.is_none() || handler.getattr("level")?.extract::<i64>()? > INFO {
+        if handler.is_none() || handler.getattr("level")?.extract::<i64>()? > INFO.into() {
             return Ok(None);
         }
         let formatter = python.getattr("formatter")?;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use super::handler::{Handler, PythonProtocol};
 use super::reactor::{Poller, Reactor};
-use super::socket::Socket;
+use super::socket::{Local, Socket};
 use super::sys::{self, Address};
 use super::tls::{Encryption, Tls};
 use crate::ffi::ThreadBound;
@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 pub(crate) struct Listening {
     listener: RefCell<Option<sys::Listener>>,
     /// Of all its connections, if they have the same.
-    address: Option<Rc<Address>>,
+    address: Option<Rc<Local>>,
     /// Makes the protocol of a connection.
     factory: Py<PyAny>,
     /// Told of an error that is not of one connection alone; decides what becomes of it.
@@ -175,7 +175,7 @@ impl Listener {
         let listener = sys::Listener::adopt(descriptor)?;
         Poller::attach(poller)?;
         let listening = Rc::new(Listening {
-            address: listener.address().map(Rc::new),
+            address: listener.address().map(Local::new).map(Rc::new),
             listener: RefCell::new(Some(listener)),
             factory,
             on_error,

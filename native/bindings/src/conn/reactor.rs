@@ -22,7 +22,7 @@ use super::acceptor::Listening;
 use super::handler::Handler;
 use super::registry::Registry;
 use super::share::Share;
-use super::socket::Socket;
+use super::socket::{Local, Socket};
 use super::sys::{self, Events, Poll};
 use super::tls::Tls;
 use crate::error::{Rehearsal, describe};
@@ -174,7 +174,7 @@ impl Reactor {
         self: &Rc<Self>,
         descriptor: sys::Descriptor,
         peer: sys::Address,
-        local: Option<Rc<sys::Address>>,
+        local: Option<Rc<Local>>,
         tls: Option<Tls>,
     ) -> Rc<Socket> {
         self.registry.insert(|token| Socket::new(self.clone(), token, descriptor, peer, local, tls))

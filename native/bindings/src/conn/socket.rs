@@ -5,12 +5,13 @@
 //!   └──────────── abort, an error ───────────────────▲
 //! ```
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io::IoSlice;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use super::acceptor::Listening;
 use super::handler::Handler;
@@ -55,7 +56,7 @@ pub(crate) struct Socket {
     descriptor: RefCell<Option<Rc<Descriptor>>>,
     peer: Address,
     /// Of this end, where all that one listening socket accepts have the same.
-    local: Option<Rc<Address>>,
+    local: Option<Rc<Local>>,
     /// Where the connection is encrypted.
     tls: Option<Tls>,
     /// Who knows which protocol stands on it, while its handshake lasts.
@@ -92,7 +93,7 @@ impl Socket {
         token: u64,
         descriptor: Descriptor,
         peer: Address,
-        local: Option<Rc<Address>>,
+        local: Option<Rc<Local>>,
         tls: Option<Tls>,
     ) -> Self {
         Self {
@@ -662,35 +663,28 @@ impl Socket {
     /// `(host, port)` of the peer, if it has one.
     pub(crate) fn peer(&self, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
         match &self.peer {
-            Address::Ip(ip) => Ok(Some((ip.ip().to_string(), ip.port()).into_pyobject(py)?.unbind())),
+            Address::Ip(ip) => Ok(Some((host(py, ip.ip()), ip.port()).into_pyobject(py)?.unbind())),
             Address::Path(_) => Ok(None),
         }
     }
 
     /// What a scope says of this end: `(host, port)`, or the path of a Unix socket and `None`.
     pub(crate) fn local(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Ok(match self.local_address().as_deref() {
-            Some(Address::Ip(ip)) => Some((ip.ip().to_string(), ip.port()).into_pyobject(py)?.into_any().unbind()),
-            Some(Address::Path(path)) if !path.is_empty() => {
-                let path = String::from_utf8_lossy(path);
-                Some((path, py.None()).into_pyobject(py)?.into_any().unbind())
-            }
-            _ => None,
-        })
+        self.local_address().map_or(Ok(None), |local| local.shown(py))
     }
 
     /// The address of this end.
-    fn local_address(&self) -> Option<Rc<Address>> {
+    fn local_address(&self) -> Option<Rc<Local>> {
         if self.local.is_some() {
             return self.local.clone();
         }
-        self.descriptor().and_then(|descriptor| descriptor.local_address()).map(Rc::new)
+        self.descriptor().and_then(|descriptor| descriptor.local_address()).map(Local::new).map(Rc::new)
     }
 
     /// The address of this end, as `socket.getsockname()` has it.
     pub(crate) fn local_name(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.local_address() {
-            Some(address) => name(py, &address),
+            Some(local) => name(py, &local.address),
             None => Ok(py.None()),
         }
     }
@@ -734,11 +728,57 @@ impl Socket {
     }
 }
 
+/// The address of this end of connections.
+pub(super) struct Local {
+    address: Address,
+    /// Immutable, so all of them may have the same.
+    shown: OnceCell<Option<Py<PyAny>>>,
+}
+
+impl Local {
+    pub(super) fn new(address: Address) -> Self {
+        Self { address, shown: OnceCell::new() }
+    }
+
+    /// What a scope says of it.
+    fn shown(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if let Some(shown) = self.shown.get() {
+            return Ok(shown.as_ref().map(|shown| shown.clone_ref(py)));
+        }
+        let shown = match &self.address {
+            Address::Ip(ip) => Some((host(py, ip.ip()), ip.port()).into_pyobject(py)?.into_any().unbind()),
+            Address::Path(path) if !path.is_empty() => {
+                let path = String::from_utf8_lossy(path);
+                Some((path, py.None()).into_pyobject(py)?.into_any().unbind())
+            }
+            Address::Path(_) => None,
+        };
+        Ok(self.shown.get_or_init(|| shown).as_ref().map(|shown| shown.clone_ref(py)))
+    }
+}
+
+/// The text of an address. Each connection needs one, and the general way to write numbers costs ten times as much.
+fn host(py: Python<'_>, ip: IpAddr) -> Bound<'_, PyString> {
+    let IpAddr::V4(ip) = ip else { return PyString::new(py, &ip.to_string()) };
+    let mut text = String::with_capacity("255.255.255.255".len());
+    for octet in ip.octets() {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        for (from, unit) in [(100, 100), (10, 10), (0, 1)] {
+            if octet >= from {
+                text.push(char::from(b'0' + octet / unit % 10));
+            }
+        }
+    }
+    PyString::new(py, &text)
+}
+
 /// An address as Python's sockets have it.
 fn name(py: Python<'_>, address: &Address) -> PyResult<Py<PyAny>> {
     use std::net::SocketAddr::{V4, V6};
     Ok(match address {
-        Address::Ip(V4(ip)) => (ip.ip().to_string(), ip.port()).into_pyobject(py)?.into_any().unbind(),
+        Address::Ip(V4(ip)) => (host(py, IpAddr::V4(*ip.ip())), ip.port()).into_pyobject(py)?.into_any().unbind(),
         Address::Ip(V6(ip)) => {
             (ip.ip().to_string(), ip.port(), ip.flowinfo(), ip.scope_id()).into_pyobject(py)?.into_any().unbind()
         }

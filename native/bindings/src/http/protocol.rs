@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 
 use crate::conn::{Carrier, Handler, Socket};
 use crate::error::guard;
@@ -149,5 +149,43 @@ impl HTTPProtocol {
         if let Some(connection) = self.connection.if_here() {
             connection.clear();
         }
+    }
+}
+
+/// Makes the protocols of a server's connections, without a call of Python's.
+///
+/// `Factory(kind, server, app_state, last)`: `kind` is `HTTPProtocol` or a subclass that makes its objects in no way of its
+/// own; with `last`, each connection serves one request.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Factory {
+    make: Py<PyAny>,
+    arguments: Py<PyTuple>,
+    last: bool,
+}
+
+#[pymethods]
+impl Factory {
+    #[new]
+    fn new(
+        kind: &Bound<'_, PyType>,
+        server: &Bound<'_, Server>,
+        app_state: &Bound<'_, PyDict>,
+        last: bool,
+    ) -> PyResult<Self> {
+        let py = kind.py();
+        let make = py.get_type::<HTTPProtocol>().getattr("__new__")?.unbind();
+        Ok(Self { make, arguments: (kind, server, app_state).into_pyobject(py)?.unbind(), last })
+    }
+
+    fn __call__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let protocol = self.make.bind(py).call1(self.arguments.bind(py))?;
+        if self.last {
+            protocol.cast::<HTTPProtocol>()?.get().announce_close()?;
+        }
+        Ok(protocol)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.arguments)
     }
 }

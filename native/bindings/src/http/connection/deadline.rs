@@ -9,7 +9,7 @@ use wire::h1::connection::Deadline;
 use wire::texts;
 
 use super::refusal::Refused;
-use super::{Connection, DEBUG, Ending};
+use super::{Connection, Ending};
 use crate::http::idle;
 
 /// A client that is waited for to read.
@@ -162,7 +162,7 @@ impl Connection {
         if before.saturating_sub(unsent) as f64 >= least {
             return self.await_reader(py);
         }
-        self.note(py, DEBUG, texts::READER_LATE)?;
+        self.note(py, &self.core.debug, texts::READER_LATE)?;
         // Else the kernel would go on waiting for it, with what it holds.
         self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
         self.abort(py)

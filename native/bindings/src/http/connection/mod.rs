@@ -31,6 +31,7 @@ use crate::access;
 use crate::conn::{Carrier, Handler, Socket};
 use crate::error::guard;
 use crate::http::cycle::{Exchange, State as ExchangeState};
+use crate::level::Level;
 use crate::line::{Line, WOKEN_TOGETHER, wake};
 use crate::server::{Core, Server};
 use crate::task::Start;
@@ -38,10 +39,6 @@ use deadline::Reader;
 
 pub(super) use response::{Follows, copy_of, with_pair};
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
-
-/// The levels of the lines about single connections, and about requests that are refused.
-const TRACE: u8 = 5;
-const DEBUG: u8 = 10;
 
 /// What changes while a connection lives.
 pub(super) struct State {
@@ -175,9 +172,8 @@ impl Connection {
     }
 
     /// One line about this connection, with the client in front.
-    fn note(&self, py: Python<'_>, level: u8, text: &str) -> PyResult<()> {
-        let logger = self.core.logger.bind(py);
-        if !logger.call_method1(&self.core.names.is_enabled_for, (level,))?.is_truthy()? {
+    fn note(&self, py: Python<'_>, level: &Level, text: &str) -> PyResult<()> {
+        if !level.is_enabled(py, &self.core.names)? {
             return Ok(());
         }
         let client = match &*self.client.borrow() {
@@ -188,7 +184,7 @@ impl Connection {
         if self.push_client(&mut prefix, client.bind(py)) && !prefix.is_empty() {
             prefix.push_str(" - ");
         }
-        logger.call_method1("log", (level, "%s%s", prefix, text)).map(drop)
+        level.log(py, &prefix, text)
     }
 
     /// Append the client's address if `client` is it; the middleware may have put another in its place.
@@ -244,20 +240,19 @@ impl Connection {
         local: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let py = protocol.py();
-        let names = &self.core.names;
-        self.core.connections.bind(py).call_method1(&names.add, (protocol,))?;
+        self.core.connections.add(protocol, &self.core.names)?;
         self.start.set(Start::of(&self.core, py)?);
         self.server_address.replace(Some(self.core.server_address(local)?));
         self.client.replace(Some(client.clone().unbind()));
         self.slot.set(Some(self.core.deadlines.insert(self.clone())));
-        self.note(py, TRACE, "HTTP connection made")?;
+        self.note(py, &self.core.trace, "HTTP connection made")?;
         self.update_deadline(py)
     }
 
     pub(in crate::http) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
         self.forget(py)?;
         self.closed.set(true);
-        self.note(py, TRACE, "HTTP connection lost")?;
+        self.note(py, &self.core.trace, "HTTP connection lost")?;
         self.ignore_end(py)?;
         self.leave_deadlines();
         self.stop_awaiting_reader();
@@ -372,9 +367,7 @@ impl Connection {
     fn forget(&self, py: Python<'_>) -> PyResult<()> {
         let protocol = self.protocol.borrow_mut().take();
         match protocol {
-            Some(protocol) => {
-                self.core.connections.bind(py).call_method1(&self.core.names.discard, (protocol,)).map(drop)
-            }
+            Some(protocol) => self.core.connections.discard(protocol.bind(py), &self.core.names),
             None => Ok(()),
         }
     }

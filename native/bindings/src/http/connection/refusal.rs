@@ -7,7 +7,7 @@ use wire::error::{Error, Refusal};
 use wire::h1::connection::Deadline;
 use wire::texts;
 
-use super::{Connection, DEBUG};
+use super::Connection;
 use crate::http::cycle::{Exchange, State as ExchangeState};
 
 /// Why a request is answered by the server itself.
@@ -52,7 +52,7 @@ impl Connection {
         let phrase = wire::h1::response::reason(status);
         let line = texts::request_refused(status, phrase, &refused.reason);
         self.core.warn(py, if status == 400 { texts::INVALID_REQUEST } else { &line })?;
-        self.note(py, DEBUG, &line)?;
+        self.note(py, &self.core.debug, &line)?;
         let exchange = self.state.borrow().exchange.clone();
         match exchange {
             Some(exchange) if !matches!(exchange.state(), ExchangeState::Idle | ExchangeState::Complete) => {

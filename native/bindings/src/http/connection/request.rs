@@ -11,7 +11,7 @@ use wire::h1::request::Head;
 use wire::h1::response::CONTINUE;
 use wire::texts;
 
-use super::{Connection, TRACE};
+use super::Connection;
 use crate::access::format::FormattedLog;
 use crate::ffi;
 use crate::http::cycle::{Exchange, Served};
@@ -72,7 +72,7 @@ impl Connection {
     pub(super) fn is_over_limit(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(limit) = self.core.settings.limit_concurrency else { return Ok(false) };
         let core = &self.core;
-        let over = core.connections.bind(py).len()? >= limit || core.tasks.bind(py).len()? >= limit;
+        let over = core.connections.len(py)? >= limit || core.tasks.bind(py).len()? >= limit;
         if over {
             core.warn(py, texts::CONCURRENCY_EXCEEDED)?;
         }
@@ -156,7 +156,7 @@ impl Connection {
     pub(super) fn hand_over(&self, py: Python<'_>, input: &[u8], expects_continue: bool) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;
-        self.note(py, TRACE, "Upgrading to WebSocket")?;
+        self.note(py, &self.core.trace, "Upgrading to WebSocket")?;
         if expects_continue {
             // RFC 9110 section 7.8: the one in front of the other.
             self.put(|_, out| {
