@@ -1,25 +1,20 @@
 //! The Python module `uvicorn._native`: asyncio protocols over the sans-IO crate `wire`.
 //!
-//! Table of contents, nothing else. `server` is what the connections of one event loop share, `conn` is one socket, `http`
-//! one connection and one request, `awaitable` is what `receive()` and `send()` return; `ffi` is the only file that may be
-//! unsafe.
+//! Table of contents, nothing else. Rooms, each of which knows those below it only:
+//!
+//! ```text
+//! protocol · server   the objects that Python sees
+//! h1                  HTTP/1.1: between `wire`, `conn` and `asgi`
+//! asgi · conn         one request · one socket; neither knows of the other
+//! base                Python objects, the event loop, buffers; `base::ffi` alone may be unsafe
+//! ```
 
-mod access;
-mod awaitable;
-mod clock;
+mod asgi;
+mod base;
 mod conn;
-mod connections;
-mod error;
-mod ffi;
-mod http;
-mod level;
-mod line;
-mod names;
-mod orphan;
-mod pool;
+mod h1;
+mod protocol;
 mod server;
-mod settings;
-mod task;
 
 /// Native HTTP/1.1 for uvicorn. Protocol objects belong to the thread of their event loop.
 #[pyo3::pymodule(gil_used = false)]
@@ -28,7 +23,13 @@ mod native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::awaitable::{Call, Callable};
+    use crate::asgi::awaitable::{Call, Callable};
+    #[pymodule_export]
+    use crate::asgi::cycle::RequestResponseCycle;
+    #[pymodule_export]
+    use crate::asgi::extension::FileSink;
+    #[pymodule_export]
+    use crate::base::orphan::end_with_pipe;
     #[pymodule_export]
     use crate::conn::acceptor::Listener;
     #[pymodule_export]
@@ -36,19 +37,14 @@ mod native {
     #[pymodule_export]
     use crate::conn::transport::{Transport, TransportSocket};
     #[pymodule_export]
-    use crate::http::cycle::RequestResponseCycle;
-    #[pymodule_export]
-    use crate::http::extension::FileSink;
-    #[pymodule_export]
-    use crate::http::protocol::{Factory, HTTPProtocol};
-    #[pymodule_export]
-    use crate::orphan::end_with_pipe;
+    use crate::protocol::{Factory, HTTPProtocol};
     #[pymodule_export]
     use crate::server::Server;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::error::keep_panics();
-        crate::ffi::install_slots(module.py())
+        crate::base::panic::keep_panics();
+        crate::conn::acceptor::recognise_by(crate::protocol::recognise);
+        crate::asgi::awaitable::install_slots(module.py())
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
@@ -13,7 +14,7 @@ use super::reactor::{Poller, Reactor};
 use super::socket::{Local, Socket};
 use super::sys::{self, Address};
 use super::tls::{Encryption, Tls};
-use crate::ffi::ThreadBound;
+use crate::base::ffi::thread_bound::ThreadBound;
 
 /// Taken at once, so that those already open get their turn too.
 const BATCH: usize = 64;
@@ -124,9 +125,21 @@ impl Listening {
     }
 }
 
+/// Finds the native protocol that a Python object is, if it is one that can do without Python's calls.
+type Recognise = fn(&Bound<'_, PyAny>, &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>>;
+
+static RECOGNISE: OnceLock<Recognise> = OnceLock::new();
+
+/// Have native protocols recognised by this function.
+pub(crate) fn recognise_by(recognise: Recognise) {
+    let _ = RECOGNISE.set(recognise);
+}
+
 /// Put `protocol` on a new socket.
 fn stand_on(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
-    if let Some(handler) = (socket.reactor().recognise)(protocol, socket)? {
+    if let Some(recognise) = RECOGNISE.get()
+        && let Some(handler) = recognise(protocol, socket)?
+    {
         socket.set_handler(handler);
         return Ok(());
     }

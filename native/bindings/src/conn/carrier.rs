@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::socket::Socket;
-use crate::names::Names;
+use crate::base::names::Names;
 
 /// The lower side of a protocol.
 #[derive(Clone)]

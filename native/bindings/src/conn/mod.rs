@@ -1,4 +1,4 @@
-//! One socket: bytes in, bytes out, time. Which protocol is spoken on it is known by its [`Handler`] alone.
+//! One socket: bytes in, bytes out, time. Which protocol is spoken on it is known by its [`Handler`](handler::Handler) alone.
 //!
 //! ```text
 //! event loop ──watches one descriptor──▶ Reactor ──turn──▶ Listening ──accept──▶ Socket ──▶ Handler
@@ -6,11 +6,13 @@
 //! ```
 //!
 //! TCP and Unix sockets of Linux are accepted, read and written here, encrypted or not; the loop runs tasks and timers. Elsewhere,
-//! and wherever somebody else has made a connection, its transport serves: a [`Carrier`] is either.
+//! and wherever somebody else has made a connection, its transport serves: a [`Carrier`](carrier::Carrier) is either.
 
 pub(crate) mod acceptor;
 pub(crate) mod carrier;
+pub(crate) mod deadline;
 pub(crate) mod handler;
+pub(crate) mod hub;
 mod output;
 pub(crate) mod reactor;
 mod registry;
@@ -19,8 +21,3 @@ pub(crate) mod socket;
 mod sys;
 mod tls;
 pub(crate) mod transport;
-
-pub(crate) use carrier::Carrier;
-pub(crate) use handler::Handler;
-pub(crate) use reactor::Reactor;
-pub(crate) use socket::Socket;

@@ -19,14 +19,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::acceptor::Listening;
-use super::handler::Handler;
 use super::registry::Registry;
 use super::share::Share;
 use super::socket::{Local, Socket};
 use super::sys::{self, Events, Poll};
 use super::tls::Tls;
-use crate::error::{Rehearsal, describe};
-use crate::ffi::{ThreadBound, copy_context};
+use crate::base::ffi::call::copy_context;
+use crate::base::ffi::thread_bound::{ThreadBound, bury};
+use crate::base::panic::{Rehearsal, describe};
+use crate::base::turns::{AfterTurn, Turns};
 
 /// How long a turn may last before the loop's other callbacks have theirs; one request is never cut short.
 const TURN: Duration = Duration::from_millis(4);
@@ -40,14 +41,6 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const MAX_READS: usize = 4;
 /// Told apart from the tokens of connections by a bit that those never have.
 const LISTENER: u64 = 1 << 63;
-
-/// Has something to do once for all that a turn did.
-pub(crate) trait AfterTurn {
-    fn after_turn(&self, py: Python<'_>) -> PyResult<()>;
-}
-
-/// Finds the native protocol that a Python object is, if it is one that can do without Python's calls.
-pub(crate) type Recognise = fn(&Bound<'_, PyAny>, &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>>;
 
 /// What a handle of asyncio's calls its callback in. A context could not be entered a second time, when the loop is run
 /// again from inside the callback; this takes another then.
@@ -88,7 +81,6 @@ pub(crate) struct Reactor {
     /// that others need is kept on the stack: who has something to say is in a queue, with which a nested turn goes on.
     nests: bool,
     logger: Py<PyAny>,
-    pub(super) recognise: Recognise,
     registry: Registry,
     listeners: RefCell<Vec<Option<Rc<Listening>>>>,
     /// Who has something to say, in the order in which it was noticed.
@@ -119,7 +111,7 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    fn new(event_loop: &Bound<'_, PyAny>, recognise: Recognise) -> PyResult<Self> {
+    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = event_loop.py();
         Ok(Self {
             poll: RefCell::new(Some(Poll::new()?)),
@@ -127,7 +119,6 @@ impl Reactor {
             context: py.import("contextvars")?.call_method0("copy_context")?.unbind(),
             nests: event_loop.is_instance(&py.import("asyncio")?.getattr("BaseEventLoop")?)?,
             logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
-            recognise,
             registry: Registry::default(),
             listeners: RefCell::default(),
             ready: RefCell::default(),
@@ -145,23 +136,6 @@ impl Reactor {
             rehearsal: Rehearsal::default(),
             callback: RefCell::default(),
         })
-    }
-
-    /// Whether what is to be done once for all can wait for [`AfterTurn`].
-    #[inline]
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.get()
-    }
-
-    /// Whether this turn serves nobody else after the connection that it serves now.
-    #[inline]
-    pub(crate) fn serves_last(&self) -> bool {
-        self.last.get()
-    }
-
-    /// Call `after` when this turn ends.
-    pub(crate) fn after_turn(&self, after: Rc<dyn AfterTurn>) {
-        self.after.borrow_mut().push(after);
     }
 
     /// Do something with what watches.
@@ -475,6 +449,22 @@ impl Reactor {
     }
 }
 
+impl Turns for Reactor {
+    #[inline]
+    fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    #[inline]
+    fn serves_last(&self) -> bool {
+        self.last.get()
+    }
+
+    fn after_turn(&self, after: Rc<dyn AfterTurn>) {
+        self.after.borrow_mut().push(after);
+    }
+}
+
 /// What accepts connections of one event loop, and reads and writes them, in place of the loop's own transports.
 ///
 /// `Poller(loop)`: raises `OSError` where this system cannot do it, or another exception where the loop cannot.
@@ -511,14 +501,14 @@ impl Poller {
 impl Poller {
     #[new]
     fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let reactor = Reactor::new(event_loop, crate::http::protocol::recognise)?;
+        let reactor = Reactor::new(event_loop)?;
         Ok(Self { reactor: ThreadBound::new(Rc::new(reactor)) })
     }
 
     /// Do what there is to do: called by the loop.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
         let reactor = self.reactor.here()?.clone();
-        crate::ffi::bury();
+        bury();
         catch_unwind(AssertUnwindSafe(|| reactor.turn(py))).unwrap_or_else(|payload| {
             reactor.running.set(false);
             reactor.scheduled.set(false);

@@ -51,7 +51,7 @@ mod linux {
     use rustix::time::Timespec;
 
     use super::{Address, Event};
-    use crate::ffi::own_descriptor;
+    use crate::base::ffi::descriptor::own_descriptor;
 
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -81,7 +81,7 @@ mod linux {
 
         /// How many bytes that the kernel took have not reached the peer.
         pub(crate) fn in_kernel(&self) -> usize {
-            crate::ffi::in_kernel(self.0.as_fd())
+            crate::base::ffi::descriptor::in_kernel(self.0.as_fd())
         }
 
         /// Tell the peer that nothing more will come.

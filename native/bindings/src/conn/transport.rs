@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
 use super::acceptor::handler_of;
 use super::socket::Socket;
-use crate::ffi::ThreadBound;
+use crate::base::ffi::thread_bound::ThreadBound;
 
 /// The transport of a connection that is accepted, read and written natively. It has all methods of `asyncio.Transport`.
 ///

@@ -1,0 +1,546 @@
+//! What `receive()` and `send()` return: a [`Call`], which does nothing before it is awaited, and then what a call of an
+//! `async def` function would do. It can be handed to `create_task`, `gather`, `wait_for` and the like.
+//!
+//! ```text
+//! Created ──first step──▶ Running ──nothing to be waited for──▶ Closed
+//!                          ▲   │
+//!                          │   ▼
+//!                         Waiting ──close(), or forgotten──▶ Closed
+//! ```
+//!
+//! An application mostly awaits a call at once and keeps nothing of it. What is left then serves the next ([`SpareCall`]).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::cycle::RequestResponseCycle;
+use super::exchange::{Exchange, Function};
+use super::message;
+use super::send::send;
+use crate::base::coroutine::{outcome, reused, thrown};
+use crate::base::error::undisturbed;
+use crate::base::ffi::call::{Turn, step};
+use crate::base::ffi::slots::{self, Awaited, Called, Coroutine, Entry};
+use crate::base::ffi::thread_bound::ThreadBound;
+
+/// `receive` or `send` of one request, as its application has it: called as fast as a function, and known for one whose
+/// calls are coroutines.
+#[pyclass(module = "uvicorn._native", frozen, weakref)]
+pub struct Callable {
+    entry: Entry,
+    cycle: Py<RequestResponseCycle>,
+    function: Function,
+}
+
+impl Callable {
+    pub(crate) fn new(cycle: &Bound<'_, RequestResponseCycle>, function: Function) -> Self {
+        Self { entry: Entry::of::<Self>(), cycle: cycle.clone().unbind(), function }
+    }
+}
+
+impl Called for Callable {
+    fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    #[inline]
+    fn takes(&self) -> usize {
+        usize::from(self.function == Function::Send)
+    }
+
+    #[inline]
+    fn recycled<'py>(&self, py: Python<'py>, argument: Option<&Bound<'py, PyAny>>) -> Option<Bound<'py, PyAny>> {
+        Call::recycled(self.cycle.bind(py), argument)
+    }
+
+    fn make(slf: &Bound<'_, Self>, argument: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        Call::make(slf.get().cycle.bind(slf.py()), argument)
+    }
+
+    #[cold]
+    fn call(
+        slf: &Bound<'_, Self>,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let ours = slf.get();
+        let named = keywords.map_or(0, PyDictMethods::len);
+        let message = match (ours.function, arguments.len(), named) {
+            (Function::Receive, 0, 0) => Some(None),
+            (Function::Send, 1, 0) => Some(Some(arguments.get_item(0)?)),
+            (Function::Send, 0, 1) => keywords.map_or(Ok(None), |keywords| keywords.get_item("message"))?.map(Some),
+            _ => None,
+        };
+        if let Some(message) = message {
+            return Self::make(slf, message.as_ref());
+        }
+        let name = ours.function.qualified_name();
+        let takes = if ours.function == Function::Send { "one argument, 'message'" } else { "no arguments" };
+        Err(PyTypeError::new_err(format!("{name}() takes {takes}")))
+    }
+}
+
+#[pymethods]
+impl Callable {
+    #[pyo3(signature = (*arguments, **keywords))]
+    fn __call__(
+        slf: &Bound<'_, Self>,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        Called::call(slf, arguments, keywords)
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let this = slf.get();
+        let cycle = this.cycle.bind(slf.py()).repr()?;
+        Ok(format!("<bound method {} of {cycle}>", this.function.qualified_name()))
+    }
+
+    /// The name of the function.
+    #[getter]
+    fn __name__(&self) -> &'static str {
+        self.function.name()
+    }
+
+    /// The name of the function, with its class.
+    #[getter]
+    fn __qualname__(&self) -> &'static str {
+        self.function.qualified_name()
+    }
+
+    /// What it belongs to.
+    #[getter]
+    fn __self__(&self, py: Python<'_>) -> Py<RequestResponseCycle> {
+        self.cycle.clone_ref(py)
+    }
+
+    /// By which `inspect.iscoroutinefunction` knows what is none and behaves as one, from 3.12 on.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn _is_coroutine_marker<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let marked = py.import("types")?.getattr("SimpleNamespace")?.call0()?;
+        py.import("inspect")?.call_method1("markcoroutinefunction", (&marked,))?;
+        marked.getattr("_is_coroutine_marker")
+    }
+
+    /// And `asyncio.iscoroutinefunction`, before.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn _is_coroutine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("asyncio.coroutines")?.getattr("_is_coroutine")
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.cycle)
+    }
+}
+
+/// What is to be done yet.
+enum Operation {
+    Receive,
+    Send(Py<PyAny>),
+    /// What is waited for does it.
+    PassedOn,
+}
+
+/// Where a call waits, or what it has passed its operation on to.
+struct Wait {
+    /// What gives the task the future to wait for.
+    iterator: Py<PyAny>,
+    place: Option<Place>,
+}
+
+/// A place in one of the lines of an exchange. Whoever leaves it, in whatever way, lets the next have its turn.
+struct Place {
+    exchange: Rc<Exchange>,
+    function: Function,
+    ticket: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = Python::try_attach(|py| {
+            undisturbed(py, || {
+                self.exchange.line(self.function).leave(self.ticket);
+                self.exchange.advance(py, self.function)
+            });
+        });
+    }
+}
+
+impl Wait {
+    /// Queue up, or queue up again in the same place.
+    fn new(py: Python<'_>, exchange: &Rc<Exchange>, function: Function, place: Option<Place>) -> PyResult<Self> {
+        let core = &exchange.host;
+        let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?;
+        let iterator = future.call_method0(&core.names.dunder_await)?.unbind();
+        let future = future.unbind();
+        let line = exchange.line(function);
+        let place = if let Some(place) = place {
+            line.wait_again(place.ticket, future);
+            place
+        } else {
+            Place { exchange: exchange.clone(), function, ticket: line.join(future) }
+        };
+        exchange.advance(py, function)?;
+        Ok(Self { iterator, place: Some(place) })
+    }
+}
+
+/// How far a call has come.
+#[derive(Default)]
+enum Stage {
+    Created {
+        cycle: Py<RequestResponseCycle>,
+        /// What `send()` was called with.
+        message: Option<Py<PyAny>>,
+    },
+    Running,
+    Waiting(Box<Waiting>),
+    #[default]
+    Closed,
+}
+
+struct Waiting {
+    exchange: Rc<Exchange>,
+    operation: Operation,
+    wait: Wait,
+}
+
+struct State {
+    function: Cell<Function>,
+    stage: RefCell<Stage>,
+}
+
+/// A call of `receive()` or `send()`: a coroutine.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Call {
+    state: ThreadBound<State>,
+}
+
+impl Call {
+    /// A call of a function of `cycle`, with a message if it takes one. In any thread.
+    pub(crate) fn make(
+        cycle: &Bound<'_, RequestResponseCycle>,
+        message: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let state = State { function: Cell::new(Function::Receive), stage: RefCell::default() };
+        state.begin(cycle, message);
+        Ok(Py::new(cycle.py(), Self { state: cycle.get().beside(state) })?.into_any())
+    }
+
+    /// The same, made of one that nobody knows any more, if there is one.
+    #[inline]
+    pub(crate) fn recycled<'py>(
+        cycle: &Bound<'py, RequestResponseCycle>,
+        message: Option<&Bound<'py, PyAny>>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let spare = cycle.get().look(|exchange| exchange.host.spare_call.take(cycle.py()))?;
+        spare.cast_exact::<Self>().ok()?.get().state.if_here()?.begin(cycle, message);
+        Some(spare)
+    }
+
+    /// A turn of the coroutine.
+    #[inline]
+    pub(crate) fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn> {
+        let py = slf.py();
+        let state = slf.get().state.here()?;
+        let (cycle, message) = match state.stage.replace(Stage::Running) {
+            Stage::Created { cycle, message } => (cycle.into_bound(py), message),
+            stage => return state.resume(py, stage),
+        };
+        let exchange = cycle.get().exchange().inspect_err(|_| state.set(Stage::Closed))?;
+        let message = match message {
+            Some(message) if !exchange.must_wait_to_send(false) => message.into_bound(py),
+            message => return state.start(py, &exchange, message),
+        };
+        let rest = exchange.guard(py, "send", || send(&exchange, &message));
+        state.set(Stage::Closed);
+        if let Some(rest) = rest? {
+            return state.pass_on(py, &exchange, rest);
+        }
+        exchange.host.spare_call.give(slf.as_any());
+        Ok(Turn::Returned(py.None()))
+    }
+}
+
+impl State {
+    #[inline]
+    fn begin(&self, cycle: &Bound<'_, RequestResponseCycle>, message: Option<&Bound<'_, PyAny>>) {
+        self.function.set(if message.is_none() { Function::Receive } else { Function::Send });
+        let message = message.map(|message| message.clone().unbind());
+        self.set(Stage::Created { cycle: cycle.clone().unbind(), message });
+    }
+
+    #[inline]
+    fn set(&self, stage: Stage) {
+        match self.stage.replace(stage) {
+            // Nothing in them, so nothing to be done for them.
+            old @ (Stage::Running | Stage::Closed) => std::mem::forget(old),
+            old => drop(old),
+        }
+    }
+
+    /// Take a step; if it does not end in waiting, it is the last one. After a panic a message is sent as if the client
+    /// was gone, and received is that it is.
+    #[inline]
+    fn guarded(
+        &self,
+        py: Python<'_>,
+        exchange: &Rc<Exchange>,
+        body: impl FnOnce() -> PyResult<Option<Turn>>,
+    ) -> PyResult<Turn> {
+        let function = self.function.get();
+        let turn = exchange.guard(py, function.name(), body);
+        if !matches!(turn, Ok(Some(Turn::Yielded(_)))) {
+            self.set(Stage::Closed);
+        }
+        match turn? {
+            Some(turn) => Ok(turn),
+            None if function == Function::Send => Ok(Turn::Returned(py.None())),
+            None => Ok(Turn::Returned(exchange.disconnect_message(py)?.into_any().unbind())),
+        }
+    }
+
+    /// Go on with a call that is not at its beginning.
+    #[cold]
+    fn resume(&self, py: Python<'_>, stage: Stage) -> PyResult<Turn> {
+        let Waiting { exchange, operation, wait } = *self.waiting(stage)?;
+        self.guarded(py, &exchange, || self.go_on(py, &exchange, operation, Some(wait)))
+    }
+
+    /// What it waits for, unless it does not wait.
+    fn waiting(&self, stage: Stage) -> PyResult<Box<Waiting>> {
+        match stage {
+            Stage::Waiting(waiting) => Ok(waiting),
+            Stage::Running => Err(PyValueError::new_err("coroutine already executing")),
+            Stage::Created { .. } | Stage::Closed => {
+                self.set(Stage::Closed);
+                Err(reused())
+            }
+        }
+    }
+
+    /// Begin with what may have to wait.
+    #[cold]
+    fn start(&self, py: Python<'_>, exchange: &Rc<Exchange>, message: Option<Py<PyAny>>) -> PyResult<Turn> {
+        let operation = message.map_or(Operation::Receive, Operation::Send);
+        self.guarded(py, exchange, || self.go_on(py, exchange, operation, None))
+    }
+
+    /// Let `rest` do the rest.
+    #[cold]
+    fn pass_on(&self, py: Python<'_>, exchange: &Rc<Exchange>, rest: Py<PyAny>) -> PyResult<Turn> {
+        self.set(Stage::Running);
+        let wait = Some(Wait { iterator: rest, place: None });
+        self.guarded(py, exchange, || self.go_on(py, exchange, Operation::PassedOn, wait))
+    }
+
+    /// Do what is to be done, as soon as it can be.
+    fn go_on(
+        &self,
+        py: Python<'_>,
+        exchange: &Rc<Exchange>,
+        mut operation: Operation,
+        mut wait: Option<Wait>,
+    ) -> PyResult<Option<Turn>> {
+        loop {
+            // The place is kept until all is done: who comes in the meantime comes later.
+            let mut place = None;
+            if let Some(wait) = wait.take() {
+                if let Turn::Yielded(future) = step(wait.iterator.bind(py))? {
+                    return Ok(Some(self.wait(exchange, operation, wait, future)));
+                }
+                place = wait.place;
+            }
+            (operation, wait) = match operation {
+                Operation::Receive => match exchange.receive(py, place.is_some())? {
+                    Some(message) => return Ok(Some(Turn::Returned(message.into_any().unbind()))),
+                    None => (Operation::Receive, Some(Wait::new(py, exchange, Function::Receive, place)?)),
+                },
+                Operation::Send(message) if exchange.must_wait_to_send(place.is_some()) => {
+                    let message = match &place {
+                        Some(_) => message,
+                        None => message::copy(message.bind(py), &exchange.host.names)?.into_any().unbind(),
+                    };
+                    (Operation::Send(message), Some(Wait::new(py, exchange, Function::Send, place)?))
+                }
+                Operation::Send(message) => match send(exchange, message.bind(py))? {
+                    Some(rest) => (Operation::PassedOn, Some(Wait { iterator: rest, place: None })),
+                    None => return Ok(Some(Turn::Returned(py.None()))),
+                },
+                Operation::PassedOn => return Ok(Some(Turn::Returned(py.None()))),
+            };
+        }
+    }
+
+    fn wait(&self, exchange: &Rc<Exchange>, operation: Operation, wait: Wait, future: Py<PyAny>) -> Turn {
+        self.stage.replace(Stage::Waiting(Box::new(Waiting { exchange: exchange.clone(), operation, wait })));
+        Turn::Yielded(future)
+    }
+
+    /// Raise `error` where this waits, if it does.
+    fn throw(&self, py: Python<'_>, error: PyErr) -> PyResult<Turn> {
+        let stage = self.stage.replace(Stage::Running);
+        if matches!(stage, Stage::Created { .. }) {
+            self.set(Stage::Closed);
+            return Err(error);
+        }
+        let Waiting { exchange, operation, wait } = *self.waiting(stage)?;
+        self.guarded(py, &exchange, || match wait.iterator.bind(py).call_method1("throw", (error,)) {
+            Ok(future) => Ok(Some(self.wait(&exchange, operation, wait, future.unbind()))),
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                self.go_on(py, &exchange, operation, Some(wait))
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    /// It was thrown away: if it was never awaited, somebody has forgotten to.
+    fn abandon(&self) {
+        let Stage::Created { .. } = self.stage.take() else { return };
+        let _ = Python::try_attach(|py| {
+            let text = format!("coroutine '{}' was never awaited", self.function.get().qualified_name());
+            undisturbed(py, || {
+                let text = std::ffi::CString::new(text)?;
+                PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
+            });
+        });
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.if_here() {
+            state.abandon();
+        }
+    }
+}
+
+impl Coroutine for Call {
+    #[inline]
+    fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn> {
+        Self::turn(slf)
+    }
+}
+
+impl Awaited for Call {
+    #[inline]
+    fn is_awaited(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let state = slf.get().state.here()?;
+        Ok(state.stage.try_borrow().is_ok_and(|stage| matches!(&*stage, Stage::Waiting(_) | Stage::Running)))
+    }
+
+    #[cold]
+    fn check_awaited(slf: &Bound<'_, Self>) -> PyResult<()> {
+        if Self::is_awaited(slf)? {
+            return Err(PyRuntimeError::new_err("coroutine is being awaited already"));
+        }
+        Ok(())
+    }
+}
+
+/// Have the interpreter find what every request goes through without detours. Only while the module is being made.
+pub(crate) fn install_slots(py: Python<'_>) -> PyResult<()> {
+    slots::install_turns::<RequestResponseCycle>(py);
+    slots::install_awaits::<Call>(py);
+    let cycle = Bound::new(py, RequestResponseCycle::new())?;
+    slots::install_entry(&Bound::new(py, Callable::new(&cycle, Function::Send))?);
+    Ok(())
+}
+
+#[pymethods]
+impl Call {
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        Ok(format!("<coroutine object {} at {:p}>", slf.get().__qualname__()?, slf.as_ptr()))
+    }
+
+    /// The name of the function.
+    #[getter]
+    fn __name__(&self) -> PyResult<&'static str> {
+        Ok(self.state.here()?.function.get().name())
+    }
+
+    /// The name of the function, with its class.
+    #[getter]
+    fn __qualname__(&self) -> PyResult<&'static str> {
+        Ok(self.state.here()?.function.get().qualified_name())
+    }
+
+    fn __await__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        Self::check_awaited(slf).map(|()| slf.clone().unbind())
+    }
+
+    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        Self::__await__(slf)
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        outcome(Self::turn(slf)?)
+    }
+
+    /// Take a turn.
+    #[pyo3(signature = (value, /))]
+    fn send(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        if !value.is_none() && matches!(&*slf.get().state.here()?.stage.borrow(), Stage::Created { .. }) {
+            return Err(PyTypeError::new_err("can't send non-None value to a just-started coroutine"));
+        }
+        Self::__next__(slf)
+    }
+
+    /// Raise an exception where this waits.
+    #[pyo3(signature = (kind, value=None, traceback=None, /))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        outcome(self.state.here()?.throw(py, thrown(kind, value, traceback)?)?)
+    }
+
+    /// Stop waiting.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let state = self.state.here()?;
+        match state.stage.take() {
+            Stage::Waiting(waiting) => waiting.wait.iterator.bind(py).call_method0("close").map(drop),
+            Stage::Running => {
+                state.stage.replace(Stage::Running);
+                Err(PyValueError::new_err("coroutine already executing"))
+            }
+            Stage::Created { .. } | Stage::Closed => Ok(()),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(stage) = self.state.for_collector().stage.try_borrow() else { return Ok(()) };
+        match &*stage {
+            Stage::Created { cycle, message } => {
+                visit.call(cycle)?;
+                visit.call(message)
+            }
+            Stage::Waiting(waiting) => {
+                visit.call(&waiting.wait.iterator)?;
+                match &waiting.operation {
+                    Operation::Send(message) => visit.call(message),
+                    Operation::Receive | Operation::PassedOn => Ok(()),
+                }
+            }
+            Stage::Running | Stage::Closed => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        if let Some(state) = self.state.if_here() {
+            state.abandon();
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The run of an application for one request, from its call to its end.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::exchange::Exchange;
+use crate::base::coroutine::{reused, thrown};
+use crate::base::ffi::call::{Turn, is_coroutine, step};
+use crate::base::ffi::slots::Coroutine;
+use crate::base::ffi::thread_bound::ThreadBound;
+
+/// The coroutine of a request's task.
+#[pyclass(module = "uvicorn._native", frozen, weakref)]
+pub struct RequestResponseCycle {
+    /// What it serves; nothing while it waits among the [`SpareCycles`].
+    exchange: ThreadBound<RefCell<Option<Rc<Exchange>>>>,
+    run: ThreadBound<Run>,
+}
+
+/// What the first turn needs.
+pub(super) struct Start {
+    pub(super) app: Py<PyAny>,
+    pub(super) receive: Py<PyAny>,
+    pub(super) send: Py<PyAny>,
+}
+
+/// How far the application's call has come.
+#[derive(Default)]
+struct Run {
+    /// The application, until it is called.
+    start: RefCell<Option<Start>>,
+    /// What it returned, until that ends.
+    coroutine: RefCell<Option<Py<PyAny>>>,
+    /// The task, if it did not end at once: what must be forgotten at the end.
+    task: RefCell<Option<Py<PyAny>>>,
+}
+
+impl RequestResponseCycle {
+    /// One that serves nothing yet.
+    pub(crate) fn new() -> Self {
+        Self { exchange: ThreadBound::default(), run: ThreadBound::default() }
+    }
+
+    #[inline]
+    pub(crate) fn exchange(&self) -> PyResult<Rc<Exchange>> {
+        self.exchange.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
+    }
+
+    /// What it serves, if this is its thread and it serves something.
+    #[inline]
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Exchange) -> Option<R>) -> Option<R> {
+        look(self.exchange.if_here()?.try_borrow().ok()?.as_ref()?)
+    }
+
+    /// Have it run `app` for `exchange`, with these callables.
+    #[inline]
+    pub(super) fn prepare(&self, exchange: Rc<Exchange>, start: Start) {
+        self.exchange.replace(Some(exchange));
+        self.run.start.replace(Some(start));
+    }
+
+    /// It is over, and serves nothing now.
+    #[inline]
+    pub(super) fn reset(&self) {
+        let exchange = self.exchange.take();
+        drop(exchange);
+    }
+
+    /// `value`, bound to the thread of the same loop. Calls can be made in any thread.
+    pub(crate) fn beside<T>(&self, value: T) -> ThreadBound<T> {
+        self.exchange.beside(value)
+    }
+
+    pub(crate) fn set_task(&self, task: Py<PyAny>) {
+        self.run.task.borrow_mut().replace(task);
+    }
+
+    /// Whether the application's call is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.run.coroutine.borrow().is_none() && self.run.start.borrow().is_none()
+    }
+
+    /// Call the application: the coroutine that this gives, or one around whatever else can be awaited.
+    fn call<'py>(py: Python<'py>, exchange: &Exchange, start: Start) -> PyResult<Bound<'py, PyAny>> {
+        let awaitable = start.app.into_bound(py).call1((&exchange.scope, start.receive, start.send))?;
+        if is_coroutine(&awaitable) {
+            return Ok(awaitable);
+        }
+        exchange.host.result_of.bind(py).call1((awaitable,))
+    }
+
+    /// What the application's coroutine says of itself: seen from outside it is the one of the task.
+    fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
+        let coroutine = self.run.here()?.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
+        coroutine.map(|coroutine| coroutine.getattr(py, name)).transpose()
+    }
+
+    /// The application's call is over.
+    #[inline]
+    fn end(&self, py: Python<'_>, exchange: &Rc<Exchange>) -> PyResult<()> {
+        exchange.end(py)?;
+        self.forget_task(py)
+    }
+
+    /// Go on with `turn`; after a panic the call is over.
+    #[inline]
+    pub(crate) fn guarded(
+        &self,
+        py: Python<'_>,
+        turn: impl FnOnce(&Rc<Exchange>) -> PyResult<Option<Py<PyAny>>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let exchange = self.exchange()?;
+        match exchange.guard(py, "run", || turn(&exchange).map(Some))? {
+            Some(waits_for) => Ok(waits_for),
+            None => self.close(py).and(self.forget_task(py)).map(|()| None),
+        }
+    }
+
+    pub(crate) fn turn(&self, py: Python<'_>, exchange: &Rc<Exchange>) -> PyResult<Option<Py<PyAny>>> {
+        let start = self.run.start.borrow_mut().take();
+        let outcome = if let Some(start) = start {
+            Self::call(py, exchange, start).and_then(|coroutine| {
+                self.run.coroutine.borrow_mut().replace(coroutine.clone().unbind());
+                step(&coroutine)
+            })
+        } else {
+            let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
+            match coroutine {
+                Some(coroutine) => step(coroutine.bind(py)),
+                None => return Err(reused()),
+            }
+        };
+        self.settle(py, exchange, outcome)
+    }
+
+    /// Go on with what the application did: pass on what it waits for, or end.
+    #[inline]
+    fn settle(&self, py: Python<'_>, exchange: &Rc<Exchange>, outcome: PyResult<Turn>) -> PyResult<Option<Py<PyAny>>> {
+        let result = match outcome {
+            Ok(Turn::Yielded(future)) => return Ok(Some(future)),
+            Ok(Turn::Returned(result)) => Ok(result.into_bound(py)),
+            Err(error) => Err(error),
+        };
+        let coroutine = self.run.coroutine.borrow_mut().take().map(|coroutine| coroutine.into_bound(py));
+        drop(coroutine);
+        // Whatever goes wrong here, a logger that raises included, the client must not be left waiting.
+        let ended = match result {
+            Ok(result) => exchange.returned(py, &result),
+            Err(error) => exchange.raised(py, &error),
+        };
+        self.end(py, exchange)?;
+        ended.map(|()| None)
+    }
+
+    fn forget_task(&self, py: Python<'_>) -> PyResult<()> {
+        let task = self.run.task.borrow_mut().take();
+        if let Some(task) = task {
+            let exchange = self.exchange()?;
+            let host = &exchange.host;
+            host.tasks.bind(py).call_method1(&host.names.discard, (task,))?;
+        }
+        Ok(())
+    }
+
+    fn raise(
+        &self,
+        py: Python<'_>,
+        exchange: &Rc<Exchange>,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
+        let Some(coroutine) = coroutine else {
+            let start = self.run.start.take();
+            return match start {
+                // Not started yet: the application is never called.
+                Some(_) => self.settle(py, exchange, thrown(kind, value, traceback).and_then(Err)),
+                None => Err(reused()),
+            };
+        };
+        let coroutine = coroutine.bind(py);
+        let name = &exchange.host.names.throw;
+        let thrown = match value {
+            Some(value) => coroutine.call_method1(name, (kind, value, traceback)),
+            None => coroutine.call_method1(name, (kind,)),
+        };
+        let outcome = match thrown {
+            Ok(future) => Ok(Turn::Yielded(future.unbind())),
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                error.value(py).getattr("value").map(|value| Turn::Returned(value.unbind()))
+            }
+            Err(error) => Err(error),
+        };
+        self.settle(py, exchange, outcome)
+    }
+}
+
+impl Coroutine for RequestResponseCycle {
+    #[inline]
+    fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn> {
+        let (py, cycle) = (slf.py(), slf.get());
+        let waits_for = cycle.guarded(py, |exchange| cycle.turn(py, exchange))?;
+        Ok(waits_for.map_or_else(|| Turn::Returned(py.None()), Turn::Yielded))
+    }
+}
+
+#[pymethods]
+impl RequestResponseCycle {
+    /// The scope of the request.
+    #[getter]
+    fn scope(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        Ok(self.exchange()?.scope.clone_ref(py))
+    }
+
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.guarded(py, |exchange| self.turn(py, exchange))
+    }
+
+    /// Give the application its turn.
+    #[pyo3(signature = (_value, /))]
+    fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    /// Raise an exception in the application, where it waits.
+    #[pyo3(signature = (kind, value=None, traceback=None, /))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let turn = |exchange: &Rc<Exchange>| self.raise(py, exchange, kind, value, traceback);
+        self.guarded(py, turn)?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    /// End the application's call without an answer, as the interpreter does when a task is thrown away.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let run = self.run.here()?;
+        let start = run.start.take();
+        let coroutine = run.coroutine.borrow_mut().take();
+        let closed = match (start, coroutine) {
+            (None, None) => return Ok(()),
+            (_, Some(coroutine)) => coroutine.bind(py).call_method0("close").map(drop),
+            (Some(_), None) => Ok(()),
+        };
+        closed.and(self.end(py, &self.exchange()?))
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        format!("<coroutine object {} at {:p}>", slf.get().__qualname__(), slf.as_ptr())
+    }
+
+    /// That of the method which runs applications in Python.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn __name__(&self) -> &'static str {
+        "run_asgi"
+    }
+
+    /// The same with its class.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn __qualname__(&self) -> &'static str {
+        "RequestResponseCycle.run_asgi"
+    }
+
+    /// The frame of the application.
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_frame")
+    }
+
+    /// The code of the application.
+    #[getter]
+    fn cr_code(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_code")
+    }
+
+    /// What the application awaits.
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_await")
+    }
+
+    /// Where the application's coroutine was made, if that is tracked.
+    #[getter]
+    fn cr_origin(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.attribute(py, "cr_origin")
+    }
+
+    /// Whether the application has its turn.
+    #[getter]
+    fn cr_running(&self, py: Python<'_>) -> PyResult<bool> {
+        self.attribute(py, "cr_running")?.map_or(Ok(false), |running| running.is_truthy(py))
+    }
+
+    /// Whether the application waits.
+    #[getter]
+    fn cr_suspended(&self, py: Python<'_>) -> PyResult<bool> {
+        self.attribute(py, "cr_suspended")?.map_or(Ok(false), |suspended| suspended.is_truthy(py))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let (exchange, run) = (self.exchange.for_collector(), self.run.for_collector());
+        if let Ok(start) = run.start.try_borrow()
+            && let Some(start) = &*start
+        {
+            visit.call(&start.app)?;
+            visit.call(&start.receive)?;
+            visit.call(&start.send)?;
+        }
+        for object in [&run.coroutine, &run.task] {
+            if let Ok(object) = object.try_borrow() {
+                visit.call(&*object)?;
+            }
+        }
+        let Ok(exchange) = exchange.try_borrow() else { return Ok(()) };
+        let Some(exchange) = &*exchange else { return Ok(()) };
+        exchange.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        let (Some(exchange), Some(run)) = (self.exchange.if_here(), self.run.if_here()) else { return };
+        drop(run.start.take());
+        for object in [&run.coroutine, &run.task] {
+            let object = object.borrow_mut().take();
+            drop(object);
+        }
+        let exchange = exchange.borrow().clone();
+        if let Some(exchange) = exchange {
+            exchange.clear();
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The state of one HTTP request and its response: what `receive()` gives, and what becomes of the response.
+//!
+//! ```text
+//! IDLE ──http.response.start──▶ STARTED ──last http.response.body──▶ COMPLETE
+//!                                ▲   │ │                                ▲
+//!           a file, while it is  │   ▼ └─ if trailers were announced ─▶ TRAILERS
+//!                    being sent  SENDING
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use wire::h1::response::Trailers;
+use wire::texts;
+
+use super::access::entry::{Entry, Head};
+use super::access::lines::About;
+use super::host::Host;
+use super::loan::Loan;
+use super::peer::Peer;
+use super::stream::{Follows, Stream};
+use crate::base::error;
+use crate::base::line::{Line, WOKEN_TOGETHER};
+
+/// The answer to who asked an application that failed.
+const SERVER_ERROR: &str = "Internal Server Error";
+
+/// What an application calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    Receive,
+    Send,
+}
+
+impl Function {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Send => "send",
+        }
+    }
+
+    pub(super) fn qualified_name(self) -> &'static str {
+        match self {
+            Self::Receive => "RequestResponseCycle.receive",
+            Self::Send => "RequestResponseCycle.send",
+        }
+    }
+}
+
+/// How far the response has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Idle,
+    Started,
+    /// A file is being sent: nothing else may come between its bytes.
+    Sending,
+    /// The body is complete, and trailers are to follow.
+    Trailers,
+    Complete,
+}
+
+/// The part of the request body that the application has not taken yet.
+enum Body {
+    Empty,
+    /// One piece, as a Python object already.
+    Piece(Py<PyBytes>),
+    Pieces(Vec<u8>),
+}
+
+/// One request, from its head to the end of the application's call.
+pub(crate) struct Exchange {
+    pub(crate) host: Rc<Host>,
+    pub(crate) stream: Rc<dyn Stream>,
+    peer: Rc<Peer>,
+    pub(crate) scope: Py<PyDict>,
+    loan: Box<Loan>,
+    state: Cell<State>,
+    body: RefCell<Body>,
+    body_length: Cell<usize>,
+    /// More of the request body is to come from the client.
+    more_body: Cell<bool>,
+    /// The client waits for `100 Continue`, which the first `receive()` sends.
+    expects_continue: Cell<bool>,
+    /// The application was given the last piece of the body.
+    ended: Cell<bool>,
+    /// `receive()` has only `http.disconnect` left to give; the response can still be sent.
+    peer_gone: Cell<bool>,
+    /// Nothing can be sent any more.
+    disconnected: Cell<bool>,
+    /// Those that have come, if the application announced any.
+    pub(crate) trailers: Cell<Option<Box<Trailers>>>,
+    /// Of the access log.
+    entry: Entry,
+    /// `receive()` calls that wait.
+    receivers: Line,
+}
+
+impl Exchange {
+    pub(crate) fn new(
+        host: Rc<Host>,
+        stream: Rc<dyn Stream>,
+        peer: Rc<Peer>,
+        (scope, loan): (Py<PyDict>, Box<Loan>),
+        more_body: bool,
+        expects_continue: bool,
+    ) -> Self {
+        Self {
+            entry: host.access.begin(),
+            host,
+            stream,
+            peer,
+            scope,
+            loan,
+            state: Cell::new(State::Idle),
+            body: RefCell::new(Body::Empty),
+            body_length: Cell::new(0),
+            more_body: Cell::new(more_body),
+            expects_continue: Cell::new(expects_continue),
+            ended: Cell::new(false),
+            peer_gone: Cell::new(false),
+            disconnected: Cell::new(false),
+            trailers: Cell::new(None),
+            receivers: Line::default(),
+        }
+    }
+
+    /// The scope, and what was lent with it.
+    pub(crate) fn into_loan(self) -> (Py<PyDict>, Box<Loan>) {
+        (self.scope, self.loan)
+    }
+
+    /// Run an entry point of the application's. A panic is logged and ends the connection, and nothing else; the caller gets
+    /// the default.
+    #[inline]
+    pub(crate) fn guard<R: Default>(
+        &self,
+        py: Python<'_>,
+        entry: &str,
+        body: impl FnOnce() -> PyResult<R>,
+    ) -> PyResult<R> {
+        error::guard(py, &self.host, entry, || self.stream.abandon(py), body)
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.set(state);
+    }
+
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.disconnected.get()
+    }
+
+    // Told by the connection.
+
+    /// Add a piece of the request body; how much waits for the application then.
+    pub(crate) fn feed(&self, py: Python<'_>, data: &[u8]) -> usize {
+        {
+            let mut body = self.body.borrow_mut();
+            match &mut *body {
+                Body::Empty => *body = Body::Piece(PyBytes::new(py, data).unbind()),
+                Body::Piece(first) => *body = Body::Pieces([first.as_bytes(py), data].concat()),
+                Body::Pieces(pieces) => pieces.extend_from_slice(data),
+            }
+        }
+        let length = self.body_length.get() + data.len();
+        self.body_length.set(length);
+        length
+    }
+
+    /// How much of the body waits for the application.
+    pub(crate) fn body_length(&self) -> usize {
+        self.body_length.get()
+    }
+
+    /// The request body is complete.
+    pub(crate) fn feed_end(&self) {
+        self.more_body.set(false);
+    }
+
+    /// The client is gone, or is treated as if it were; `reachable`: it can still be sent the response.
+    pub(crate) fn disconnect(&self, py: Python<'_>, reachable: bool) -> PyResult<()> {
+        self.peer_gone.set(true);
+        if !reachable {
+            self.disconnected.set(true);
+            self.log_end(py);
+        }
+        self.wake(py)
+    }
+
+    /// Let waiting `receive()` calls look again.
+    #[inline]
+    pub(crate) fn wake(&self, py: Python<'_>) -> PyResult<()> {
+        if self.receivers.is_empty() { Ok(()) } else { self.advance(py, Function::Receive) }
+    }
+
+    /// Where calls of `function` wait for their turn.
+    pub(crate) fn line(&self, function: Function) -> &Line {
+        match function {
+            Function::Receive => &self.receivers,
+            Function::Send => self.stream.writers(),
+        }
+    }
+
+    /// Let the first of those who wait have its turn, if there is something for it.
+    pub(crate) fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
+        let count = match function {
+            Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
+            Function::Receive if self.has_message() => 1,
+            Function::Send if !self.stream.is_write_paused() => WOKEN_TOGETHER,
+            Function::Receive | Function::Send => return Ok(()),
+        };
+        self.line(function).advance(py, &self.host.names, count)
+    }
+
+    /// The application's call is over: nobody completes a response that is not complete.
+    #[inline]
+    pub(super) fn end(&self, py: Python<'_>) -> PyResult<()> {
+        if self.state.get() == State::Complete {
+            return Ok(());
+        }
+        // Whoever still holds `receive` has come too late, for the request too.
+        self.ended.set(true);
+        self.break_off(py)
+    }
+
+    /// The response cannot be completed.
+    #[cold]
+    pub(super) fn break_off(&self, py: Python<'_>) -> PyResult<()> {
+        if self.disconnected.get() { Ok(()) } else { self.stream.abort(py, self.is_in_body()) }
+    }
+
+    /// Whether some of the body may have left, and not all of it.
+    pub(crate) fn is_in_body(&self) -> bool {
+        matches!(self.state.get(), State::Started | State::Sending)
+    }
+
+    // The garbage collector's side.
+
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.scope)?;
+        self.loan.traverse(visit)?;
+        self.receivers.traverse(visit)
+    }
+
+    pub(super) fn clear(&self) {
+        self.receivers.clear();
+    }
+
+    // The access log.
+
+    /// The response starts, with the head that `head` gives.
+    #[inline]
+    pub(super) fn log_start(&self, py: Python<'_>, status: u16, head: impl FnOnce() -> Head) -> PyResult<()> {
+        self.logged(py, |about| self.host.access.start(&self.entry, about, status, head))
+    }
+
+    /// So much of the body was sent.
+    #[inline]
+    pub(super) fn log_sent(&self, bytes: usize) {
+        self.entry.count(bytes);
+    }
+
+    /// Nothing more will be sent.
+    #[inline]
+    fn log_end(&self, py: Python<'_>) {
+        if self.entry.is_open() {
+            self.logged(py, |about| self.host.access.end(&self.entry, about));
+        }
+    }
+
+    #[inline]
+    fn logged<R>(&self, py: Python<'_>, log: impl FnOnce(&About<'_, '_>) -> R) -> R {
+        let later = || self.host.flush_log_later(py);
+        log(&About { names: &self.host.names, peer: &self.peer, scope: self.scope.bind(py), later: &later })
+    }
+
+    // The application's side.
+
+    /// Whether all that is left to be received is that the client is gone.
+    #[inline]
+    fn is_at_end(&self) -> bool {
+        self.state.get() == State::Complete || (self.peer_gone.get() && (self.ended.get() || self.more_body.get()))
+    }
+
+    #[inline]
+    fn has_message(&self) -> bool {
+        self.is_at_end() || !self.ended.get() && (self.body_length.get() > 0 || !self.more_body.get())
+    }
+
+    /// `{"type": "http.disconnect"}`
+    pub(crate) fn disconnect_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.host.names.disconnect.bind(py).copy()
+    }
+
+    /// The next message, or `None`: wait first. `in_turn`: this call has waited for its turn, and has it.
+    pub(crate) fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let names = &self.host.names;
+        if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
+            self.stream.send_continue(py)?;
+        }
+        if self.is_at_end() {
+            return self.disconnect_message(py).map(Some);
+        }
+        if !self.has_message() || !(in_turn || self.receivers.is_empty()) {
+            self.stream.want_body(py)?;
+            return Ok(None);
+        }
+        let message = names.empty_request.bind(py).copy()?;
+        let body = self.body.replace(Body::Empty);
+        self.body_length.set(0);
+        match body {
+            Body::Empty => {}
+            Body::Piece(piece) => message.set_item(&names.body, piece)?,
+            Body::Pieces(pieces) => message.set_item(&names.body, PyBytes::new(py, &pieces))?,
+        }
+        if self.more_body.get() {
+            message.set_item(&names.more_body, true)?;
+            self.stream.want_body(py)?;
+        } else {
+            self.ended.set(true);
+        }
+        Ok(Some(message))
+    }
+
+    /// Whether a `send()` must wait, because of the transport or, unless it has its turn, behind others. One behind the end of
+    /// the response is refused at once.
+    #[inline]
+    pub(crate) fn must_wait_to_send(&self, in_turn: bool) -> bool {
+        (self.stream.is_write_paused() || !(in_turn || self.stream.writers().is_empty()))
+            && !self.disconnected.get()
+            && self.state.get() != State::Complete
+    }
+
+    /// The body is complete, of which the last piece was a file.
+    pub(crate) fn end_body(&self, py: Python<'_>) -> PyResult<()> {
+        if self.expects_trailers() {
+            return self.await_trailers(py);
+        }
+        self.stream.body(py, None, Follows::Nothing)?;
+        self.complete(py)
+    }
+
+    #[inline]
+    pub(super) fn expects_trailers(&self) -> bool {
+        let trailers = self.trailers.take();
+        let expected = trailers.is_some();
+        self.trailers.set(trailers);
+        expected
+    }
+
+    #[cold]
+    pub(super) fn await_trailers(&self, py: Python<'_>) -> PyResult<()> {
+        self.stream.end_body(py)?;
+        self.state.set(State::Trailers);
+        Ok(())
+    }
+
+    /// The response is complete.
+    #[inline]
+    pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.set(State::Complete);
+        self.log_end(py);
+        self.host.request_complete(py)?;
+        self.stream.clone().finish(py)?;
+        self.wake(py)
+    }
+
+    /// Answer for an application that failed before it started its response.
+    fn send_500(&self, py: Python<'_>) -> PyResult<()> {
+        if self.disconnected.get() {
+            return Ok(());
+        }
+        let stream = &self.stream;
+        let (head, length) = stream.answer(py, 500, SERVER_ERROR, self.host.access.wants_head())?;
+        self.log_start(py, 500, || head)?;
+        self.log_sent(length);
+        self.log_end(py);
+        self.host.request_complete(py)?;
+        stream.end(py)?;
+        self.state.set(State::Complete);
+        self.wake(py)
+    }
+
+    /// The application has returned `result`.
+    pub(super) fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+        let host = &self.host;
+        let error = &host.names.error;
+        let state = self.state.get();
+        if !result.is_none() {
+            host.logger.bind(py).call_method1(error, (texts::APPLICATION_RETURNED, result))?;
+        } else if state != State::Complete && !self.peer_gone.get() {
+            let text = match state {
+                State::Idle => texts::NOT_STARTED,
+                _ => texts::NOT_COMPLETED,
+            };
+            host.logger.bind(py).call_method1(error, (text,))?;
+        } else {
+            return Ok(());
+        }
+        if state == State::Idle { self.send_500(py) } else { Ok(()) }
+    }
+
+    /// The application has raised `error`: whatever it is, it ends this response and nothing else.
+    #[cold]
+    pub(super) fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        // The line of this request, if it has one already, stands in front of its traceback.
+        self.host.flush_log(py)?;
+        self.host.log_exception(py, texts::APPLICATION_FAILED, error)?;
+        if self.state.get() == State::Idle { self.send_500(py) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,149 @@
+//! The headers of a scope: made once for the field sections that come again and again.
+
+use std::cell::RefCell;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use wire::h1::Sections;
+use wire::h1::request::Head;
+use wire::h1::sections::Number;
+use wire::headers::{Field, Name};
+use wire::limits::Limits;
+
+use crate::base::names::Names;
+
+/// The header lists of field sections that came word for word before, by the numbers of [`Sections`].
+#[derive(Default)]
+pub(crate) struct KeptHeaders {
+    pub(crate) sections: RefCell<Sections>,
+    lists: RefCell<Vec<Option<Kept>>>,
+}
+
+struct Kept {
+    number: Number,
+    list: Py<PyList>,
+    forwarded: bool,
+}
+
+impl KeptHeaders {
+    /// The headers of a scope: a list of its own, of tuples that may be shared since nobody can change them; and the list
+    /// that it is a copy of, if it is one.
+    #[inline]
+    pub(super) fn headers<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        head: &Head,
+        input: &[u8],
+        limits: &Limits,
+    ) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
+        if head.recalled {
+            if let Some(list) = self.find(head, |kept| kept.list.clone_ref(py)) {
+                let copy = list.bind(py).get_slice(0, list.bind(py).len());
+                return Ok((copy, Some(list)));
+            }
+            return Ok((self.read_again(py, names, head, input, limits)?, None));
+        }
+        let list = headers(py, names, head, input)?;
+        self.keep(&list, head.kept, has_forwarded(head));
+        Ok((list, None))
+    }
+
+    /// The section was met before, and what was made of it is not here: it could not be made then, or the section has
+    /// made room for another since the head was read.
+    #[cold]
+    fn read_again<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        head: &Head,
+        input: &[u8],
+        limits: &Limits,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut again = Head::default();
+        again.parse(input, limits).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let list = headers(py, names, &again, input)?;
+        self.keep(&list, head.kept, has_forwarded(&again));
+        Ok(list)
+    }
+
+    /// Keep a copy of `list`, if its section has a number.
+    #[inline]
+    fn keep(&self, list: &Bound<'_, PyList>, number: Option<Number>, forwarded: bool) {
+        let Some(number) = number else { return };
+        let kept = Kept { number, list: list.get_slice(0, list.len()).unbind(), forwarded };
+        let mut lists = self.lists.borrow_mut();
+        if lists.len() <= number.place() {
+            lists.resize_with(number.place() + 1, || None);
+        }
+        let old = lists.get_mut(number.place()).and_then(|place| place.replace(kept));
+        drop(lists);
+        drop(old);
+    }
+
+    /// What was made of the section of `head`, if it is still here.
+    #[inline]
+    fn find<R>(&self, head: &Head, look: impl FnOnce(&Kept) -> R) -> Option<R> {
+        let number = head.kept?;
+        let lists = self.lists.borrow();
+        lists.get(number.place())?.as_ref().filter(|kept| kept.number == number).map(look)
+    }
+
+    /// Whether the headers of the request are those in `list`, one of ours.
+    #[inline]
+    pub(super) fn are(&self, list: &Py<PyList>, head: &Head) -> bool {
+        head.recalled && self.find(head, |kept| kept.list.is(list)).unwrap_or(false)
+    }
+
+    /// Whether the request has a field that the proxy headers middleware looks at.
+    #[inline]
+    pub(crate) fn is_forwarded(&self, head: &Head) -> bool {
+        if head.recalled { self.find(head, |kept| kept.forwarded).unwrap_or(true) } else { has_forwarded(head) }
+    }
+}
+
+fn has_forwarded(head: &Head) -> bool {
+    head.fields.iter().any(|field| matches!(field.known, Name::XForwardedFor | Name::XForwardedProto))
+}
+
+fn headers<'py>(py: Python<'py>, names: &Names, head: &Head, input: &[u8]) -> PyResult<Bound<'py, PyList>> {
+    let authority = head.target.authority.of(input);
+    if authority.is_empty() {
+        return PyList::new(py, head.fields.iter().map(|field| pair(py, names, field, input)));
+    }
+    // RFC 9112 section 3.2.2: the authority of the target replaces the Host field.
+    let list = PyList::empty(py);
+    list.append((PyBytes::new(py, b"host"), PyBytes::new(py, authority)))?;
+    for field in head.fields.iter().filter(|field| field.known != Name::Host) {
+        list.append(pair(py, names, field, input))?;
+    }
+    Ok(list)
+}
+
+/// A field as the scope has it.
+struct FieldPair<'a> {
+    names: &'a Names,
+    field: &'a Field,
+    input: &'a [u8],
+}
+
+#[inline]
+fn pair<'a>(_py: Python<'_>, names: &'a Names, field: &'a Field, input: &'a [u8]) -> FieldPair<'a> {
+    FieldPair { names, field, input }
+}
+
+impl<'py> IntoPyObject<'py> for FieldPair<'_> {
+    type Target = PyTuple;
+    type Output = Bound<'py, PyTuple>;
+    type Error = PyErr;
+
+    #[inline]
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let value = PyBytes::new(py, self.field.value.of(self.input));
+        match self.names.fields.get(self.field.known as usize) {
+            Some(name) => (name.bind(py), value).into_pyobject(py),
+            None => (PyBytes::new(py, &self.field.name.of(self.input).to_ascii_lowercase()), value).into_pyobject(py),
+        }
+    }
+}

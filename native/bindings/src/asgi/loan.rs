@@ -1,0 +1,231 @@
+//! What is lent to a request: its scope, and in that what an application can change.
+//!
+//! It is the exchange's as long as that lives, so a request that comes meanwhile finds nothing and gets things of its own.
+//! When the exchange is over, each part is looked at: what is the same object as was lent, as it was lent, and held by
+//! nobody else, may be lent again. All else goes, at once.
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::base::ffi::{dict, refcount};
+
+/// Keys and values of a dict, in order.
+pub(super) type Items = Vec<(Py<PyAny>, Py<PyAny>)>;
+
+/// What stands in poisoned dicts and lists.
+const POISON: &str = "poison: the request of this object is over";
+
+/// Where a value stands in a scope, in the order of its keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Asgi = 1,
+    HttpVersion,
+    Server,
+    Client,
+    Scheme,
+    Method,
+    Path = 8,
+    RawPath,
+    QueryString,
+    Headers,
+    State,
+}
+
+/// Where whoever gets the scope can change what stands there. In all other places are `str`, `bytes` and tuples of them.
+const CHANGEABLE: [Place; 3] = [Place::Asgi, Place::Headers, Place::State];
+
+/// What stands in a scope, as it was handed out.
+pub(crate) struct Loan {
+    items: Items,
+    /// Of the scope, if it holds nothing else.
+    version: Option<u64>,
+    is_all: bool,
+    asgi_version: Option<u64>,
+    /// The list that the headers are a copy of.
+    copied: Option<Py<PyList>>,
+    /// The state has in it what the lifespan left.
+    shares_state: bool,
+}
+
+impl Loan {
+    /// Of a copy of the pattern with these items.
+    pub(super) fn new(py: Python<'_>, pattern: &Items) -> Self {
+        let items = pattern.iter().map(|(key, value)| (key.clone_ref(py), value.clone_ref(py))).collect();
+        Self { items, version: None, is_all: false, asgi_version: None, copied: None, shares_state: false }
+    }
+
+    /// Of another copy, which gets what is left of the last one.
+    pub(super) fn begin_again(&mut self, scope: &Bound<'_, PyDict>, pattern: &Items) -> PyResult<()> {
+        let py = scope.py();
+        self.copied = None;
+        for (at, ((key, value), (_, first))) in self.items.iter_mut().zip(pattern).enumerate() {
+            let is_left = (at == Place::Asgi as usize || at == Place::State as usize) && !value.is_none(py);
+            if is_left && refcount::is_held_by(value.bind(py), 1) {
+                scope.set_item(&*key, &*value)?;
+            } else {
+                *value = first.clone_ref(py);
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands in a place, unless that is nothing.
+    #[inline]
+    fn value<'a, 'py>(&'a self, py: Python<'py>, place: Place) -> Option<&'a Bound<'py, PyAny>> {
+        self.items.get(place as usize).map(|(_, value)| value.bind(py)).filter(|value| !value.is_none())
+    }
+
+    /// See to it that the scope has `value` in this place.
+    #[inline]
+    pub(super) fn show<T>(&mut self, scope: &Bound<'_, PyDict>, place: Place, value: &Bound<'_, T>) -> PyResult<()> {
+        let Some((key, shown)) = self.items.get_mut(place as usize) else { return Ok(()) };
+        if !shown.is(value) {
+            scope.set_item(&*key, value.as_any())?;
+            *shown = value.as_any().clone().unbind();
+        }
+        Ok(())
+    }
+
+    /// The list that the headers are a copy of, if they are one.
+    #[inline]
+    pub(super) fn copied(&self) -> Option<&Py<PyList>> {
+        self.copied.as_ref()
+    }
+
+    /// Lend headers.
+    pub(super) fn lend_headers(
+        &mut self,
+        scope: &Bound<'_, PyDict>,
+        headers: &Bound<'_, PyList>,
+        copied: Option<Py<PyList>>,
+    ) -> PyResult<()> {
+        self.copied = copied;
+        self.show(scope, Place::Headers, headers)
+    }
+
+    /// Lend a copy of `original`, unless there is one.
+    #[inline]
+    pub(super) fn lend_asgi(&mut self, scope: &Bound<'_, PyDict>, original: &Bound<'_, PyDict>) -> PyResult<()> {
+        if self.value(scope.py(), Place::Asgi).is_some() {
+            return Ok(());
+        }
+        let copy = original.copy()?;
+        self.asgi_version = dict::version(&copy);
+        self.show(scope, Place::Asgi, &copy)
+    }
+
+    /// Lend a copy of what the lifespan left; if that is nothing, an empty dict, unless there is one.
+    #[inline]
+    pub(super) fn lend_state(&mut self, scope: &Bound<'_, PyDict>, shared: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.shares_state = !shared.is_empty();
+        if self.shares_state {
+            self.show(scope, Place::State, &shared.copy()?)
+        } else if self.value(scope.py(), Place::State).is_none() {
+            self.show(scope, Place::State, &PyDict::new(scope.py()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The scope is as it is handed out; `is_all`: nothing stands in it that is not known here.
+    #[inline]
+    pub(super) fn seal(&mut self, scope: &Bound<'_, PyDict>, is_all: bool) {
+        self.is_all = is_all;
+        self.version = dict::version(scope);
+    }
+
+    /// Whether the scope is as it was handed out, and nobody else holds it.
+    #[inline]
+    pub(super) fn is_back(&self, scope: &Bound<'_, PyDict>) -> bool {
+        self.is_all && refcount::is_held_by(scope, 1) && dict::is_unchanged(scope, self.version, &self.items)
+    }
+
+    /// Look at what stood in the scope, which is gone if it was not back. What somebody changed or holds goes too.
+    #[inline]
+    pub(super) fn take_back(
+        &mut self,
+        py: Python<'_>,
+        scope: Option<&Bound<'_, PyDict>>,
+        asgi: &Items,
+    ) -> PyResult<()> {
+        // By the items, and by the scope if that is back.
+        let holders = 1 + isize::from(scope.is_some());
+        if !self.is_dict_back(py, Place::Asgi, holders, |dict| dict::is_unchanged(dict, self.asgi_version, asgi)) {
+            self.clear(py, scope, Place::Asgi)?;
+        }
+        if !self.is_dict_back(py, Place::State, holders, |state| state.is_empty() && !self.shares_state) {
+            self.clear(py, scope, Place::State)?;
+        }
+        if scope.is_none() || !self.are_headers_back(py, holders) {
+            self.copied = None;
+            self.clear(py, scope, Place::Headers)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn is_dict_back(
+        &self,
+        py: Python<'_>,
+        place: Place,
+        holders: isize,
+        is_unchanged: impl FnOnce(&Bound<'_, PyDict>) -> bool,
+    ) -> bool {
+        self.value(py, place).is_some_and(|value| {
+            refcount::is_held_by(value, holders) && value.cast_exact::<PyDict>().is_ok_and(is_unchanged)
+        })
+    }
+
+    #[inline]
+    fn are_headers_back(&self, py: Python<'_>, holders: isize) -> bool {
+        let headers = self.value(py, Place::Headers).filter(|headers| refcount::is_held_by(headers, holders));
+        let (Some(headers), Some(copied)) = (headers, &self.copied) else { return false };
+        headers.cast_exact::<PyList>().is_ok_and(|headers| dict::are_equal(headers, copied.bind(py)))
+    }
+
+    /// Let go of what stands in a place.
+    fn clear(&mut self, py: Python<'_>, scope: Option<&Bound<'_, PyDict>>, place: Place) -> PyResult<()> {
+        let Some((key, shown)) = self.items.get_mut(place as usize) else { return Ok(()) };
+        if let Some(scope) = scope {
+            scope.set_item(&*key, py.None())?;
+        }
+        *shown = py.None();
+        Ok(())
+    }
+
+    /// Fill what nobody else holds with something that nobody can take for their own.
+    #[cold]
+    pub(super) fn poison(&self, scope: &Bound<'_, PyDict>) -> PyResult<()> {
+        if !refcount::is_held_by(scope, 1) {
+            return Ok(());
+        }
+        scope.clear();
+        scope.set_item(POISON, POISON)?;
+        for place in CHANGEABLE {
+            match self.value(scope.py(), place).filter(|value| refcount::is_held_by(value, 1)) {
+                Some(value) if let Ok(dict) = value.cast::<PyDict>() => {
+                    dict.clear();
+                    dict.set_item(POISON, POISON)?;
+                }
+                Some(value) if let Ok(list) = value.cast::<PyList>() => {
+                    list.del_slice(0, list.len())?;
+                    list.append(POISON)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Show the collector what a cycle of references may go through.
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for place in CHANGEABLE {
+            if let Some((_, value)) = self.items.get(place as usize) {
+                visit.call(value)?;
+            }
+        }
+        Ok(())
+    }
+}

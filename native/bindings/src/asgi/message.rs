@@ -1,0 +1,170 @@
+//! The messages that applications send, read in one pass.
+
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use wire::texts;
+
+use crate::base::ffi::dict::each_item;
+use crate::base::names::Names;
+use crate::base::objects::{copy_of, same};
+
+/// What `http.response.start` and `http.response.body` may say; `None` for what is missing.
+#[derive(Default)]
+pub(crate) struct Message<'py> {
+    kind: Option<Bound<'py, PyAny>>,
+    status: Option<Bound<'py, PyAny>>,
+    pub(crate) headers: Option<Bound<'py, PyAny>>,
+    pub(crate) body: Option<Bound<'py, PyAny>>,
+    more_body: Option<Bound<'py, PyAny>>,
+    trailers: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Message<'py> {
+    #[inline]
+    pub(crate) fn read(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Self> {
+        if let Ok(message) = message.cast_exact::<PyDict>()
+            && let Some(parts) = Self::walk(message, names)
+        {
+            return Ok(parts);
+        }
+        Self::look_up(message, names)
+    }
+
+    /// Go through a dict: cheaper than a search for each key, since the keys of most messages are the interned strings
+    /// that `names` has. `None` if there is a key that only a search can compare.
+    #[inline]
+    fn walk(message: &Bound<'py, PyDict>, names: &Names) -> Option<Self> {
+        let mut parts = Self::default();
+        let readable = each_item(message, |key, value| {
+            if let Some(place) = parts.place(names, |name| same(key, name)) {
+                *place = Some(value);
+                return true;
+            }
+            parts.set_by_text(key, value, names).is_some()
+        });
+        readable.then_some(parts)
+    }
+
+    /// The key is another object than the name, but may say the same. `None` if that is not to be seen at once.
+    #[cold]
+    fn set_by_text(&mut self, key: &Bound<'py, PyAny>, value: Bound<'py, PyAny>, names: &Names) -> Option<()> {
+        let key = key.cast_exact::<PyString>().ok()?.to_str().ok()?;
+        let py = value.py();
+        if let Some(place) = self.place(names, |name| name.bind(py).to_str().is_ok_and(|name| name == key)) {
+            *place = Some(value);
+        }
+        Some(())
+    }
+
+    #[inline]
+    fn place(&mut self, names: &Names, is: impl Fn(&Py<PyString>) -> bool) -> Option<&mut Option<Bound<'py, PyAny>>> {
+        if is(&names.r#type) {
+            Some(&mut self.kind)
+        } else if is(&names.status) {
+            Some(&mut self.status)
+        } else if is(&names.headers) {
+            Some(&mut self.headers)
+        } else if is(&names.body) {
+            Some(&mut self.body)
+        } else if is(&names.more_body) {
+            Some(&mut self.more_body)
+        } else if is(&names.trailers) {
+            Some(&mut self.trailers)
+        } else {
+            None
+        }
+    }
+
+    /// Ask a mapping of any kind.
+    #[cold]
+    fn look_up(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Self> {
+        let get = |name: &Py<PyString>| -> PyResult<Option<Bound<'py, PyAny>>> {
+            let value = message.call_method1("get", (name,))?;
+            Ok((!value.is_none()).then_some(value))
+        };
+        Ok(Self {
+            kind: Some(message.get_item(&names.r#type)?),
+            status: get(&names.status)?,
+            headers: get(&names.headers)?,
+            body: get(&names.body)?,
+            more_body: get(&names.more_body)?,
+            trailers: get(&names.trailers)?,
+        })
+    }
+
+    /// `message["type"]`
+    #[inline]
+    pub(crate) fn kind(&self, names: &Names) -> PyResult<&Bound<'py, PyAny>> {
+        self.kind.as_ref().ok_or_else(|| missing(&names.r#type))
+    }
+
+    /// `message["status"]`
+    #[inline]
+    pub(crate) fn status(&self, names: &Names) -> PyResult<&Bound<'py, PyAny>> {
+        self.status.as_ref().ok_or_else(|| missing(&names.status))
+    }
+
+    /// Whether trailers follow the body.
+    #[inline]
+    pub(crate) fn trailers(&self) -> PyResult<bool> {
+        self.trailers.as_ref().map_or(Ok(false), Bound::is_truthy)
+    }
+
+    /// Whether more of the body follows.
+    #[inline]
+    pub(crate) fn more_body(&self) -> PyResult<bool> {
+        self.more_body.as_ref().map_or(Ok(false), Bound::is_truthy)
+    }
+}
+
+/// A copy of `message`, for a `send()` that must wait: what the application does with its own meanwhile, and with the
+/// buffer in it, changes nothing.
+#[cold]
+pub(crate) fn copy<'py>(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Bound<'py, PyDict>> {
+    let copy = message.py().get_type::<PyDict>().call1((message,))?.cast_into::<PyDict>()?;
+    if let Some(body) = copy.get_item(&names.body)?
+        && !body.is_exact_instance_of::<PyBytes>()
+    {
+        copy.set_item(&names.body, copy_of(&body)?)?;
+    }
+    Ok(copy)
+}
+
+#[cold]
+fn missing(name: &Py<PyString>) -> PyErr {
+    Python::attach(|py| PyKeyError::new_err((name.clone_ref(py),)))
+}
+
+/// Use the two byte strings of a header, a tuple or any other sequence of two.
+#[inline]
+pub(crate) fn with_pair<R>(
+    header: &Bound<'_, PyAny>,
+    use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>,
+) -> PyResult<R> {
+    if let Ok(pair) = header.cast_exact::<PyTuple>()
+        && let [name, value] = pair.as_slice()
+    {
+        return with_bytes(name, value, use_pair);
+    }
+    let (name, value) = header.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().or_else(|_| {
+        let items: Vec<Bound<'_, PyAny>> = header.try_iter()?.collect::<PyResult<_>>()?;
+        match <[_; 2]>::try_from(items) {
+            Ok([name, value]) => Ok((name, value)),
+            Err(_) => Err(PyValueError::new_err("A header must be a pair of name and value.")),
+        }
+    })?;
+    with_bytes(&name, &value, use_pair)
+}
+
+#[inline]
+fn with_bytes<R>(
+    name: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+    use_pair: impl FnOnce(&[u8], &[u8]) -> PyResult<R>,
+) -> PyResult<R> {
+    if let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) {
+        return use_pair(name.as_bytes(), value.as_bytes());
+    }
+    Err(PyTypeError::new_err(texts::field_type(name.repr()?, value.repr()?)))
+}

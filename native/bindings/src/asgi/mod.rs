@@ -1,0 +1,17 @@
+//! One request and its response: what an application is called with, gets and sends. No transport, no version of HTTP: the
+//! other side is a [`Stream`](stream::Stream).
+
+pub(crate) mod access;
+pub(crate) mod awaitable;
+pub(crate) mod cycle;
+pub(crate) mod exchange;
+pub(crate) mod extension;
+pub(crate) mod headers;
+pub(crate) mod host;
+pub(crate) mod loan;
+pub(crate) mod message;
+pub(crate) mod peer;
+pub(crate) mod runner;
+pub(crate) mod scope;
+pub(crate) mod send;
+pub(crate) mod stream;

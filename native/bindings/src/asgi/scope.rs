@@ -1,0 +1,260 @@
+//! Build one ASGI http scope, in upstream's key order.
+
+use std::cell::{Cell, RefCell};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use wire::h1::request::{Head, Method, Version};
+use wire::limits::Limits;
+
+use super::headers::KeptHeaders;
+use super::loan::{Items, Loan, Place};
+use super::peer::Peer;
+use crate::base::ffi::refcount::is_held_by;
+use crate::base::names::Names;
+use crate::base::objects::text;
+use crate::base::settings::Settings;
+
+/// What all scopes of one server have in common.
+pub(crate) struct ScopeTemplate {
+    /// A whole scope, for its keys and their order; what differs from request to request is `None`.
+    pattern: Py<PyDict>,
+    items: Items,
+    asgi: Py<PyDict>,
+    asgi_items: Items,
+    /// What came back of the last scope. Taken out while a scope is made of it, and then the exchange's.
+    spare: Cell<Option<Spare>>,
+    /// Names of those that are offered, and of those that are to clients of HTTP/1.0; mostly none.
+    extensions: Vec<String>,
+    extensions_10: Vec<String>,
+    root_path: String,
+    raw_root_path: Vec<u8>,
+    limits: Limits,
+    paths: RefCell<Vec<Option<KeptPath>>>,
+    pub(crate) kept: KeptHeaders,
+    poison: bool,
+}
+
+/// What a scope left that is over.
+struct Spare {
+    /// The scope itself, if it was as it had been lent.
+    scope: Option<Py<PyDict>>,
+    loan: Box<Loan>,
+}
+
+/// Paths kept at most, each in the place that its last bytes say: a power of two.
+const KEPT_PATHS: usize = 64;
+/// A longer path is not kept, so that the memory is bounded.
+const MAX_KEPT_PATH: usize = 128;
+
+/// A path that came before, as the scope has it.
+struct KeptPath {
+    sent: Box<[u8]>,
+    path: Py<PyString>,
+    raw_path: Py<PyBytes>,
+}
+
+/// The place of `path` among the kept ones.
+#[inline]
+fn place(path: &[u8]) -> usize {
+    let end = path
+        .last_chunk::<8>()
+        .map_or_else(|| path.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)), |end| u64::from_be_bytes(*end));
+    let mixed = (end ^ path.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 58) as usize
+}
+
+impl ScopeTemplate {
+    pub(crate) fn new(config: &Bound<'_, PyAny>, settings: &Settings, names: &Names) -> PyResult<Self> {
+        let py = config.py();
+        let asgi = PyDict::new(py);
+        asgi.set_item("version", config.getattr("asgi_version")?)?;
+        asgi.set_item("spec_version", "2.3")?;
+        let scope = PyDict::new(py);
+        scope.set_item(&names.r#type, PyString::intern(py, "http"))?;
+        scope.set_item(&names.asgi, py.None())?;
+        scope.set_item(&names.http_version, &names.http_1_1)?;
+        scope.set_item(&names.server, py.None())?;
+        scope.set_item(&names.client, py.None())?;
+        scope.set_item(&names.scheme, &names.http)?;
+        scope.set_item(&names.method, names.methods.get(Method::Get as usize))?;
+        scope.set_item(&names.root_path, PyString::new(py, &settings.root_path))?;
+        scope.set_item(&names.path, py.None())?;
+        scope.set_item(&names.raw_path, py.None())?;
+        scope.set_item(&names.query_string, &names.empty_bytes)?;
+        scope.set_item(&names.headers, py.None())?;
+        scope.set_item(&names.state, py.None())?;
+        let known: Vec<String> = py.import("uvicorn.protocols.http.scope")?.getattr("EXTENSIONS_10")?.extract()?;
+        let extensions = settings.extensions.clone();
+        let extensions_10 = extensions.iter().filter(|name| known.contains(name)).cloned().collect();
+        let root_path = settings.root_path.clone();
+        let raw_root_path = if root_path.is_ascii() {
+            root_path.clone().into_bytes()
+        } else {
+            let quoted: String = py.import("urllib.parse")?.call_method1("quote", (&root_path,))?.extract()?;
+            quoted.into_bytes()
+        };
+        let mut paths = Vec::new();
+        paths.resize_with(KEPT_PATHS, || None);
+        Ok(Self {
+            items: items_of(&scope),
+            pattern: scope.unbind(),
+            asgi_items: items_of(&asgi),
+            asgi: asgi.unbind(),
+            spare: Cell::default(),
+            extensions,
+            extensions_10,
+            root_path,
+            raw_root_path,
+            limits: settings.limits.clone(),
+            paths: RefCell::new(paths),
+            kept: KeptHeaders::default(),
+            poison: settings.poison,
+        })
+    }
+
+    /// The scope of the request in `head`, which was parsed from `input`; and what was lent with it, to be given back.
+    pub(crate) fn build<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        head: &Head,
+        input: &[u8],
+        peer: &Peer,
+    ) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
+        let (scope, mut loan) = self.take(py)?;
+        let version = if head.version == Version::Http10 { &names.http_1_0 } else { &names.http_1_1 };
+        loan.show(&scope, Place::HttpVersion, version.bind(py))?;
+        let scheme = if peer.secure { &names.https } else { &names.http };
+        loan.show(&scope, Place::Scheme, scheme.bind(py))?;
+        loan.show(&scope, Place::Server, peer.server.bind(py))?;
+        loan.show(&scope, Place::Client, peer.client.bind(py))?;
+        match names.methods.get(head.verb as usize) {
+            Some(method) => loan.show(&scope, Place::Method, method.bind(py))?,
+            None => loan.show(&scope, Place::Method, &text(py, head.method.of(input)))?,
+        }
+        let (path, raw_path) = self.path(py, head.target.effective_path(input, head.verb))?;
+        loan.show(&scope, Place::Path, path.bind(py))?;
+        loan.show(&scope, Place::RawPath, raw_path.bind(py))?;
+        match head.target.query.of(input) {
+            [] => loan.show(&scope, Place::QueryString, names.empty_bytes.bind(py))?,
+            query => loan.show(&scope, Place::QueryString, &PyBytes::new(py, query))?,
+        }
+        if !loan.copied().is_some_and(|copied| self.kept.are(copied, head)) {
+            let (headers, copied) = self.kept.headers(py, names, head, input, &self.limits)?;
+            loan.lend_headers(&scope, &headers, copied)?;
+        }
+        loan.lend_asgi(&scope, self.asgi.bind(py))?;
+        loan.lend_state(&scope, peer.app_state.bind(py))?;
+        let extensions = if head.version == Version::Http10 { &self.extensions_10 } else { &self.extensions };
+        if !extensions.is_empty() {
+            scope.set_item(&names.extensions, offer(py, extensions)?)?;
+        }
+        loan.seal(&scope, extensions.is_empty());
+        Ok((scope, loan))
+    }
+
+    /// A scope to begin with, and what is known of it.
+    #[inline]
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
+        let loan = match self.spare.take() {
+            Some(Spare { scope: Some(scope), loan }) if is_held_by(scope.bind(py), 1) => {
+                return Ok((scope.into_bound(py), loan));
+            }
+            Some(Spare { loan, .. }) => Some(loan),
+            None => None,
+        };
+        let scope = self.pattern.bind(py).copy()?;
+        let loan = match loan {
+            Some(mut loan) => {
+                loan.begin_again(&scope, &self.items)?;
+                loan
+            }
+            None => Box::new(Loan::new(py, &self.items)),
+        };
+        Ok((scope, loan))
+    }
+
+    /// Take back what was lent to a request that is over. What is as it was, and held by nobody else, serves the next one;
+    /// the rest goes now, and with it what an application put there.
+    #[inline]
+    pub(crate) fn give(&self, scope: Bound<'_, PyDict>, mut loan: Box<Loan>) {
+        let py = scope.py();
+        if self.poison {
+            let _: PyResult<()> = loan.poison(&scope);
+            return;
+        }
+        let scope = Some(scope).filter(|scope| loan.is_back(scope));
+        if loan.take_back(py, scope.as_ref(), &self.asgi_items).is_ok() {
+            self.spare.set(Some(Spare { scope: scope.map(Bound::unbind), loan }));
+        }
+    }
+
+    #[inline]
+    fn path(&self, py: Python<'_>, sent: &[u8]) -> PyResult<(Py<PyString>, Py<PyBytes>)> {
+        let place = place(sent);
+        let kept = match self.paths.borrow().get(place) {
+            Some(Some(kept)) if *kept.sent == *sent => Some((kept.path.clone_ref(py), kept.raw_path.clone_ref(py))),
+            _ => None,
+        };
+        kept.map_or_else(|| self.read_path(py, place, sent), Ok)
+    }
+
+    /// The path of a target as str, and as it was sent; both behind the root path.
+    fn read_path(&self, py: Python<'_>, place: usize, sent: &[u8]) -> PyResult<(Py<PyString>, Py<PyBytes>)> {
+        let decoded = if sent.contains(&b'%') {
+            PyString::new(py, &String::from_utf8_lossy(&percent_decode(sent)))
+        } else {
+            text(py, sent)
+        };
+        let (path, raw_path) = if self.root_path.is_empty() {
+            (decoded.unbind(), PyBytes::new(py, sent).unbind())
+        } else {
+            let path = format!("{}{}", self.root_path, decoded.to_str()?);
+            let raw = [&self.raw_root_path, sent].concat();
+            (PyString::new(py, &path).unbind(), PyBytes::new(py, &raw).unbind())
+        };
+        if sent.len() <= MAX_KEPT_PATH {
+            let kept = KeptPath { sent: sent.into(), path: path.clone_ref(py), raw_path: raw_path.clone_ref(py) };
+            let old = self.paths.borrow_mut().get_mut(place).and_then(|place| place.replace(kept));
+            drop(old);
+        }
+        Ok((path, raw_path))
+    }
+}
+
+fn items_of(dict: &Bound<'_, PyDict>) -> Items {
+    dict.iter().map(|(key, value)| (key.unbind(), value.unbind())).collect()
+}
+
+/// What a scope says of the extensions that are offered: of its own for each, since middleware is known to add keys.
+fn offer<'py>(py: Python<'py>, extensions: &[String]) -> PyResult<Bound<'py, PyDict>> {
+    let offered = PyDict::new(py);
+    for name in extensions {
+        offered.set_item(name, PyDict::new(py))?;
+    }
+    Ok(offered)
+}
+
+/// `%XX` to bytes; anything that is not two hexadecimal digits stays as it is, as `urllib.parse.unquote` has it.
+fn percent_decode(path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte == b'%'
+            && let [high, low, behind @ ..] = tail
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            decoded.push(high << 4 | low);
+            rest = behind;
+        } else {
+            decoded.push(byte);
+        }
+    }
+    decoded
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}

@@ -1,0 +1,86 @@
+//! The other side of an exchange: what carries its response to the client, and brings the body of its request.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::h1::response::Trailers;
+
+use super::access::entry::Head;
+use crate::base::line::Line;
+
+/// What follows a piece of the body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Follows {
+    Body,
+    Trailers,
+    /// The response is complete.
+    Nothing,
+}
+
+/// One response on its way, of whichever version of HTTP. Any of these calls may run Python code, of the application too, and
+/// come back: the caller holds no borrow. Nothing is asked any more once [`Exchange::disconnect`] has said that nothing can be
+/// sent.
+///
+/// [`Exchange::disconnect`]: super::exchange::Exchange::disconnect
+pub(crate) trait Stream {
+    // The body of the request.
+
+    /// The application asks for it, and the client waits to be told.
+    fn send_continue(&self, py: Python<'_>) -> PyResult<()>;
+    /// The application waits for more of it, or for the client's end.
+    fn want_body(&self, py: Python<'_>) -> PyResult<()>;
+
+    // The response.
+
+    /// Encode its head, which waits for the first piece of the body. `false` if a look at the headers would run code of the
+    /// application, which may send something itself: nothing was encoded then.
+    fn start(&self, py: Python<'_>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool>;
+    /// The head that was encoded last, with its `lines` if they are wanted.
+    fn head(&self, lines: bool) -> Head;
+    /// Write a piece of the body, behind the head if that still waits.
+    fn body(&self, py: Python<'_>, data: Option<&Bound<'_, PyBytes>>, follows: Follows) -> PyResult<()>;
+    /// Write an interim response in front of the head, unless that has left, or the client does not know such things.
+    fn interim(&self, py: Python<'_>, status: u16, fields: &[(&[u8], &[u8])]) -> PyResult<()>;
+    /// The body is complete, and trailers are to follow.
+    fn end_body(&self, py: Python<'_>) -> PyResult<()>;
+    /// Write the end of the response, with trailers if there are any and they can be carried.
+    fn trailers(&self, py: Python<'_>, trailers: Option<&Trailers>) -> PyResult<()>;
+    /// Everything is written: go on with what comes next.
+    fn finish(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
+
+    // Files, which are sent past the stream.
+
+    /// Prepare for so many bytes of the body, the last ones if `is_last`; whether they are wanted.
+    fn begin_file(&self, length: u64, is_last: bool) -> PyResult<bool>;
+    /// Write some of these bytes, behind all that is in front of them.
+    fn file(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()>;
+    /// All were written, if they were `wanted`; `more`: of the body follows.
+    fn end_file(&self, py: Python<'_>, wanted: bool, more: bool) -> PyResult<()>;
+    /// The transport of the connection, if there is one that files can be sent by.
+    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>>;
+    /// A future that is done when more can be written, or the connection ends. One at a time waits in this way.
+    fn watcher(&self, py: Python<'_>) -> PyResult<Py<PyAny>>;
+    /// Give the client time to take some of what waits for it.
+    fn await_reader(&self, py: Python<'_>) -> PyResult<()>;
+    /// The client has taken enough of it.
+    fn stop_awaiting_reader(&self);
+
+    // How fast.
+
+    /// Whether as much waits to be written as should.
+    fn is_write_paused(&self) -> bool;
+    /// `send()` calls that wait until less does.
+    fn writers(&self) -> &Line;
+
+    // The end.
+
+    /// Encode a whole response of the server's own; its head, and how long its body is.
+    fn answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)>;
+    /// Send that, and take no further request.
+    fn end(&self, py: Python<'_>) -> PyResult<()>;
+    /// End a response that cannot be completed, so that the client notices; `in_body`: what has left of it may look complete.
+    fn abort(&self, py: Python<'_>, in_body: bool) -> PyResult<()>;
+    /// Cut everything off after a panic, without a look at what it was doing.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()>;
+}

@@ -1,0 +1,43 @@
+//! The set of live connections that a server keeps, `state.ConnectionSet`: entered and left by every connection.
+
+use pyo3::prelude::*;
+use pyo3::types::PySet;
+
+use super::names::Names;
+
+pub(crate) struct Connections {
+    set: Py<PyAny>,
+    /// The same, if its own methods do no more than a set's, and wake those who wait for the last one to go.
+    plain: Option<Py<PySet>>,
+}
+
+impl Connections {
+    pub(crate) fn new(set: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let class = set.py().import("uvicorn.state")?.getattr("ConnectionSet")?;
+        let plain = if set.get_type().is(&class) { Some(set.cast::<PySet>()?.clone().unbind()) } else { None };
+        Ok(Self { set: set.clone().unbind(), plain })
+    }
+
+    pub(crate) fn len(&self, py: Python<'_>) -> PyResult<usize> {
+        self.set.bind(py).len()
+    }
+
+    pub(crate) fn add(&self, protocol: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
+        match &self.plain {
+            Some(set) => set.bind(protocol.py()).add(protocol),
+            None => self.set.bind(protocol.py()).call_method1(&names.add, (protocol,)).map(drop),
+        }
+    }
+
+    pub(crate) fn discard(&self, protocol: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
+        let py = protocol.py();
+        if let Some(set) = &self.plain {
+            let set = set.bind(py);
+            // The last one is taken out by the class itself, which has somebody to tell.
+            if set.len() > 1 {
+                return set.discard(protocol).map(drop);
+            }
+        }
+        self.set.bind(py).call_method1(&names.discard, (protocol,)).map(drop)
+    }
+}

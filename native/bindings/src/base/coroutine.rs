@@ -1,0 +1,40 @@
+//! What coroutines of ours say like those of Python.
+
+use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
+use pyo3::prelude::*;
+
+use super::ffi::call::Turn;
+
+/// The exception that `throw(type, value, traceback)` or `throw(value)` means.
+pub(crate) fn thrown(
+    kind: &Bound<'_, PyAny>,
+    value: Option<&Bound<'_, PyAny>>,
+    traceback: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyErr> {
+    let error = match value {
+        None => PyErr::from_value(kind.clone()),
+        Some(value) if value.is_none() => PyErr::from_value(kind.clone()),
+        Some(value) if value.is_instance_of::<PyBaseException>() => PyErr::from_value(value.clone()),
+        Some(value) => PyErr::from_value(kind.call1((value,))?),
+    };
+    if let Some(traceback) = traceback
+        && !traceback.is_none()
+    {
+        error.set_traceback(kind.py(), Some(traceback.cast()?.clone()));
+    }
+    Ok(error)
+}
+
+/// What a coroutine says that is over, as those of Python do.
+#[cold]
+pub(crate) fn reused() -> PyErr {
+    PyRuntimeError::new_err("cannot reuse already awaited coroutine")
+}
+
+/// What `send()` and `throw()` of a coroutine give: what it waits for, or its result in an exception.
+pub(crate) fn outcome(turn: Turn) -> PyResult<Py<PyAny>> {
+    match turn {
+        Turn::Yielded(future) => Ok(future),
+        Turn::Returned(value) => Err(PyStopIteration::new_err((value,))),
+    }
+}

@@ -1,0 +1,46 @@
+//! What the standard library does not do with a descriptor, or with this process.
+
+use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsRawFd, BorrowedFd};
+#[cfg(unix)]
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Take over a descriptor that Python has given away with `socket.detach()`.
+#[cfg(target_os = "linux")]
+pub(crate) fn own_descriptor(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a query of one number; one that is not open is an error, not more.
+    if number < 0 || unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the number is open, and its owner has promised not to use it any more: that is what the argument means.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Another descriptor for what `descriptor` stands for, not inherited by programs that are started.
+#[cfg(unix)]
+pub(crate) fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a number goes in; the kernel says so if it is no descriptor.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// How many bytes of a socket's have not reached its peer; 0 where the kernel does not tell. Only sockets of ours ask.
+#[cfg(target_os = "linux")]
+pub(crate) fn in_kernel(socket: BorrowedFd<'_>) -> usize {
+    let mut size: libc::c_int = 0;
+    // SAFETY: the descriptor is open while it is borrowed, and this request stores one int at the address, which is ours.
+    let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut size) } == 0;
+    if told { usize::try_from(size).unwrap_or_default() } else { 0 }
+}
+
+/// Send a signal to this process; nothing comes of a number that is none.
+#[cfg(unix)]
+pub(crate) fn signal_self(signal: i32) {
+    // SAFETY: neither call touches memory.
+    unsafe { libc::kill(libc::getpid(), signal) };
+}

@@ -1,0 +1,9 @@
+//! The only place that may say `unsafe`: calls of the C API that PyO3 does not wrap, the slots of our classes, who may touch
+//! what in which thread, and descriptors.
+
+pub(crate) mod call;
+pub(crate) mod descriptor;
+pub(crate) mod dict;
+pub(crate) mod refcount;
+pub(crate) mod slots;
+pub(crate) mod thread_bound;

@@ -1,0 +1,32 @@
+//! Who holds an object.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// Whether there are exactly `count` references to `object`: never on an interpreter that cannot tell.
+#[inline]
+pub(crate) fn is_held_by<T>(object: &Bound<'_, T>, count: isize) -> bool {
+    // Without the GIL another thread may hold a reference that is not counted where we look.
+    // SAFETY: the object is live and we hold the GIL, so the count is what it is.
+    !cfg!(Py_GIL_DISABLED) && unsafe { ffi::Py_REFCNT(object.as_ptr()) } == count
+}
+
+/// Whether just so many references to `object` exist, and no weak ones.
+#[inline]
+pub(crate) fn is_known_to<T>(object: &Bound<'_, T>, count: isize) -> bool {
+    is_held_by(object, count) && !is_watched(object)
+}
+
+/// Whether there are weak references to `object`.
+#[inline]
+fn is_watched<T>(object: &Bound<'_, T>) -> bool {
+    let object = object.as_ptr();
+    // SAFETY: the object is live. A positive offset says where it keeps the list, null when empty; 0 that it has none.
+    unsafe {
+        match (*ffi::Py_TYPE(object)).tp_weaklistoffset {
+            0 => false,
+            offset @ 1.. => !object.byte_offset(offset).cast::<*mut ffi::PyObject>().read().is_null(),
+            _ => true,
+        }
+    }
+}

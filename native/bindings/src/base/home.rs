@@ -1,0 +1,70 @@
+//! One event loop, and what whoever works on it needs: names, settings, the logger.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::level::Level;
+use super::names::Names;
+use super::panic::Rehearsal;
+use super::settings::Settings;
+
+const TRACE: u8 = 5;
+const DEBUG: u8 = 10;
+
+/// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
+pub(crate) struct Home {
+    pub(crate) names: Names,
+    pub(crate) settings: Settings,
+    pub(crate) event_loop: Py<PyAny>,
+    /// Whether it can do more than `create_task` and `call_later`, which is all that a test's double can.
+    pub(crate) is_real: bool,
+    /// In which the server was started: that of a request would live as long as what is left behind in it.
+    pub(crate) context: Py<PyAny>,
+    pub(crate) logger: Py<PyAny>,
+    /// Of that logger: of lines about single connections, and about requests that are refused.
+    pub(crate) trace: Level,
+    pub(crate) debug: Level,
+    pub(crate) rehearsal: Rehearsal,
+    /// Tasks can be started eagerly (3.12) and told their context (3.11).
+    pub(crate) eager: bool,
+    pub(crate) task_context: bool,
+}
+
+impl Home {
+    pub(crate) fn new(
+        config: &Bound<'_, PyAny>,
+        state: &Bound<'_, PyAny>,
+        event_loop: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let py = config.py();
+        let is_real = event_loop.is_instance(&py.import("asyncio")?.getattr("AbstractEventLoop")?)?;
+        let version = py.version_info();
+        let logger = py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?;
+        Ok(Self {
+            names: Names::new(py)?,
+            settings: Settings::from_config(config)?,
+            event_loop: event_loop.clone().unbind(),
+            is_real,
+            context: state.getattr("context")?.unbind(),
+            trace: Level::new(&logger, TRACE)?,
+            debug: Level::new(&logger, DEBUG)?,
+            logger: logger.unbind(),
+            rehearsal: Rehearsal::default(),
+            eager: is_real && version >= (3, 12),
+            task_context: version >= (3, 11),
+        })
+    }
+
+    /// Log one line at WARNING.
+    pub(crate) fn warn(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+        self.logger.bind(py).call_method1(&self.names.warning, (text,)).map(drop)
+    }
+
+    /// Log `error` with its traceback, under a line of text.
+    #[cold]
+    pub(crate) fn log_exception(&self, py: Python<'_>, text: &str, error: &PyErr) -> PyResult<()> {
+        let details = PyDict::new(py);
+        details.set_item("exc_info", error.value(py))?;
+        self.logger.bind(py).call_method(&self.names.error, (text,), Some(&details)).map(drop)
+    }
+}

@@ -1,0 +1,98 @@
+//! Where coroutines wait for the same thing, and go on in the order in which they came.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+
+use super::names::Names;
+
+/// How many of a line go on in one turn of the event loop: enough to be quick, too few to hold up others.
+pub(crate) const WOKEN_TOGETHER: usize = 16;
+
+/// A line of coroutines, each with the future that wakes it. What one costs does not depend on how many have been in the
+/// line; one that goes away, however it does, leaves nothing behind.
+#[derive(Default)]
+pub(crate) struct Line {
+    /// Nothing until somebody has to wait.
+    places: RefCell<Option<Box<Places>>>,
+}
+
+#[derive(Default)]
+struct Places {
+    last: u64,
+    /// By ticket.
+    futures: BTreeMap<u64, Py<PyAny>>,
+}
+
+impl Line {
+    /// Whether nobody waits: whoever comes otherwise must queue up too.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.borrow().as_ref().is_none_or(|places| places.futures.is_empty())
+    }
+
+    /// Take the last place; the ticket for it.
+    pub(crate) fn join(&self, future: Py<PyAny>) -> u64 {
+        let mut places = self.places.borrow_mut();
+        let places = places.get_or_insert_default();
+        places.last += 1;
+        places.futures.insert(places.last, future);
+        places.last
+    }
+
+    /// Go on waiting, in the same place.
+    pub(crate) fn wait_again(&self, ticket: u64, future: Py<PyAny>) {
+        let old = self.places.borrow_mut().get_or_insert_default().futures.insert(ticket, future);
+        drop(old);
+    }
+
+    pub(crate) fn leave(&self, ticket: u64) {
+        let future = self.places.borrow_mut().as_mut().and_then(|places| places.futures.remove(&ticket));
+        drop(future);
+    }
+
+    /// The first so many futures.
+    fn first(&self, py: Python<'_>, count: usize) -> Vec<Py<PyAny>> {
+        let places = self.places.borrow();
+        let futures = places.iter().flat_map(|places| places.futures.values());
+        futures.take(count).map(|future| future.clone_ref(py)).collect()
+    }
+
+    /// What they wait for is there, perhaps for so many: wake the first. The others follow when those have left the line.
+    pub(crate) fn advance(&self, py: Python<'_>, names: &Names, count: usize) -> PyResult<()> {
+        let Some(first) = self.first(py, 1).pop() else { return Ok(()) };
+        if is_done(first.bind(py), names)? {
+            // It was woken before, and is about to leave.
+            return Ok(());
+        }
+        self.first(py, count).iter().try_for_each(|future| wake(future.bind(py), names))
+    }
+
+    // The garbage collector's side.
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(places) = self.places.try_borrow() else { return Ok(()) };
+        places.iter().flat_map(|places| places.futures.values()).try_for_each(|future| visit.call(future))
+    }
+
+    pub(crate) fn clear(&self) {
+        let places = self.places.take();
+        drop(places);
+    }
+}
+
+fn is_done(future: &Bound<'_, PyAny>, names: &Names) -> PyResult<bool> {
+    future.call_method0(&names.done)?.is_truthy()
+}
+
+/// Complete `future`, unless it is done.
+pub(crate) fn wake(future: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
+    if is_done(future, names)? {
+        Ok(())
+    } else {
+        future.call_method1(&names.set_result, (future.py().None(),)).map(drop)
+    }
+}

@@ -1,0 +1,18 @@
+//! What every room needs, and what knows no protocol: Python objects, the event loop, buffers, errors.
+
+pub(crate) mod clock;
+pub(crate) mod connections;
+pub(crate) mod coroutine;
+pub(crate) mod error;
+pub(crate) mod ffi;
+pub(crate) mod home;
+pub(crate) mod level;
+pub(crate) mod line;
+pub(crate) mod names;
+pub(crate) mod objects;
+pub(crate) mod orphan;
+pub(crate) mod panic;
+pub(crate) mod pool;
+pub(crate) mod settings;
+pub(crate) mod task;
+pub(crate) mod turns;

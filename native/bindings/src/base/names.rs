@@ -1,0 +1,109 @@
+//! The Python objects every request needs, looked up once: interned names, constants, pre-made header names.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use wire::h1::request::Method;
+use wire::headers::Name;
+
+macro_rules! names {
+    ($($field:ident $text:literal)*) => {
+        /// Interned strings, and objects made of them.
+        pub(crate) struct Names {
+            $(pub(crate) $field: Py<PyString>,)*
+            /// Field names as bytes, indexed by `wire::headers::Name`.
+            pub(crate) fields: Vec<Py<PyBytes>>,
+            /// Methods as str, indexed by `wire::h1::request::Method`.
+            pub(crate) methods: Vec<Py<PyString>>,
+            /// `{"type": "http.request", "body": b"", "more_body": False}`
+            pub(crate) empty_request: Py<PyDict>,
+            /// `{"type": "http.disconnect"}`
+            pub(crate) disconnect: Py<PyDict>,
+            pub(crate) empty_bytes: Py<PyBytes>,
+        }
+
+        impl Names {
+            pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
+                let empty_bytes = PyBytes::new(py, b"");
+                let empty_request = PyDict::new(py);
+                empty_request.set_item("type", "http.request")?;
+                empty_request.set_item("body", &empty_bytes)?;
+                empty_request.set_item("more_body", false)?;
+                let disconnect = PyDict::new(py);
+                disconnect.set_item("type", "http.disconnect")?;
+                Ok(Self {
+                    fields: Name::ALL.iter().map(|name| PyBytes::new(py, name.as_str().as_bytes()).unbind()).collect(),
+                    methods: Method::ALL.iter().map(|method| PyString::intern(py, method.as_str()).unbind()).collect(),
+                    empty_request: empty_request.unbind(),
+                    disconnect: disconnect.unbind(),
+                    empty_bytes: empty_bytes.unbind(),
+                    $($field: PyString::intern(py, $text).unbind(),)*
+                })
+            }
+        }
+    };
+}
+
+names! {
+    r#type "type"
+    asgi "asgi"
+    http_version "http_version"
+    server "server"
+    client "client"
+    scheme "scheme"
+    method "method"
+    root_path "root_path"
+    path "path"
+    raw_path "raw_path"
+    query_string "query_string"
+    headers "headers"
+    state "state"
+    body "body"
+    more_body "more_body"
+    trailers "trailers"
+    extensions "extensions"
+    status "status"
+    http_1_0 "1.0"
+    http_1_1 "1.1"
+    http "http"
+    https "https"
+    write "write"
+    close "close"
+    abort "abort"
+    is_closing "is_closing"
+    get_extra_info "get_extra_info"
+    write_eof "write_eof"
+    can_write_eof "can_write_eof"
+    pause_reading "pause_reading"
+    resume_reading "resume_reading"
+    set_protocol "set_protocol"
+    connection_made "connection_made"
+    data_received "data_received"
+    create_future "create_future"
+    create_task "create_task"
+    get_task_factory "get_task_factory"
+    get_debug "get_debug"
+    call_later "call_later"
+    call_soon "call_soon"
+    cancel "cancel"
+    done "done"
+    set_result "set_result"
+    add "add"
+    discard "discard"
+    run "run"
+    throw "throw"
+    dunder_await "__await__"
+    default_head "default_head"
+    warning "warning"
+    error "error"
+    record "record"
+    handlers "handlers"
+    filters "filters"
+    formatter "formatter"
+    propagate "propagate"
+    disabled "disabled"
+    level "level"
+    use_colors "use_colors"
+    log_record_factory "_logRecordFactory"
+    is_enabled_for "isEnabledFor"
+    context "context"
+}

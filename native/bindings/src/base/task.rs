@@ -1,0 +1,170 @@
+//! How tasks are started: mostly so that they take their first step while they are made, as they can since 3.12, by
+//! `asyncio.Task(cycle, eager_start=True)`.
+
+use std::cell::Cell;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use super::ffi::{call, dict, refcount};
+use super::home::Home;
+use super::names::Names;
+
+/// How the tasks of a connection are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Inside the call that reads the connection.
+    Eagerly,
+    /// When the loop gets to it.
+    Later,
+    /// So too, and as a coroutine of Python's: the loop has a task factory or is in debug mode, which look into it; or it
+    /// is a test's double, of which little is known.
+    Inspectably,
+}
+
+impl Start {
+    /// How it is done in the loop as it is now.
+    pub(crate) fn of(home: &Home, py: Python<'_>) -> PyResult<Self> {
+        if !home.is_real {
+            return Ok(Self::Inspectably);
+        }
+        let event_loop = home.event_loop.bind(py);
+        let is_plain = event_loop.call_method0(&home.names.get_task_factory)?.is_none()
+            && !event_loop.call_method0(&home.names.get_debug)?.is_truthy()?;
+        Ok(match is_plain {
+            false => Self::Inspectably,
+            true if home.eager => Self::Eagerly,
+            true => Self::Later,
+        })
+    }
+}
+
+/// What makes eager tasks, and what the next one is made with.
+pub(crate) struct EagerCall {
+    class: Py<PyType>,
+    pattern: Py<PyDict>,
+    /// Taken out while an application may run: a task that starts inside another has keywords and a context of its own.
+    spare: Cell<Option<Keywords>>,
+    poison: bool,
+}
+
+/// The keywords of one call, which the caller alone has, and the context that stands in them.
+pub(crate) struct Keywords {
+    dict: Py<PyDict>,
+    context: Option<Py<PyAny>>,
+}
+
+impl EagerCall {
+    pub(crate) fn new(
+        class: &Bound<'_, PyType>,
+        event_loop: &Bound<'_, PyAny>,
+        names: &Names,
+        poison: bool,
+    ) -> PyResult<Self> {
+        let pattern = PyDict::new(class.py());
+        pattern.set_item("loop", event_loop)?;
+        pattern.set_item(&names.context, class.py().None())?;
+        pattern.set_item("eager_start", true)?;
+        Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Cell::default(), poison })
+    }
+
+    /// Keywords with a context that is empty, if one `may_be_empty` and is at hand, and otherwise with a `new` one.
+    #[inline]
+    pub(crate) fn take<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        may_be_empty: bool,
+        new: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Keywords> {
+        let spare = self.spare.take().filter(|keywords| refcount::is_held_by(keywords.dict.bind(py), 1));
+        let dict = match spare {
+            Some(keywords) if may_be_empty && keywords.has_empty_context(py) => return Ok(keywords),
+            Some(keywords) => keywords.dict,
+            None => self.pattern.bind(py).copy()?.unbind(),
+        };
+        let context = new()?;
+        dict.bind(py).set_item(&names.context, &context)?;
+        Ok(Keywords { dict, context: Some(context.unbind()) })
+    }
+
+    /// Start a task.
+    #[inline]
+    pub(crate) fn start<'py>(
+        &self,
+        arguments: &Bound<'py, PyTuple>,
+        keywords: &Keywords,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = arguments.py();
+        call::instantiate(self.class.bind(py), arguments, keywords.dict.bind(py))
+    }
+
+    /// Take back what a task was started with. If the task is over and gone, its context serves the next one, provided
+    /// that it is empty and nobody else holds it.
+    #[inline]
+    pub(crate) fn give(&self, py: Python<'_>, mut keywords: Keywords, names: &Names) -> PyResult<()> {
+        if !refcount::is_held_by(keywords.dict.bind(py), 1) {
+            return Ok(());
+        }
+        let dict = keywords.dict.bind(py);
+        let stands = dict.get_item(&names.context)?;
+        let is_same = matches!((&stands, &keywords.context), (Some(stands), Some(context)) if stands.is(context));
+        drop(stands);
+        if self.poison || !is_same || !keywords.has_empty_context(py) {
+            dict.set_item(&names.context, py.None())?;
+            keywords.context = None;
+        }
+        self.spare.set(Some(keywords));
+        Ok(())
+    }
+}
+
+impl Keywords {
+    /// Whether nobody else knows the context, and nothing is in it.
+    #[inline]
+    fn has_empty_context(&self, py: Python<'_>) -> bool {
+        let context = self.context.as_ref().map(|context| context.bind(py));
+        context.is_some_and(|context| refcount::is_known_to(context, 2) && is_empty(context))
+    }
+}
+
+/// Whether the event loop can be run from inside one of its own callbacks. Libraries make those of asyncio so at any
+/// time, by changing their class; then a task must not start inside the call that reads its connection.
+pub(crate) struct Reentrance {
+    /// If it is one of asyncio's.
+    class: Option<Py<PyType>>,
+    /// What it was when the class had this version.
+    version: Cell<u32>,
+    is_given: Cell<bool>,
+}
+
+impl Reentrance {
+    pub(crate) fn of(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let base = event_loop.py().import("asyncio")?.getattr("BaseEventLoop")?;
+        let class = if event_loop.is_instance(&base)? { Some(event_loop.get_type().unbind()) } else { None };
+        Ok(Self { class, version: Cell::new(0), is_given: Cell::new(false) })
+    }
+
+    /// Whether it is so now.
+    #[inline]
+    pub(crate) fn is_given(&self, home: &Home, py: Python<'_>) -> PyResult<bool> {
+        let Some(class) = &self.class else { return Ok(false) };
+        let class = class.bind(py);
+        let version = dict::class_version(class);
+        if version == 0 || version != self.version.get() { self.look(home, class) } else { Ok(self.is_given.get()) }
+    }
+
+    #[cold]
+    fn look(&self, home: &Home, class: &Bound<'_, PyType>) -> PyResult<bool> {
+        let utils = class.py().import("uvicorn.protocols.utils")?;
+        self.is_given.set(utils.call_method1("is_reentrant", (&home.event_loop,))?.extract()?);
+        self.version.set(dict::class_version(class));
+        Ok(self.is_given.get())
+    }
+}
+
+/// Whether no variable has a value in `context`.
+#[inline]
+pub(crate) fn is_empty(context: &Bound<'_, PyAny>) -> bool {
+    context.len().is_ok_and(|length| length == 0)
+}

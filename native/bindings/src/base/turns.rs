@@ -1,0 +1,20 @@
+//! The turns in which connections are served, where it is not the loop that serves them one by one.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+
+/// Has something to do once for all that a turn did.
+pub(crate) trait AfterTurn {
+    fn after_turn(&self, py: Python<'_>) -> PyResult<()>;
+}
+
+/// Serves many connections in one turn.
+pub(crate) trait Turns {
+    /// Whether what is to be done once for all can wait for [`AfterTurn`].
+    fn is_running(&self) -> bool;
+    /// Whether this turn serves nobody else after the connection that it serves now.
+    fn serves_last(&self) -> bool;
+    /// Call `after` when this turn ends.
+    fn after_turn(&self, after: Rc<dyn AfterTurn>);
+}

@@ -1,0 +1,304 @@
+//! What comes in: from the transport or past it, kept while it cannot be looked at, taken apart into requests and bodies.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use wire::h1::connection::{Deadline, Event, Progress};
+use wire::h1::framing::BodyLength;
+use wire::h1::scratch::Scratch;
+
+use super::connection::{Connection, HIGH_WATER, State};
+use super::refusal::Refused;
+use crate::asgi::exchange::Exchange;
+use crate::base::ffi::thread_bound::ThreadBound;
+use crate::conn::carrier::Carrier;
+
+impl Connection {
+    /// Bytes from the client, however they came.
+    pub(crate) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let joined = {
+            let mut state = self.state.borrow_mut();
+            if state.pending.is_empty() {
+                None
+            } else {
+                state.pending.extend_from_slice(data);
+                if self.resume_scheduled.get() || state.exchange.is_some() && Self::is_busy(&state) {
+                    drop(state);
+                    return self.regulate(py);
+                }
+                Some(std::mem::take(&mut state.pending))
+            }
+        };
+        match joined {
+            None => {
+                let used = self.consume(py, data, true)?;
+                self.keep(py, data.get(used..).unwrap_or_default())
+            }
+            Some(buffer) => self.consume_buffer(py, buffer, true),
+        }
+    }
+
+    fn is_busy(state: &State) -> bool {
+        state.wire.deadline_hint() == Deadline::None
+    }
+
+    /// Keep what could not be looked at yet.
+    #[inline]
+    fn keep(&self, py: Python<'_>, rest: &[u8]) -> PyResult<()> {
+        if rest.is_empty() && !self.read_paused.get() || self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        self.state.borrow_mut().pending.extend_from_slice(rest);
+        self.regulate(py)
+    }
+
+    /// Consume a buffer of our own and keep what is left of it.
+    pub(super) fn consume_buffer(self: &Rc<Self>, py: Python<'_>, mut buffer: Vec<u8>, eager: bool) -> PyResult<()> {
+        let used = self.consume(py, &buffer, eager)?;
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        if used < buffer.len() {
+            buffer.drain(..used);
+            let mut state = self.state.borrow_mut();
+            buffer.append(&mut state.pending);
+            state.pending = buffer;
+        }
+        self.regulate(py)
+    }
+
+    /// Read from the socket while what waits for its turn, or for the application, is not above the high-water mark.
+    pub(super) fn regulate(&self, py: Python<'_>) -> PyResult<()> {
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let (hint, waits) = {
+            let state = self.state.borrow();
+            let hint = state.wire.deadline_hint();
+            let waits = match hint {
+                _ if self.resume_scheduled.get() => state.pending.len(),
+                Deadline::Body => state.exchange.as_ref().map_or(0, |exchange| exchange.body_length()),
+                Deadline::None => state.pending.len(),
+                // Part of a head, which has limits of its own, or nothing that is kept.
+                Deadline::Idle | Deadline::Head | Deadline::Discard => 0,
+            };
+            (hint, waits)
+        };
+        if waits > HIGH_WATER {
+            self.pause_reading(py)?;
+            return if hint == Deadline::Body { Ok(()) } else { self.heed_end(py) };
+        }
+        if !self.read_paused.get() {
+            return Ok(());
+        }
+        self.resume_reading(py)?;
+        self.restart_body_deadline(py)
+    }
+
+    /// Work through `input`; how much of it is dealt with. What is left must be kept.
+    fn consume(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> PyResult<usize> {
+        let outer = self.consuming.replace(true);
+        let result = self.consume_events(py, input, eager);
+        let flushed = self.flush(py);
+        self.consuming.set(outer);
+        flushed?;
+        let used = match result {
+            Ok(used) => used,
+            Err(refusal) => {
+                self.refuse(py, &refusal?)?;
+                return Ok(input.len());
+            }
+        };
+        self.after_exchange(py, used == input.len())?;
+        Ok(used)
+    }
+
+    fn consume_events(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> Result<usize, PyResult<Refused>> {
+        self.core.scratch.with(|scratch| self.events(py, input, eager, scratch))
+    }
+
+    fn events(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        input: &[u8],
+        eager: bool,
+        scratch: &mut Scratch,
+    ) -> Result<usize, PyResult<Refused>> {
+        let limits = &self.core.settings.limits;
+        let mut at = 0;
+        let mut budget = self.core.settings.max_eager_requests;
+        // A request with a body, whose application starts when what has arrived of it was fed.
+        let mut waiting: Option<(Rc<Exchange>, Py<PyAny>)> = None;
+        loop {
+            let rest = input.get(at..).unwrap_or_default();
+            let progress = {
+                let sections = &mut *self.core.runner.scope.kept.sections.borrow_mut();
+                self.state.borrow_mut().wire.poll_recalling(rest, scratch, limits, Some(sections))
+            };
+            let Progress { consumed, event } = progress.map_err(|error| Ok(error.into()))?;
+            let begin = at;
+            at += consumed;
+            let is_whole = match event {
+                Event::Request => {
+                    let head = scratch.head();
+                    let input = input.get(begin..).unwrap_or_default();
+                    if head.target.names_https(input) && !self.may_ask_for_https(py).map_err(Err)? {
+                        return Err(Ok(Refused::misdirected()));
+                    }
+                    if head.upgrades
+                        && self.wants_websocket(py, head.upgrades_to(input, b"websocket"), head.body).map_err(Err)?
+                    {
+                        self.hand_over(py, input, head.expects_continue).map_err(Err)?;
+                        return Ok(begin + input.len());
+                    }
+                    let (exchange, app) = self.begin(py, head, input).map_err(Err)?;
+                    self.update_deadline_in_place();
+                    budget = budget.saturating_sub(1);
+                    if head.body == BodyLength::None {
+                        self.start(py, exchange, app, eager).map_err(Err)?;
+                    } else {
+                        waiting = Some((exchange, app));
+                    }
+                    head.body == BodyLength::None
+                }
+                Event::Body { data, end } => {
+                    let exchange = self.state.borrow().exchange.clone();
+                    if let Some(exchange) = exchange {
+                        let piece = rest.get(data).unwrap_or_default();
+                        if !piece.is_empty() && exchange.feed(py, piece) > HIGH_WATER {
+                            self.pause_reading(py).map_err(Err)?;
+                        }
+                        if end {
+                            exchange.feed_end();
+                        }
+                        self.extend_deadline(consumed);
+                        if waiting.is_none() {
+                            exchange.wake(py).map_err(Err)?;
+                        }
+                    }
+                    if end && let Some((exchange, app)) = waiting.take() {
+                        self.start(py, exchange, app, eager).map_err(Err)?;
+                    }
+                    end
+                }
+                Event::Skipped => false,
+                Event::NeedMore | Event::Busy | Event::Switched | Event::Closed => break,
+            };
+            if is_whole && at == input.len() {
+                break;
+            }
+            if is_whole && budget == 0 && self.core.is_real {
+                self.resume_soon(py).map_err(Err)?;
+                break;
+            }
+        }
+        if let Some((exchange, app)) = waiting {
+            self.start(py, exchange, app, eager).map_err(Err)?;
+        }
+        Ok(at)
+    }
+
+    /// Other connections first; then on with what is kept.
+    fn resume_soon(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.resume_scheduled.set(true);
+        let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
+        self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)
+    }
+
+    fn resume(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.resume_scheduled.set(false);
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
+        self.consume_buffer(py, buffer, true)
+    }
+
+    fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
+        if self.read_paused.replace(true) {
+            return Ok(());
+        }
+        {
+            let state = &mut *self.state.borrow_mut();
+            if state.waits_for == Deadline::Body {
+                state.deadline = None;
+            }
+        }
+        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
+    }
+
+    /// Read from the socket again.
+    pub(super) fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.read_paused.replace(false) || self.closed.get() || self.eof.get() {
+            return Ok(());
+        }
+        self.ignore_end(py)?;
+        let context = &self.core.context;
+        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+    }
+
+    /// Have the client's end heard of though nobody reads: the application may be waiting for it. A socket of ours tells by
+    /// itself.
+    #[cold]
+    fn heed_end(&self, py: Python<'_>) -> PyResult<()> {
+        if self.heeded.get().is_some() || !self.core.is_real {
+            return Ok(());
+        }
+        let Some(protocol) = self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py)) else {
+            return Ok(());
+        };
+        let found = self.on_carrier(py, |carrier, names| match carrier {
+            Carrier::Transport(transport) => {
+                let socket = transport.bind(py).call_method1(&names.get_extra_info, ("socket",))?;
+                if socket.is_none() || transport.bind(py).call_method0(&names.is_closing)?.is_truthy()? {
+                    return Ok(None);
+                }
+                socket.call_method0("fileno")?.extract::<i32>().map(Some)
+            }
+            Carrier::Socket(_) => Ok(None),
+        })?;
+        let Some(descriptor) = found.flatten() else { return Ok(()) };
+        let tell = protocol.bind(py).getattr("hung_up")?;
+        self.core.hub.hang_ups(py)?.call_method1("watch", (descriptor, tell))?;
+        self.heeded.set(Some(descriptor));
+        Ok(())
+    }
+
+    pub(super) fn ignore_end(&self, py: Python<'_>) -> PyResult<()> {
+        match self.heeded.take() {
+            Some(descriptor) => self.core.hub.hang_ups(py)?.call_method1("unwatch", (descriptor,)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The client has ended, or the connection was reset, while nobody reads. What it has sent before is still there, and
+    /// has its turn. Of a body that is not complete, the end is seen when that was read.
+    #[cold]
+    pub(crate) fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
+        let waits = self.read_paused.get() && Self::is_busy(&self.state.borrow());
+        if !waits || self.closed.get() {
+            return Ok(());
+        }
+        if reset {
+            return self.abort(py);
+        }
+        self.ended.set(true);
+        self.disconnect(py)
+    }
+}
+
+/// Goes on with pipelined requests in a later turn of the loop.
+#[pyclass(module = "uvicorn._native", frozen)]
+struct Resume {
+    connection: ThreadBound<Rc<Connection>>,
+}
+
+#[pymethods]
+impl Resume {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.guard(py, "resume", |connection| connection.resume(py))
+    }
+}

@@ -1,0 +1,12 @@
+//! One HTTP/1.1 connection, between `wire`, a carrier of bytes and the exchanges on it.
+
+pub(crate) mod connection;
+pub(crate) mod core;
+mod deadline;
+mod events;
+mod input;
+mod output;
+mod refusal;
+mod request;
+mod response;
+mod stream;

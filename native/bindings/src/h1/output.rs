@@ -1,0 +1,169 @@
+//! The way out: one write for all that is ready, and the end of the connection.
+
+use pyo3::exceptions::{PyException, PyOSError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::error::AppError;
+use wire::h1::connection::Connection as Wire;
+
+use super::connection::Connection;
+use crate::base::error::exception;
+use crate::base::names::Names;
+use crate::conn::carrier::Carrier;
+
+impl Connection {
+    /// Append to the output.
+    #[inline]
+    pub(super) fn put<R>(&self, append: impl FnOnce(&mut Wire, &mut Vec<u8>) -> Result<R, AppError>) -> PyResult<R> {
+        let state = &mut *self.state.borrow_mut();
+        self.core.hub.buffers.supply(&mut state.out);
+        append(&mut state.wire, &mut state.out).map_err(exception)
+    }
+
+    /// Write what may leave, unless it leaves with more anyway.
+    #[inline]
+    pub(super) fn flush_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_consuming() { Ok(()) } else { self.flush(py) }
+    }
+
+    /// Write what may be written: everything in front of a head that still waits for its body.
+    pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        // Whatever runs there may write too, and what it writes comes behind.
+        let logged = self.core.host.log_first(py, || !self.state.borrow().out.is_empty());
+        logged.and(self.flush_out(py))
+    }
+
+    fn flush_out(&self, py: Python<'_>) -> PyResult<()> {
+        let (out, rest) = {
+            let mut state = self.state.borrow_mut();
+            let length = state.held.unwrap_or(state.out.len());
+            if length == 0 {
+                if state.out.is_empty() && state.out.capacity() > 0 {
+                    let out = std::mem::take(&mut state.out);
+                    drop(state);
+                    self.core.hub.buffers.give(out);
+                }
+                return Ok(());
+            }
+            let mut out = std::mem::take(&mut state.out);
+            let rest = self.core.hub.buffers.split_off(&mut out, length);
+            if state.held.is_some() {
+                state.held = Some(0);
+            }
+            (out, rest)
+        };
+        if !rest.is_empty() {
+            self.state.borrow_mut().out = rest;
+        }
+        let written = self.write(py, &out);
+        self.core.hub.buffers.give(out);
+        written
+    }
+
+    fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.core.rehearsal.happen_in("write");
+        if self.closed.get() {
+            return Ok(());
+        }
+        self.on_carrier(py, |carrier, names| carrier.write(py, names, data)).map(drop)
+    }
+
+    /// Write what waits and behind it a large object, without a copy of it: `bytes` and no others, which could change
+    /// before they are sent.
+    pub(super) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let logged = self.core.host.log_first(py, || true);
+        // A transport that cannot write any more counts the pieces, and complains of many.
+        let is_over = self.closed.get() || self.is_transport_closing(py)?;
+        let out = std::mem::take(&mut self.state.borrow_mut().out);
+        let written = if is_over {
+            Ok(None)
+        } else {
+            self.on_carrier(py, |carrier, names| carrier.write_with(py, names, &out, body))
+        };
+        self.core.hub.buffers.give(out);
+        logged.and(written.map(drop))
+    }
+
+    /// Close once everything is written; with `linger` only after the peer had a chance to read it.
+    pub(super) fn close(&self, py: Python<'_>, linger: bool) -> PyResult<()> {
+        self.flush(py)?;
+        let exchange = {
+            let mut state = self.state.borrow_mut();
+            state.pending = Vec::new();
+            state.exchange.take()
+        };
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+            // Whoever waits to send has nothing to wait for.
+            self.resume_writing(py)?;
+        }
+        if linger && self.can_linger(py)? {
+            // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
+            self.lingering.set(true);
+            // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
+            self.state.borrow_mut().deadline = Some(self.core.hub.deadlines.now() + self.core.settings.linger);
+            self.watch(py)?;
+            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
+            return self.resume_reading(py);
+        }
+        if self.closed.replace(true) {
+            return Ok(());
+        }
+        self.state.borrow_mut().deadline = None;
+        // Close once everything is written, which is up to the client; it has its time for that.
+        let waiting = self.on_carrier(py, |carrier, names| {
+            carrier.close(py, names)?;
+            carrier.waiting(py)
+        })?;
+        if waiting.unwrap_or_default() > 0 { self.await_reader(py) } else { Ok(()) }
+    }
+
+    fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
+        if !self.core.is_real || self.eof.get() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
+            return Ok(false);
+        }
+        Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
+    }
+
+    /// Whether nothing can be written any more.
+    pub(super) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.on_carrier(py, |carrier, names| carrier.is_closing(py, names))?.unwrap_or(true))
+    }
+
+    /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
+    #[inline]
+    pub(super) fn on_carrier<T>(
+        &self,
+        py: Python<'_>,
+        ask: impl FnOnce(&Carrier, &Names) -> PyResult<T>,
+    ) -> PyResult<Option<T>> {
+        let Some(carrier) = self.carrier() else { return Ok(None) };
+        match ask(&carrier, &self.core.names) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) => self.give_up(py, error).map(|()| None),
+        }
+    }
+
+    /// The transport has raised `error`: whatever the connection was doing is over, and `connection_lost` clears up.
+    #[cold]
+    pub(super) fn give_up(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        if !error.is_instance_of::<PyException>(py) {
+            return Err(error);
+        }
+        if !error.is_instance_of::<PyOSError>(py) {
+            self.core.log_exception(py, "Transport failed, aborting the connection.\n", &error)?;
+        }
+        self.abort(py)
+    }
+
+    /// Take the transport away.
+    pub(crate) fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.closed.set(true);
+        match self.carrier().map(|carrier| carrier.abort(py, &self.core.names)) {
+            None | Some(Ok(())) => Ok(()),
+            // Nobody else will say that the connection is lost.
+            Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
+            Some(Err(error)) => Err(error),
+        }
+    }
+}

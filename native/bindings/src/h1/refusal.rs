@@ -1,0 +1,97 @@
+//! Responses of the server's own: to what is no request, to who is too slow, for an application that failed.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use wire::error::{Error, Refusal};
+use wire::texts;
+
+use super::connection::Connection;
+use crate::asgi::access::entry::Head;
+use crate::asgi::exchange::State as ExchangeState;
+
+/// Why a request is answered by the server itself.
+pub(super) struct Refused {
+    refusal: Refusal,
+    reason: String,
+}
+
+impl Refused {
+    /// RFC 9110 section 7.4.
+    pub(super) fn misdirected() -> Self {
+        Error::new(Refusal::Misdirected).into()
+    }
+
+    /// The deadline of a head or of a body has passed.
+    pub(super) fn late(refusal: Refusal, deadline: Option<Duration>) -> Self {
+        Self { refusal, reason: refusal.reason(deadline.unwrap_or_default().as_secs_f64()) }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { refusal: error.refusal, reason: error.reason() }
+    }
+}
+
+impl Connection {
+    /// Whether the peer may ask for an https resource.
+    pub(super) fn may_ask_for_https(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.is_secure() {
+            return Ok(true);
+        }
+        let client = self.client(py);
+        let middleware = py.import("uvicorn.middleware.proxy_headers")?;
+        middleware.call_method1("is_trusted_gateway", (&self.core.runner.app, client))?.extract()
+    }
+
+    /// Answer in the application's place, and end the connection.
+    #[cold]
+    pub(super) fn refuse(&self, py: Python<'_>, refused: &Refused) -> PyResult<()> {
+        let status = refused.refusal.status();
+        let phrase = wire::h1::response::reason(status);
+        let line = texts::request_refused(status, phrase, &refused.reason);
+        self.core.warn(py, if status == 400 { texts::INVALID_REQUEST } else { &line })?;
+        self.note(py, &self.core.debug, &line)?;
+        let exchange = self.state.borrow().exchange.clone();
+        match exchange {
+            Some(exchange) if !matches!(exchange.state(), ExchangeState::Idle | ExchangeState::Complete) => {
+                self.abort_response(py, exchange.is_in_body())
+            }
+            _ => {
+                let text = if status == 400 { texts::INVALID_REQUEST } else { phrase };
+                self.say(py, status, text)?;
+                self.close(py, true)
+            }
+        }
+    }
+
+    /// Write a response of the server's own, after which the connection ends.
+    fn say(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<()> {
+        self.prepare(py, status, text)?;
+        self.flush(py)
+    }
+
+    /// Encode a response of the server's own; where it begins in the output.
+    fn prepare(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<usize> {
+        let core = &self.core;
+        core.default_head.refresh(core.host.state.bind(py), &core.names)?;
+        self.put(|wire, out| {
+            let begin = out.len();
+            let limits = &core.settings.limits;
+            core.default_head.with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes()))?;
+            Ok(begin)
+        })
+    }
+
+    /// Encode a whole response of the server's own; its head, with its `lines` if they are wanted, and how long its body is.
+    pub(super) fn put_answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)> {
+        let begin = self.prepare(py, status, text)?;
+        let state = self.state.borrow();
+        let answer = state.out.get(begin..).unwrap_or_default();
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+        let (head, body) = answer.split_at(end);
+        let lines = if lines { head.to_vec() } else { Vec::new() };
+        Ok((Head { lines, bodiless: false }, body.len()))
+    }
+}

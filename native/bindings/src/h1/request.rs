@@ -1,0 +1,100 @@
+//! From a request to its exchange, or the hand-over to a WebSocket.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use wire::h1::connection::Deadline;
+use wire::h1::framing::BodyLength;
+use wire::h1::request::Head;
+use wire::h1::response::CONTINUE;
+use wire::texts;
+
+use super::connection::Connection;
+use crate::asgi::exchange::Exchange;
+use crate::base::task::Start;
+
+impl Connection {
+    /// Build scope and exchange of the request in `head`; and choose who answers it.
+    pub(super) fn begin(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        head: &Head,
+        input: &[u8],
+    ) -> PyResult<(Rc<Exchange>, Py<PyAny>)> {
+        let runner = &self.core.runner;
+        // The last one is over; its scope may serve again.
+        let last = self.state.borrow_mut().exchange.take();
+        runner.retire(py, last);
+        let peer = self.peer.borrow().clone();
+        let exchange = runner.begin(py, head, input, peer, self.clone())?;
+        if self.ended.get() || self.eof.get() && self.state.borrow().pending.is_empty() {
+            exchange.disconnect(py, true)?;
+        }
+        self.first.set(false);
+        {
+            let mut state = self.state.borrow_mut();
+            state.exchange = Some(exchange.clone());
+            state.deadline = None;
+            state.waits_for = Deadline::None;
+        }
+        Ok((exchange, runner.app_for(py, head)?))
+    }
+
+    /// Run the application in a task, whose first step happens here if it may be eager.
+    #[inline]
+    pub(super) fn start(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>, eager: bool) -> PyResult<()> {
+        let start = match self.start.get() {
+            Start::Eagerly if !eager => Start::Later,
+            start => start,
+        };
+        self.core.runner.start(py, exchange, app, start)
+    }
+
+    /// Whether the connection is to become a WebSocket; log why not.
+    pub(super) fn wants_websocket(&self, py: Python<'_>, websocket: bool, body: BodyLength) -> PyResult<bool> {
+        let websocket = websocket && body == BodyLength::None;
+        if websocket && !self.core.ws_protocol_class.is_none(py) {
+            return Ok(true);
+        }
+        self.core.warn(py, texts::UPGRADE_UNSUPPORTED)?;
+        if websocket {
+            self.core.warn(py, texts::WEBSOCKET_UNSUPPORTED)?;
+        }
+        Ok(false)
+    }
+
+    /// Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it.
+    pub(super) fn hand_over(&self, py: Python<'_>, input: &[u8], expects_continue: bool) -> PyResult<()> {
+        let core = &self.core;
+        let names = &core.names;
+        self.note(py, &self.core.trace, "Upgrading to WebSocket")?;
+        if expects_continue {
+            // RFC 9110 section 7.8: the one in front of the other.
+            self.put(|_, out| {
+                out.extend_from_slice(CONTINUE);
+                Ok(())
+            })?;
+        }
+        self.flush(py)?;
+        self.resume_reading(py)?;
+        let Some(transport) = self.transport(py)? else { return Ok(()) };
+        let transport = transport.bind(py);
+        self.closed.set(true);
+        self.state.borrow_mut().deadline = None;
+        self.stop_awaiting_reader();
+        self.leave_deadlines();
+        let keywords = PyDict::new(py);
+        keywords.set_item("config", &core.config)?;
+        keywords.set_item("server_state", &core.host.state)?;
+        keywords.set_item("app_state", &self.peer.borrow().app_state)?;
+        let protocol = core.ws_protocol_class.bind(py).call((), Some(&keywords))?;
+        protocol.call_method1(&names.connection_made, (transport,))?;
+        self.forget(py)?;
+        transport.call_method1(&names.set_protocol, (&protocol,))?;
+        protocol.call_method1(&names.data_received, (PyBytes::new(py, input),))?;
+        let carrier = self.carrier.take();
+        drop(carrier);
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! What an exchange asks for: a head that waits for its body, pieces of the body, the end, and what follows from it.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use wire::error::AppError;
+use wire::h1::connection::Deadline;
+use wire::h1::response::{CONTINUE, Framing, HeadWriter};
+
+use super::connection::{Connection, HIGH_WATER, State};
+use crate::asgi::exchange::State as ExchangeState;
+use crate::asgi::stream::Follows;
+use crate::base::error::exception;
+
+impl Connection {
+    /// Encode the head behind the output; `false` if a look at the headers would run code of the application, which may
+    /// send something itself: nothing was encoded then.
+    #[inline]
+    pub(super) fn encode_head(&self, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
+        self.core.hub.buffers.supply(out);
+        let begin = out.len();
+        let encode = |lines: &[u8]| -> Result<bool, AppError> {
+            let mut writer = wire.start_response(out, status, lines)?;
+            let plain = match headers {
+                None => true,
+                Some(headers) => match headers.cast_exact::<PyList>() {
+                    Ok(headers) => add_fields(&mut writer, out, headers.iter())?,
+                    Err(_) => match headers.cast_exact::<PyTuple>() {
+                        Ok(headers) => add_fields(&mut writer, out, headers.iter())?,
+                        Err(_) => false,
+                    },
+                },
+            };
+            if plain {
+                wire.finish_head(writer, out, None)?;
+            }
+            Ok(plain)
+        };
+        let encoded = self.core.default_head.with(encode);
+        match encoded {
+            Ok(true) => *held = Some(begin),
+            _ => out.truncate(begin),
+        }
+        encoded.map_err(exception)
+    }
+
+    /// Write a piece of the body, behind the head if that still waits.
+    pub(super) fn send_body(
+        &self,
+        py: Python<'_>,
+        body: Option<&Bound<'_, PyBytes>>,
+        follows: Follows,
+    ) -> PyResult<()> {
+        if follows == Follows::Nothing {
+            let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
+            if held.is_some() {
+                wire.announce_certain_close(out, &self.core.settings.limits);
+            }
+        }
+        // Without a body as with an empty one: the head is sent, and held to its length.
+        let large = self.append_body(body.map_or(&[], |body| body.as_bytes()), follows)?;
+        if large && let Some(body) = body {
+            self.write_object(py, body)?;
+            self.put(|wire, out| wire.body().map(|body| body.end_part(out)))?;
+        }
+        if follows == Follows::Nothing {
+            self.put(|wire, out| wire.finish(out, &self.core.settings.limits))?;
+        }
+        if self.consuming.get() && self.state.borrow().out.len() <= HIGH_WATER { Ok(()) } else { self.flush(py) }
+    }
+
+    /// Append `data` to the output; `true` if it is large and only what stands in front of it was appended. A wrong length
+    /// leaves everything as it was, so that a head that still waits is never sent.
+    #[inline]
+    fn append_body(&self, data: &[u8], follows: Follows) -> PyResult<bool> {
+        let state = &mut *self.state.borrow_mut();
+        self.core.hub.buffers.supply(&mut state.out);
+        let State { wire, out, held, .. } = state;
+        let body = wire.body().map_err(exception)?;
+        if follows != Follows::Body {
+            body.check_end(data.len() as u64).map_err(exception)?;
+        }
+        let large = data.len() > HIGH_WATER;
+        let begun = if large { body.begin_part(out, data.len()) } else { body.write(out, data).map(|()| false) };
+        let begun = begun.map_err(exception)?;
+        *held = None;
+        Ok(begun)
+    }
+
+    /// Write `100 Continue`: the application asks for the body. Once per request that expects it, and also when the body
+    /// is there already.
+    pub(super) fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
+        self.put(|wire, out| {
+            if !wire.send_continue(out) {
+                out.extend_from_slice(CONTINUE);
+            }
+            Ok(())
+        })?;
+        self.restart_body_deadline(py)?;
+        self.flush_unless_consuming(py)
+    }
+
+    /// The response is complete: go on with the next request, or close.
+    pub(super) fn finish(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.state.borrow_mut().held = None;
+        if self.consuming.get() {
+            return Ok(());
+        }
+        self.flush(py)?;
+        self.after_exchange(py, true)
+    }
+
+    /// Do what the state of the connection asks for once something was completed or consumed.
+    pub(super) fn after_exchange(self: &Rc<Self>, py: Python<'_>, consumed_all: bool) -> PyResult<()> {
+        if self.closed.get() || self.lingering.get() {
+            return Ok(());
+        }
+        let over = {
+            let mut state = self.state.borrow_mut();
+            let next = state.wire.deadline_hint() != Deadline::None || state.wire.is_closed();
+            state.exchange.take_if(|exchange| next && exchange.state() == ExchangeState::Complete)
+        };
+        self.core.runner.retire(py, over);
+        let hint = {
+            let state = self.state.borrow();
+            let hint = state.wire.deadline_hint();
+            if state.wire.is_closed() {
+                let unread = !state.pending.is_empty() || !consumed_all || state.waits_for == Deadline::Discard;
+                drop(state);
+                return self.close(py, unread);
+            }
+            if hint == Deadline::Discard && state.wire.is_closing() {
+                drop(state);
+                return self.close(py, true);
+            }
+            hint
+        };
+        if matches!(hint, Deadline::Idle | Deadline::Head | Deadline::Discard) && self.state.borrow().exchange.is_none()
+        {
+            if !self.consuming.get() {
+                let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
+                if !buffer.is_empty() && consumed_all && !self.resume_scheduled.get() {
+                    return self.consume_buffer(py, buffer, false);
+                }
+                if !buffer.is_empty() {
+                    self.state.borrow_mut().pending = buffer;
+                }
+                if consumed_all && self.read_paused.get() {
+                    self.regulate(py)?;
+                }
+            }
+            if self.eof.get() && consumed_all && !self.resume_scheduled.get() {
+                return self.close(py, false);
+            }
+        }
+        self.update_deadline(py)
+    }
+
+    /// End a response that cannot be completed, so that the client notices.
+    pub(super) fn abort_response(&self, py: Python<'_>, in_body: bool) -> PyResult<()> {
+        let looks_complete = {
+            let mut state = self.state.borrow_mut();
+            let begun = state.held.is_none();
+            if let Some(held) = state.held.take() {
+                state.out.truncate(held);
+            }
+            begun && in_body && state.wire.body().is_ok_and(|body| body.framing() == Framing::CloseDelimited)
+        };
+        if looks_complete && let Some(carrier) = self.carrier() {
+            // Closing would look like the regular end of the body (RFC 9112 section 8): reset instead.
+            carrier.reset_on_close(py)?;
+        }
+        self.close(py, false)
+    }
+}
+
+/// Add fields that are plain pairs of byte strings; `false` at the first that is something else.
+#[inline]
+fn add_fields<'py>(
+    writer: &mut HeadWriter,
+    out: &mut Vec<u8>,
+    headers: impl Iterator<Item = Bound<'py, PyAny>>,
+) -> Result<bool, AppError> {
+    for header in headers {
+        let Ok(pair) = header.cast_exact::<PyTuple>() else { return Ok(false) };
+        let [name, value] = pair.as_slice() else { return Ok(false) };
+        let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) else { return Ok(false) };
+        writer.field(out, name.as_bytes(), value.as_bytes())?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,166 @@
+//! The connection as a [`Stream`]: HTTP/1.1 has one at a time.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::error::AppError;
+use wire::h1::connection::Deadline;
+use wire::h1::response::{Framing, Trailers};
+
+use super::connection::{Connection, HIGH_WATER, State};
+use crate::asgi::access::entry::Head;
+use crate::asgi::stream::{Follows, Stream};
+use crate::base::error::exception;
+use crate::base::line::Line;
+
+impl Stream for Connection {
+    fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
+        Connection::send_continue(self, py)
+    }
+
+    fn want_body(&self, py: Python<'_>) -> PyResult<()> {
+        if self.read_paused.get() { self.regulate(py) } else { Ok(()) }
+    }
+
+    fn start(&self, py: Python<'_>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let core = &self.core;
+        core.default_head.refresh(core.host.state.bind(py), &core.names)?;
+        self.encode_head(status, headers)
+    }
+
+    fn head(&self, lines: bool) -> Head {
+        let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
+        let head = held.and_then(|held| out.get(held..)).unwrap_or_default();
+        Head {
+            lines: if lines { head.to_vec() } else { Vec::new() },
+            bodiless: wire.body().is_ok_and(|body| body.framing() == Framing::None),
+        }
+    }
+
+    fn body(&self, py: Python<'_>, data: Option<&Bound<'_, PyBytes>>, follows: Follows) -> PyResult<()> {
+        self.send_body(py, data, follows)
+    }
+
+    fn interim(&self, py: Python<'_>, status: u16, fields: &[(&[u8], &[u8])]) -> PyResult<()> {
+        self.insert_interim(status, fields).map_err(exception)?;
+        self.flush_unless_consuming(py)
+    }
+
+    fn end_body(&self, py: Python<'_>) -> PyResult<()> {
+        self.put(|wire, _| wire.body()?.check_end(0))?;
+        self.state.borrow_mut().held = None;
+        self.flush_unless_consuming(py)
+    }
+
+    fn trailers(&self, py: Python<'_>, trailers: Option<&Trailers>) -> PyResult<()> {
+        let limits = &self.core.settings.limits;
+        self.put(|wire, out| match trailers {
+            Some(trailers) => wire.finish_with_trailers(out, limits, trailers),
+            None => wire.finish(out, limits),
+        })?;
+        self.flush_unless_consuming(py)
+    }
+
+    fn finish(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        Connection::finish(&self, py)
+    }
+
+    fn begin_file(&self, length: u64, is_last: bool) -> PyResult<bool> {
+        let wanted = self.put(|wire, out| {
+            let body = wire.body()?;
+            if is_last {
+                body.check_end(length)?;
+            }
+            body.begin_part(out, usize::try_from(length).map_err(|_| AppError::TooLong)?)
+        })?;
+        self.state.borrow_mut().held = None;
+        Ok(wanted)
+    }
+
+    fn file(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+        if data.as_bytes().len() > HIGH_WATER {
+            return self.write_object(py, data);
+        }
+        self.put(|_, out| {
+            out.extend_from_slice(data.as_bytes());
+            Ok(())
+        })?;
+        self.flush(py)
+    }
+
+    fn end_file(&self, py: Python<'_>, wanted: bool, more: bool) -> PyResult<()> {
+        if wanted {
+            self.put(|wire, out| {
+                wire.body()?.end_part(out);
+                Ok(())
+            })?;
+        }
+        if more { self.flush_unless_consuming(py) } else { Ok(()) }
+    }
+
+    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Connection::transport(self, py)
+    }
+
+    fn watcher(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let future = self.core.event_loop.bind(py).call_method0(&self.core.names.create_future)?.unbind();
+        let old = self.watcher.replace(Some(future.clone_ref(py)));
+        drop(old);
+        Ok(future)
+    }
+
+    fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
+        Connection::await_reader(self, py)
+    }
+
+    fn stop_awaiting_reader(&self) {
+        Connection::stop_awaiting_reader(self);
+    }
+
+    #[inline]
+    fn is_write_paused(&self) -> bool {
+        self.write_paused.get()
+    }
+
+    #[inline]
+    fn writers(&self) -> &Line {
+        &self.writers
+    }
+
+    fn answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)> {
+        self.put_answer(py, status, text, lines)
+    }
+
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let unread = self.state.borrow().wire.deadline_hint() == Deadline::Discard;
+        self.close(py, unread)
+    }
+
+    fn abort(&self, py: Python<'_>, in_body: bool) -> PyResult<()> {
+        self.abort_response(py, in_body)
+    }
+
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        Connection::abandon(self, py)
+    }
+}
+
+impl Connection {
+    /// Put an interim response in front of a head that waits for its body, if the client knows what that is, and the head is
+    /// here.
+    fn insert_interim(&self, status: u16, fields: &[(&[u8], &[u8])]) -> Result<(), AppError> {
+        let state = &mut *self.state.borrow_mut();
+        let mut interim = Vec::new();
+        let known = state.wire.send_interim(&mut interim, status, fields.iter().copied())?;
+        let too_late = state.wire.body().is_ok() && state.held.is_none();
+        if fields.is_empty() || !known || too_late {
+            return Ok(());
+        }
+        self.core.hub.buffers.supply(&mut state.out);
+        let at = state.held.unwrap_or(state.out.len());
+        state.held = state.held.map(|held| held + interim.len());
+        state.out.splice(at..at, interim);
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! The asyncio protocol: the object that the event loop knows, around a [`Connection`].
+
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+
+use crate::asgi::peer::Peer;
+use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::objects::copy_of;
+use crate::conn::carrier::Carrier;
+use crate::conn::handler::Handler;
+use crate::conn::hub::Hub;
+use crate::conn::socket::Socket;
+use crate::h1::connection::Connection;
+use crate::server::Server;
+
+/// The native side of `protocol`, if it has one that can do without calls of Python's.
+///
+/// A subclass may have methods of its own, and somebody may have put others into the class: those are called by a transport.
+pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>> {
+    let Ok(own) = protocol.cast::<HTTPProtocol>() else { return Ok(None) };
+    let connection = own.get().connection.here()?.clone();
+    if !is_untouched(&connection.core.hub, protocol)? {
+        return Ok(None);
+    }
+    connection.attach(own, Carrier::Socket(socket.clone()));
+    connection.guard(protocol.py(), "connection_made", |connection| connection.accepted(own, socket))?;
+    Ok(Some(connection))
+}
+
+/// Whether the class of `protocol` has our methods and no others: then nobody notices that they are not called.
+fn is_untouched(hub: &Hub, protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
+    const CALLED: [&str; 6] =
+        ["connection_made", "connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing"];
+    let class = protocol.get_type();
+    if hub.untouched.borrow().as_ref().is_some_and(|known| known.is(&class)) {
+        return Ok(true);
+    }
+    let own = protocol.py().get_type::<HTTPProtocol>();
+    for name in CALLED {
+        if !class.getattr(name)?.is(own.getattr(name)?) {
+            return Ok(false);
+        }
+    }
+    hub.untouched.replace(Some(class.unbind()));
+    Ok(true)
+}
+
+/// An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
+///
+/// `HTTPProtocol(server, app_state)`: `server` is shared by the connections of one event loop.
+#[pyclass(module = "uvicorn._native", frozen, subclass, weakref)]
+pub struct HTTPProtocol {
+    connection: ThreadBound<Rc<Connection>>,
+}
+
+#[pymethods]
+impl HTTPProtocol {
+    #[new]
+    fn new(server: &Bound<'_, Server>, app_state: Py<PyDict>) -> PyResult<Self> {
+        let py = server.py();
+        let core = server.get().h1.here()?.clone();
+        let connection = Rc::new(Connection::new(core, Peer::new(py.None(), py.None(), false, app_state)));
+        Ok(Self { connection: ThreadBound::new(connection) })
+    }
+
+    /// A client has connected.
+    fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let connection = slf.get().connection.here()?.clone();
+        connection.attach(slf, Carrier::Transport(Rc::new(transport.clone().unbind())));
+        connection.guard(py, "connection_made", |connection| connection.connection_made(slf, transport))
+    }
+
+    /// The connection is gone, for whatever reason.
+    fn connection_lost(slf: &Bound<'_, Self>, _error: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let connection = slf.get().connection.here()?.clone();
+        connection.guard(py, "connection_lost", |connection| connection.connection_lost(py))
+    }
+
+    /// Bytes from the client.
+    fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = data.py();
+        self.connection.here()?.guard(py, "data_received", |connection| match data.cast::<PyBytes>() {
+            Ok(data) => connection.receive(py, data.as_bytes()),
+            Err(_) => connection.receive(py, copy_of(data)?.as_bytes()),
+        })
+    }
+
+    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
+        self.connection.here()?.guard(py, "eof_received", |connection| connection.eof_received(py))
+    }
+
+    /// The client has ended, or has `reset` the connection, while nobody reads.
+    #[pyo3(signature = (reset, /))]
+    fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
+        self.connection.here()?.guard(py, "hung_up", |connection| connection.hung_up(py, reset))
+    }
+
+    /// The transport's buffer is above its high-water mark.
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.here()?.guard(py, "pause_writing", |connection| connection.pause_writing(py))
+    }
+
+    /// The transport's buffer is low again.
+    fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.here()?.guard(py, "resume_writing", |connection| connection.resume_writing(py))
+    }
+
+    /// The next response is the last, and says so; nothing else changes.
+    fn announce_close(&self) -> PyResult<()> {
+        self.connection.here()?.announce_close();
+        Ok(())
+    }
+
+    /// The server stops: close now if idle, otherwise when the response is complete.
+    fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.here()?.guard(py, "shutdown", |connection| connection.shutdown(py))
+    }
+
+    /// Tell the application that its client is gone, while its response can still be sent.
+    fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.here()?.guard(py, "disconnect", |connection| connection.disconnect(py))
+    }
+
+    /// The connection's transport, `None` before and after its life.
+    #[getter]
+    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.connection.here()?.transport(py)
+    }
+
+    /// The peer's address.
+    #[getter]
+    fn client(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.connection.here()?.client(py))
+    }
+
+    /// The event loop.
+    #[getter]
+    fn r#loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.connection.here()?.core.event_loop.clone_ref(py))
+    }
+
+    /// The configuration.
+    #[getter]
+    fn config(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.connection.here()?.core.config.clone_ref(py))
+    }
+
+    /// The scope of the request being answered, `None` between requests.
+    #[getter]
+    fn scope(&self, py: Python<'_>) -> PyResult<Option<Py<PyDict>>> {
+        Ok(self.connection.here()?.scope(py))
+    }
+
+    /// The class that takes over on an upgrade to WebSocket.
+    #[getter]
+    fn ws_protocol_class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.connection.here()?.core.ws_protocol_class.clone_ref(py))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.connection.for_collector().traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        if let Some(connection) = self.connection.if_here() {
+            connection.clear();
+        }
+    }
+}
+
+/// Makes the protocols of a server's connections, without a call of Python's.
+///
+/// `Factory(kind, server, app_state, last)`: `kind` is `HTTPProtocol` or a subclass that makes its objects in no way of its
+/// own; with `last`, each connection serves one request.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Factory {
+    make: Py<PyAny>,
+    arguments: Py<PyTuple>,
+    last: bool,
+}
+
+#[pymethods]
+impl Factory {
+    #[new]
+    fn new(
+        kind: &Bound<'_, PyType>,
+        server: &Bound<'_, Server>,
+        app_state: &Bound<'_, PyDict>,
+        last: bool,
+    ) -> PyResult<Self> {
+        let py = kind.py();
+        let make = py.get_type::<HTTPProtocol>().getattr("__new__")?.unbind();
+        Ok(Self { make, arguments: (kind, server, app_state).into_pyobject(py)?.unbind(), last })
+    }
+
+    fn __call__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let protocol = self.make.bind(py).call1(self.arguments.bind(py))?;
+        if self.last {
+            protocol.cast::<HTTPProtocol>()?.get().announce_close()?;
+        }
+        Ok(protocol)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.arguments)
+    }
+}
