@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ def documented(source: str) -> Iterator[str]:
     yield from re.findall(r"(?m)#\s.*$", source)
 
 
+@functools.cache
 def named() -> dict[str, str]:
     """Each number that tests or vectors name, with one place where they do."""
     found: dict[str, str] = {}
@@ -53,19 +55,16 @@ def named() -> dict[str, str]:
     return found
 
 
-NAMED = named()
-
-
 def test_what_tests_name_is_listed() -> None:
     rows = {row for name in ROW for row in listed(name)}
-    assert {number: place for number, place in NAMED.items() if number not in rows} == {}
+    assert {number: place for number, place in named().items() if number not in rows} == {}
 
 
 @pytest.mark.parametrize("name", ROW)
 def test_what_is_listed_is_named_by_a_test(name: str) -> None:
     rows = listed(name)
     assert len(rows) == len(set(rows))
-    assert sorted(set(rows) - NAMED.keys()) == []
+    assert sorted(set(rows) - named().keys()) == []
 
 
 def test_numbers_are_found_where_they_are_words() -> None:

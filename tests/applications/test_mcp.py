@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from mcp import Client
-from mcp_types import TextContent, TextResourceContents
 
 from tests.applications.conftest import serving
 
@@ -14,6 +12,10 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_mcp(http: tuple[str, ...], mode: str) -> None:
     """``legacy`` keeps a session with a stream of its own open, ``auto`` makes each request by itself."""
+    # Takes a second of every process that collects tests, unless it is done here.
+    from mcp import Client
+    from mcp_types import TextContent, TextResourceContents
+
     with serving("mcp_app", *http) as server:
         async with Client(f"http://127.0.0.1:{server.port}/mcp", mode=mode, read_timeout_seconds=30) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} == {"add", "count"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,7 @@ from bench import report, stats
 from bench.stats import Interval
 from tests.bench import records
 
-numpy = pytest.importorskip("numpy")
-scipy_stats = pytest.importorskip("scipy.stats")
-
-SEEDS = [pytest.param(seed, id=f"seed{seed}") for seed in range(5)]
+SEEDS = range(5)
 
 
 def _values(seed: int, count: int = 57) -> list[float]:
@@ -22,35 +20,46 @@ def _values(seed: int, count: int = 57) -> list[float]:
     return [generator.lognormvariate(0, 0.5) for _ in range(count)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("percent", [0, 12.5, 50, 75, 90, 99, 99.9, 100])
-def test_percentiles_are_those_of_numpy(seed: int, percent: float) -> None:
-    values = _values(seed)
-    assert stats.percentile(values, percent) == pytest.approx(numpy.percentile(values, percent))
+def test_percentiles_are_those_of_numpy() -> None:
+    numpy = pytest.importorskip("numpy")
+    percents = [0, 12.5, 50, 75, 90, 99, 99.9, 100]
+    for values in map(_values, SEEDS):
+        found = [stats.percentile(values, percent) for percent in percents]
+        assert found == pytest.approx([numpy.percentile(values, percent) for percent in percents])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_spread_and_averages_are_those_of_scipy(seed: int) -> None:
-    values = _values(seed)
-    assert stats.mad(values) == pytest.approx(scipy_stats.median_abs_deviation(values))
-    assert stats.geometric_mean(values) == pytest.approx(scipy_stats.gmean(values))
+# What is held against scipy is one test: to import it takes longer than the rest, and tests are spread over processes.
+
+
+def test_values_are_those_of_scipy() -> None:
+    numpy, scipy = pytest.importorskip("numpy"), pytest.importorskip("scipy.stats")
+    for freedom in (*range(1, 40), 60, 100, 1000):
+        assert stats.t95(freedom) == pytest.approx(scipy.t.ppf(0.975, freedom), rel=2e-4), freedom
+    for seed in SEEDS:
+        _averages_are_those_of(numpy, scipy, _values(seed))
+        _interval_is_that_of(numpy, scipy, _values(seed, 9))
+        _runs_give_the_precision(numpy, scipy, _values(seed, 300))
+
+
+def _averages_are_those_of(numpy: Any, scipy: Any, values: list[float]) -> None:
+    assert stats.mad(values) == pytest.approx(scipy.median_abs_deviation(values))
+    assert stats.geometric_mean(values) == pytest.approx(scipy.gmean(values))
     assert stats.deviation(values) == pytest.approx(numpy.std(values, ddof=1))
     assert stats.mean(values) == pytest.approx(numpy.mean(values))
     assert stats.median(values) == pytest.approx(numpy.median(values))
 
 
-@pytest.mark.parametrize("freedom", [*range(1, 40), 60, 100, 1000])
-def test_the_reach_of_an_interval_is_that_of_scipy(freedom: int) -> None:
-    assert stats.t95(freedom) == pytest.approx(scipy_stats.t.ppf(0.975, freedom), rel=2e-4)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_an_interval_of_a_mean_is_that_of_scipy(seed: int) -> None:
-    values = _values(seed, 9)
+def _interval_is_that_of(numpy: Any, scipy: Any, values: list[float]) -> None:
     found = stats.mean_interval(values)
-    low, high = scipy_stats.t.interval(0.95, 8, loc=numpy.mean(values), scale=scipy_stats.sem(values))
+    low, high = scipy.t.interval(0.95, len(values) - 1, loc=numpy.mean(values), scale=scipy.sem(values))
     assert found.low == pytest.approx(low, rel=1e-3)
     assert found.high == pytest.approx(high, rel=1e-3)
+
+
+def _runs_give_the_precision(numpy: Any, scipy: Any, values: list[float]) -> None:
+    needed = stats.runs_needed(values, within=0.01, confidence=0.95)
+    error = scipy.norm.ppf(0.975) * numpy.std(values, ddof=1) / needed**0.5
+    assert error <= 0.01 * numpy.mean(values) + 1e-12
 
 
 def _blocks(
@@ -138,12 +147,7 @@ def test_the_noise_floor_is_the_far_end_of_the_interval() -> None:
     assert stats.noise_floor(Interval(1.0, 0.99, 1.04)) == pytest.approx(0.04)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_so_many_runs_as_needed_do_give_the_precision(seed: int) -> None:
-    values = [10 + generator for generator in (random.Random(seed).gauss(0, 1) for _ in range(300))]
-    needed = stats.runs_needed(values, within=0.01, confidence=0.95)
-    error = scipy_stats.norm.ppf(0.975) * numpy.std(values, ddof=1) / needed**0.5
-    assert error <= 0.01 * numpy.mean(values) + 1e-12
+def test_equal_values_need_one_run() -> None:
     assert stats.runs_needed([5.0, 5.0, 5.0]) == 1
 
 

@@ -1,9 +1,12 @@
 """Drive a protocol class with a vector's bytes: a real event loop, a real transport, and one end of a socket pair.
 
-Nothing is doubled: the protocol is handed to the loop as an accepted socket is, and the other end is the client. The
-client sends a piece, lets the loop turn until the protocol has taken it, sends the next. It never waits by the clock;
-the deadline is only there to end a run in which the server does not do what was expected, and is in seconds of this
-process's work, so that a machine that is busy with other things takes nothing from it.
+The protocol is handed to the loop as an accepted socket is, and the other end is the client. The client sends a piece,
+lets the loop turn until the protocol has taken it, sends the next. It never waits by the clock; the deadline is only
+there to end a run in which the server does not do what was expected, and is in seconds of this process's work, so that
+a machine that is busy with other things takes nothing from it.
+
+Who replays a vector a hundred times, cut otherwise each time, does so in memory: what there is between client and
+protocol is not what is tried out then, and takes longer than the protocol.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from tests.vectors.applications import APPLICATIONS, SeenRequest
 from tests.vectors.judge import PROBE, Observation, needs_probe
@@ -64,12 +67,116 @@ def new_server(config: Config) -> ServerState:
     return state
 
 
+class Line(Protocol):
+    """The client's end of a connection: a socket that does not block, or what does as one would."""
+
+    def send(self, data: memoryview) -> int: ...
+
+    def recv(self, size: int) -> bytes: ...
+
+    def shutdown(self, how: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Memory(asyncio.Transport):
+    """A transport without a network, and the client's end of it: what one side writes is at the other's at once."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        """Tell the protocol of the connection in the next turn of the running loop."""
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._protocol = protocol
+        self._sent = bytearray()
+        self._to_come = bytearray()
+        self._paused = self._closing = self._lost = False
+        self._server_ended = self._client_ended = self._end_told = False
+        self._loop.call_soon(protocol.connection_made, self)
+
+    # The server's end
+
+    def write(self, data: Any) -> None:
+        assert not self._server_ended, "written behind the end"
+        if not self._closing:
+            self._sent += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self._server_ended = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._loop.call_soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.Protocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def close(self) -> None:
+        """Of either side: neither gets anything more."""
+        if not self._closing:
+            self._closing = True
+            self._loop.call_soon(self._lose)
+
+    def abort(self) -> None:
+        self.close()
+
+    def _lose(self) -> None:
+        self._lost = True
+        self._protocol.connection_lost(None)
+
+    def _deliver(self) -> None:
+        if self._to_come and self.is_reading():
+            data = bytes(self._to_come)
+            self._to_come.clear()
+            self._protocol.data_received(data)
+        if self._client_ended and not self._end_told and self.is_reading() and not self._to_come:
+            self._end_told = True
+            if not self._protocol.eof_received():
+                self.close()
+
+    # The client's end
+
+    def send(self, data: memoryview) -> int:
+        if self._lost:
+            raise ConnectionResetError
+        self._to_come += data
+        self._loop.call_soon(self._deliver)
+        return len(data)
+
+    def recv(self, size: int) -> bytes:
+        if not self._sent and not (self._lost or self._server_ended):
+            raise BlockingIOError
+        data = bytes(self._sent)
+        self._sent.clear()
+        return data
+
+    def shutdown(self, how: int) -> None:
+        self._client_ended = True
+        self._loop.call_soon(self._deliver)
+
+
 class Client:
     """The other end: sends, and reads whatever there is on every turn of the loop."""
 
-    def __init__(self, sock: socket.socket, requests: list[SeenRequest]) -> None:
-        """Take over a connected socket, and the list the application fills."""
-        sock.setblocking(False)
+    def __init__(self, sock: Line, requests: list[SeenRequest]) -> None:
+        """Take over a connection, and the list the application fills."""
         self.sock = sock
         self.seen = Observation(requests=requests)
         self.activity = 0
@@ -121,15 +228,18 @@ class Client:
 
 
 async def connect(
-    protocol: Any, app: str, settings: Mapping[str, int], state: ServerState | None = None
+    protocol: Any, app: str, settings: Mapping[str, int], state: ServerState | None = None, *, in_memory: bool = False
 ) -> tuple[Client, ServerState]:
     """A new connection served by a new protocol object of the class `protocol`, on a new server unless one is given."""
     config = loaded_config(protocol, app, tuple(sorted(settings.items())))
     state = new_server(config) if state is None else state
     requests: list[SeenRequest] = []
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
     factory = partial(protocol, config=config, server_state=state, app_state={"requests": requests})
+    if in_memory:
+        return Client(Memory(factory()), requests), state
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
     await asyncio.get_running_loop().connect_accepted_socket(factory, theirs)
     return Client(ours, requests), state
 
@@ -148,10 +258,15 @@ async def disconnect(client: Client, state: ServerState) -> None:
 
 
 async def replay(
-    protocol: Any, vector: Vector, pieces: Iterable[bytes], server: ServerState | None = None
+    protocol: Any,
+    vector: Vector,
+    pieces: Iterable[bytes],
+    server: ServerState | None = None,
+    *,
+    in_memory: bool = False,
 ) -> Observation:
     """Send a vector's bytes in these pieces to a new connection, of a new server unless one is given; what happened."""
-    client, state = await connect(protocol, vector.app, vector.settings, server)
+    client, state = await connect(protocol, vector.app, vector.settings, server, in_memory=in_memory)
     deadline = time.process_time() + DEADLINE
     try:
         for piece in pieces:
