@@ -293,6 +293,35 @@ async def test_sockets_closed_behind_our_back_cost_nobody_else_anything() -> Non
         assert await receive(client, 1) == b""
 
 
+async def test_descriptors_closed_and_taken_in_other_threads() -> None:
+    """Each connection says what was said on it and no other, and who took a number keeps it."""
+
+    def take(number: int) -> tuple[socket.socket, socket.socket]:
+        os.close(number)
+        return socket.socketpair()
+
+    async def attacked(victim: Recorder, client: socket.socket, index: int) -> None:
+        number = victim.transport.get_extra_info("socket").fileno()
+        stranger, peer = await asyncio.to_thread(take, number)
+        with stranger, peer:
+            for round_ in range(5):
+                said = f"{index}/{round_};".encode()
+                victim.transport.write(said)
+                assert await receive(client, len(said)) == said
+                await asyncio.to_thread(peer.send, said)
+                assert await asyncio.to_thread(stranger.recv, 100) == said
+            victim.transport.close()
+            assert await receive(client, 1) == b""
+            await wait_until(lambda: victim.told[-1] == ("lost", None))
+            peer.send(b"still there")
+            assert stranger.recv(100) == b"still there"
+
+    async with recorders() as both:
+        for start in range(0, 64, 16):
+            pairs = [await both.connect() for _ in range(16)]
+            await asyncio.gather(*(attacked(*pair, start + index) for index, pair in enumerate(pairs)))
+
+
 async def test_newcomers_are_answered_in_the_order_of_their_arrival(http_protocol_cls: Any) -> None:
     """I9: not one in each turn of the loop, while others keep it busy."""
     served: list[str] = []
