@@ -66,17 +66,17 @@ def pytest_runtest_logfinish() -> None:
 
 # `no_cover` marks tests that take many turns through code which others cover: measured they would take twice as long.
 
-#: Where whole servers are tried out: what they run is covered by the tests of its parts, and measuring it once more in
-#: every process would take as long as the tests.
-UNCOVERED_CHILDREN = frozenset({"applications", "bench", "benchmarks", "consumers", "native"})
-
 
 @pytest.fixture(autouse=True)
 def coverage_of_children(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Processes that a test starts are measured too, except where they would tell nothing new."""
+    """Processes that a test starts are measured only where the test is marked `measures_children`.
+
+    To import what measures takes a process as long as to start a server. So those are marked whose processes run what
+    the tests run nowhere in their own: the start of a process, its end by a signal, what is found out before it serves.
+    """
     inherited = "COVERAGE_PROCESS_CONFIG"
     config = os.environ.get(inherited)
-    if config is None or UNCOVERED_CHILDREN.isdisjoint(request.path.parts):
+    if config is None or request.node.get_closest_marker("measures_children"):
         yield
         return
     del os.environ[inherited]

@@ -406,6 +406,7 @@ runpy.run_module("uvicorn", run_name="__main__")
 """
 
 
+@pytest.mark.measures_children
 @pytest.mark.skipif(sys.platform == "win32", reason="descriptors are not limited like this on Windows")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_server_out_of_descriptors_serves_on_and_recovers(tmp_path: Path, loop: str) -> None:

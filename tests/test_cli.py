@@ -272,6 +272,7 @@ def broken_modules(directory: Path) -> None:
     (directory / "server.env").write_text("A=b\n")
 
 
+@pytest.mark.measures_children
 @pytest.mark.usefixtures("broken_modules")
 @pytest.mark.parametrize(
     ("args", "status", "last_error"),
@@ -322,6 +323,7 @@ def test_mistakes_end_in_one_line(args: list[str], status: int, last_error: str)
     assert code == status
 
 
+@pytest.mark.measures_children
 @pytest.mark.usefixtures("broken_modules")
 @pytest.mark.parametrize("mode", [["--workers", "2"], ["--reload"]], ids=["workers", "reload"])
 @pytest.mark.parametrize(
@@ -346,6 +348,7 @@ def test_mistakes_in_settings_end_before_there_are_processes(
     assert "running on" not in output
 
 
+@pytest.mark.measures_children
 @pytest.mark.usefixtures("broken_modules")
 @pytest.mark.parametrize(
     ("name", "reason"),
@@ -374,6 +377,7 @@ def test_a_path_in_place_of_a_module_is_put_right() -> None:
     assert code == 3
 
 
+@pytest.mark.measures_children
 @pytest.mark.usefixtures("broken_modules")
 def test_a_missing_app_dir_is_named(directory: Path) -> None:
     """CLI-13: no error by itself, the application may be installed."""
@@ -460,6 +464,7 @@ def test_the_application_is_found_in_the_current_directory_or_in_app_dir(directo
             assert server.wait() == 0
 
 
+@pytest.mark.measures_children
 def test_the_package_and_the_command_are_the_same(directory: Path) -> None:
     """CLI-01"""
     code = "import uvicorn.__main__, uvicorn; assert uvicorn.main.name == 'main'"

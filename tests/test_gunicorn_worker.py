@@ -84,6 +84,7 @@ def test_application_is_served_and_ended_gracefully(cwd: Path, worker: str) -> N
         assert server.output == ' - "GET / HTTP/1.1" 200\n'
 
 
+@pytest.mark.measures_children
 def test_worker_whose_application_does_not_start_ends_gunicorn(cwd: Path) -> None:
     """GUN-07"""
     with Gunicorn(cwd, app="app:failing") as server:
@@ -114,6 +115,7 @@ def test_heartbeat_keeps_the_worker_alive(cwd: Path) -> None:
         assert server.stop() == 0
 
 
+@pytest.mark.measures_children
 def test_quick_end_waits_for_nobody(cwd: Path) -> None:
     """GUN-05: upstream's worker on asyncio's loop does not end at all."""
     with Gunicorn(cwd, "--graceful-timeout", "60", worker="UvicornH11Worker") as server:

@@ -41,6 +41,7 @@ def without_native(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{Path(__file__).parent.parent}{':' if sys.platform != 'win32' else ';'}{hidden}"}
 
 
+@pytest.mark.measures_children
 @pytest.mark.skipif(sys.platform == "win32", reason="servers are stopped by SIGTERM here")
 @pytest.mark.parametrize(
     "options",

@@ -364,10 +364,15 @@ def test_second_interrupt_ends_a_startup_that_hangs(cwd: Path) -> None:
         assert "Uvicorn running" not in server.error_output
 
 
-@pytest.mark.parametrize("mode", [[], ["--workers", "2"], ["--reload"]], ids=["alone", "workers", "reload"])
+@pytest.mark.measures_children
+@pytest.mark.parametrize(
+    ("loop", "mode"),
+    [("asyncio", []), ("uvloop", []), ("uvloop", ["--workers", "2"]), ("asyncio", ["--reload"])],
+    ids=["asyncio", "uvloop", "workers", "reload"],
+)
 @pytest.mark.parametrize("name", ["blocking_start", "blocking_end"])
 def test_second_interrupt_ends_a_lifespan_that_blocks(cwd: Path, loop: str, name: str, mode: list[str]) -> None:
-    """K8: nobody sees the flag that it sets."""
+    """K8: nobody sees the flag that it sets. Who passes the signal on does not run the loop."""
     count = 2 if "--workers" in mode else 1
     with ServerProcess(f"app:{name}", "--port", "0", "--loop", loop, *mode, cwd=cwd) as server:
         if name == "blocking_end":

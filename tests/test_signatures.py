@@ -202,6 +202,7 @@ def test_server_state_in_main_is_deprecated() -> None:
         _ = main_module().nothing_like_this
 
 
+@pytest.mark.measures_children
 def test_a_plain_import_reaches_the_submodules() -> None:
     """API-04"""
     names = ["config", "server", "supervisors", "importer", "logging", "middleware"]

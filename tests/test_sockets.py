@@ -505,6 +505,7 @@ def test_bind_failure_comes_after_the_lifespan_and_shuts_it_down(cwd: Path, sock
     assert [line.startswith(start) for line, start in zip(shown, expected, strict=True)] == [True] * 4, text
 
 
+@pytest.mark.measures_children
 @posix
 @pytest.mark.parametrize(
     ("arguments", "status"),

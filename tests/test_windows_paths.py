@@ -69,6 +69,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return sent
 
 
+@pytest.mark.measures_children
 def test_break_is_handled_like_sigterm(tmp_path: Path) -> None:
     """WIN-01"""
     code = (

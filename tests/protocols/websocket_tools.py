@@ -44,7 +44,9 @@ def frame(first: int, payload: bytes = b"", mask: bytes | None = MASK) -> bytes:
         head = struct.pack("!BBQ", first, bit | 127, length)
     if mask is None:
         return head + payload
-    return head + mask + bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+    masks = (mask * (length // 4 + 1))[:length]
+    masked = int.from_bytes(payload, "big") ^ int.from_bytes(masks, "big")
+    return head + mask + masked.to_bytes(length, "big")
 
 
 def close_frame(code: int, reason: str = "") -> bytes:

@@ -229,6 +229,7 @@ def write(path: Path, text: str) -> None:
         os.utime(path, (later, later))
 
 
+@pytest.mark.measures_children
 @posix
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 def test_reloader_from_start_to_end(cwd: Path, sig: signal.Signals) -> None:

@@ -40,6 +40,7 @@ def test_it_is_preferred_when_it_is_installed() -> None:
     assert supervisors.ChangeReload is WatchFilesReload
 
 
+@pytest.mark.measures_children
 def test_reload_without_it_looks_at_times() -> None:
     """RLD-02"""
     import subprocess
