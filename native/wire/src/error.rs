@@ -85,6 +85,8 @@ pub enum AppError {
     TooLong,
     /// Fewer body bytes than `content-length` promised.
     TooShort,
+    /// The subprotocol of a WebSocket is not a token (RFC 6455 section 11.3.4).
+    Subprotocol,
     /// The call does not fit what has been sent so far: no request in hand, or its response already begun or ended.
     State,
 }
@@ -102,6 +104,7 @@ impl AppError {
             Self::Trailer => "field not allowed in trailers",
             Self::TooLong => texts::TOO_LONG,
             Self::TooShort => texts::TOO_SHORT,
+            Self::Subprotocol => "Invalid WebSocket subprotocol.",
             Self::State => "response already begun or completed",
         }
     }

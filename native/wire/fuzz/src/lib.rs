@@ -12,11 +12,13 @@
 
 mod exchange;
 mod shared;
+mod ws;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use exchange::h1_exchange;
 pub use shared::h1_shared;
+pub use ws::{ws_deflate, ws_frames, ws_messages};
 
 use wire::h1::response::Exchange;
 use wire::h1::{

@@ -1,0 +1,550 @@
+//! permessage-deflate (RFC 7692): the streams that compress and inflate messages.
+//!
+//! The library is zlib-rs, without flate2 around it: that hides how much memory a stream takes. Its streams are large
+//! whatever the window (about 46 KiB to inflate, 161 KiB to compress), and its levels are not zlib's: at level 1 a message
+//! costs a tenth of what it costs at level 3. So streams belong to a [`Pool`] and connections have them for one message:
+//!
+//! - What a client's messages may refer to is the end of those before. A connection keeps that, 4 KiB unless the client
+//!   insists on more, and a stream is given it when the next message comes.
+//! - A stream that compresses would have to read its history again for that, which takes longer than most messages. Those
+//!   of a bounded number of connections stay with them ([`Settings::kept`]); the others begin each message with an empty
+//!   window. That is always allowed: a message need not refer to what came before.
+
+use std::sync::Arc;
+
+use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Inflate, InflateFlush, Status};
+
+use crate::ws::failure::Failure;
+use crate::ws::limits::table::WINDOW_BITS;
+
+/// The largest window there is; what inflates has room for it anyway.
+pub(crate) const MAX_WINDOW_BITS: u8 = 15;
+/// The smallest window that compressors have: they use it where 8 was agreed on.
+pub(crate) const MIN_WINDOW_BITS: u8 = 9;
+/// The window of what is compressed here, unless the client wants less.
+pub(crate) const OWN_WINDOW_BITS: u8 = WINDOW_BITS as u8;
+/// zlib's own bookkeeping, of 1 to 9: room for the symbols of one block.
+const MEMORY_LEVEL: i32 = 5;
+/// What each message ends with on the wire of a stream that is flushed, and leaves out here (section 7.2.1).
+const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
+/// Of an empty message, what stands in front of the tail.
+const EMPTY: u8 = 0x00;
+/// The end of a stream. Where it can stand, the block before it was complete.
+const END: [u8; 5] = [0x01, 0x00, 0x00, 0xff, 0xff];
+/// Bytes that go through a stream at a time.
+const CHUNK: usize = 16 * 1024;
+/// Streams of each kind, and buffers, that wait for their next use.
+const IDLE: usize = 4;
+/// Larger buffers are not kept.
+const MAX_IDLE_BUFFER: usize = 64 * 1024;
+
+/// What both sides agreed on in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The window of what the client compresses, as a power of two.
+    pub client_bits: u8,
+    /// Whether the answer says so: only to a client that can be told.
+    pub client_is_told: bool,
+    /// The same of what the server compresses.
+    pub server_bits: u8,
+    /// The client begins each message with an empty window (`client_no_context_takeover`).
+    pub client_reset: bool,
+    /// The server does.
+    pub server_reset: bool,
+}
+
+/// How the server compresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Effort, 1 to 9 (0 stores). At 1 a small message takes 0.15 us instead of 1.5 at 3, and is hardly longer.
+    pub level: u8,
+    /// Messages of fewer bytes are sent as they are (section 6 allows it).
+    pub threshold: usize,
+    /// Connections that may keep the stream that compresses their messages: about 161 KiB each.
+    pub kept: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { level: 1, threshold: 0, kept: 256 }
+    }
+}
+
+/// What the connections of one thread use in turn. Nothing of a connection stays in it.
+pub struct Pool {
+    pub(crate) settings: Settings,
+    inflates: Vec<Inflate>,
+    /// All of the same window: `OWN_WINDOW_BITS`.
+    deflates: Vec<Deflate>,
+    buffers: Vec<Vec<u8>>,
+    chunk: Vec<u8>,
+    /// Those who keep a stream have a reference each.
+    places: Arc<()>,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            inflates: Vec::new(),
+            deflates: Vec::new(),
+            buffers: Vec::new(),
+            chunk: Vec::new(),
+            places: Arc::new(()),
+        }
+    }
+
+    /// Give back the storage of a message that was assembled.
+    pub fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.buffers.len() < IDLE && (1..=MAX_IDLE_BUFFER).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// An empty buffer.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    /// Room for what comes out of a stream. Whoever uses it takes it out.
+    fn take_chunk(&mut self) -> Vec<u8> {
+        let mut chunk = std::mem::take(&mut self.chunk);
+        chunk.resize(CHUNK, 0);
+        chunk
+    }
+
+    fn inflate(&mut self) -> Inflate {
+        let Some(mut stream) = self.inflates.pop() else { return Inflate::new(false, MAX_WINDOW_BITS) };
+        stream.reset(false);
+        stream
+    }
+
+    fn keep_inflate(&mut self, stream: Inflate) {
+        if self.inflates.len() < IDLE {
+            self.inflates.push(stream);
+        }
+    }
+
+    fn deflate(&mut self, bits: u8) -> Deflate {
+        if bits == OWN_WINDOW_BITS
+            && let Some(mut stream) = self.deflates.pop()
+        {
+            stream.reset();
+            return stream;
+        }
+        Deflate::new_with_config(DeflateConfig {
+            level: i32::from(self.settings.level.min(9)),
+            window_bits: -i32::from(bits.clamp(MIN_WINDOW_BITS, MAX_WINDOW_BITS)),
+            mem_level: MEMORY_LEVEL,
+            ..DeflateConfig::default()
+        })
+    }
+
+    fn keep_deflate(&mut self, stream: Deflate, bits: u8) {
+        if bits == OWN_WINDOW_BITS && self.deflates.len() < IDLE {
+            self.deflates.push(stream);
+        }
+    }
+
+    /// Whether one more connection may keep a stream.
+    fn place(&self) -> Option<Arc<()>> {
+        (Arc::strong_count(&self.places) <= self.settings.kept).then(|| Arc::clone(&self.places))
+    }
+}
+
+/// What a client's messages are inflated with.
+pub(crate) struct Inflater {
+    /// Bytes of what came before that a message may refer to; 0 without takeover.
+    window: usize,
+    history: Vec<u8>,
+    /// While a message is in progress.
+    stream: Option<Inflate>,
+    /// The client has ended its stream, instead of flushing it (section 7.2.3.4): nothing may follow but the first byte of
+    /// the empty block, and whether that has come.
+    ended: Option<bool>,
+}
+
+impl Inflater {
+    pub(crate) fn new(agreement: Agreement) -> Self {
+        let bits = agreement.client_bits.clamp(MIN_WINDOW_BITS, MAX_WINDOW_BITS);
+        let window = if agreement.client_reset { 0 } else { 1 << bits };
+        Self { window, history: Vec::new(), stream: None, ended: None }
+    }
+
+    /// Inflate more of a message, into `sink`, piece by piece; `last` says that the data is of its last fragment.
+    pub(crate) fn push(
+        &mut self,
+        data: &[u8],
+        last: bool,
+        pool: &mut Pool,
+        mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut stream = self.stream.take().map_or_else(|| self.begin(pool), Ok)?;
+        let mut rest = data;
+        if self.ended.is_none() {
+            let mut chunk = pool.take_chunk();
+            let ended = feed(&mut stream, data, &mut chunk, |plain| {
+                self.remember(plain);
+                sink(plain)
+            });
+            pool.chunk = chunk;
+            if let Some(behind) = ended? {
+                self.ended = Some(false);
+                rest = behind;
+            }
+        }
+        self.stream = Some(stream);
+        match &mut self.ended {
+            None => Ok(()),
+            Some(_) if !last => Err(Failure::Deflate),
+            Some(empty) => match rest {
+                [] => Ok(()),
+                [EMPTY] if !*empty => {
+                    *empty = true;
+                    Ok(())
+                }
+                _ => Err(Failure::Deflate),
+            },
+        }
+    }
+
+    /// The message is complete: give the rest of it to `sink`.
+    pub(crate) fn finish(
+        &mut self,
+        pool: &mut Pool,
+        mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut stream = self.stream.take().map_or_else(|| self.begin(pool), Ok)?;
+        if self.ended.take().is_some() {
+            self.history.clear();
+        } else {
+            let mut chunk = pool.take_chunk();
+            let complete = self.finish_stream(&mut stream, &mut chunk, &mut sink);
+            pool.chunk = chunk;
+            complete?;
+        }
+        pool.keep_inflate(stream);
+        Ok(())
+    }
+
+    fn finish_stream(
+        &mut self,
+        stream: &mut Inflate,
+        chunk: &mut [u8],
+        mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let tail = feed(stream, &TAIL, chunk, |plain| {
+            self.remember(plain);
+            sink(plain)
+        })?;
+        // A message that stops in the middle of a block would be continued by the next one.
+        let before = stream.total_out();
+        let end = if tail.is_none() { feed(stream, &END, chunk, |_| Ok(()))? } else { None };
+        if end == Some(&[]) && stream.total_out() == before { Ok(()) } else { Err(Failure::Deflate) }
+    }
+
+    /// A stream that knows what the message may refer to.
+    fn begin(&self, pool: &mut Pool) -> Result<Inflate, Failure> {
+        let mut stream = pool.inflate();
+        if !self.history.is_empty() {
+            stream.set_dictionary(&self.history).map_err(|_| Failure::Deflate)?;
+        }
+        Ok(stream)
+    }
+
+    fn remember(&mut self, plain: &[u8]) {
+        let window = self.window;
+        let plain = plain.get(plain.len().saturating_sub(window)..).unwrap_or_default();
+        let over = (self.history.len() + plain.len()).saturating_sub(window);
+        self.history.drain(..over);
+        self.history.extend_from_slice(plain);
+    }
+}
+
+/// Put `data` through a stream. Gives what is behind the end of the stream, if that is in it.
+fn feed<'a>(
+    stream: &mut Inflate,
+    mut data: &'a [u8],
+    chunk: &mut [u8],
+    mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<Option<&'a [u8]>, Failure> {
+    loop {
+        let (read, made) = (stream.total_in(), stream.total_out());
+        let result = stream.decompress(data, chunk, InflateFlush::SyncFlush);
+        let (read, made) = (progress(read, stream.total_in()), progress(made, stream.total_out()));
+        data = data.get(read..).unwrap_or_default();
+        let plain = chunk.get(..made).unwrap_or_default();
+        if !plain.is_empty() {
+            sink(plain)?;
+        }
+        match result {
+            Err(_) => return Err(Failure::Deflate),
+            Ok(Status::StreamEnd) => return Ok(Some(data)),
+            Ok(_) if made < chunk.len() && data.is_empty() => return Ok(None),
+            Ok(_) if read == 0 && made == 0 => return Err(Failure::Deflate),
+            Ok(_) => {}
+        }
+    }
+}
+
+fn progress(before: u64, after: u64) -> usize {
+    usize::try_from(after.wrapping_sub(before)).unwrap_or_default()
+}
+
+/// What the server's messages are compressed with.
+pub(crate) struct Deflater {
+    bits: u8,
+    takeover: bool,
+    kept: Option<(Deflate, Arc<()>)>,
+}
+
+impl Deflater {
+    pub(crate) fn new(agreement: Agreement) -> Self {
+        Self { bits: agreement.server_bits, takeover: !agreement.server_reset, kept: None }
+    }
+
+    /// For one message that many will read.
+    pub(crate) fn once() -> Self {
+        Self { bits: OWN_WINDOW_BITS, takeover: false, kept: None }
+    }
+
+    /// The window, as a power of two.
+    pub(crate) const fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// Append the compressed payload of one message. `false`: it cannot be compressed, and nothing is appended.
+    pub(crate) fn deflate(&mut self, payload: &[u8], out: &mut Vec<u8>, pool: &mut Pool) -> bool {
+        if payload.is_empty() {
+            out.push(EMPTY);
+            return true;
+        }
+        let (mut stream, place) = match self.kept.take() {
+            Some((stream, place)) => (stream, Some(place)),
+            None => (pool.deflate(self.bits), if self.takeover { pool.place() } else { None }),
+        };
+        let start = out.len();
+        let mut chunk = pool.take_chunk();
+        let complete = compress(&mut stream, payload, &mut chunk, out);
+        pool.chunk = chunk;
+        if !complete || !out.ends_with(&TAIL) {
+            out.truncate(start);
+            return false;
+        }
+        out.truncate(out.len() - TAIL.len());
+        match place {
+            Some(place) => self.kept = Some((stream, place)),
+            None => pool.keep_deflate(stream, self.bits),
+        }
+        true
+    }
+
+    /// The next message begins with an empty window. The stream is free for others.
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        if let Some((stream, _)) = self.kept.take() {
+            pool.keep_deflate(stream, self.bits);
+        }
+    }
+}
+
+fn compress(stream: &mut Deflate, mut data: &[u8], chunk: &mut [u8], out: &mut Vec<u8>) -> bool {
+    loop {
+        let (read, made) = (stream.total_in(), stream.total_out());
+        let result = stream.compress(data, chunk, DeflateFlush::SyncFlush);
+        let (read, made) = (progress(read, stream.total_in()), progress(made, stream.total_out()));
+        data = data.get(read..).unwrap_or_default();
+        out.extend_from_slice(chunk.get(..made).unwrap_or_default());
+        if result.is_err() {
+            return false;
+        }
+        if made < chunk.len() {
+            // All of it is flushed, unless the stream stands still.
+            return data.is_empty();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGREED: Agreement =
+        Agreement { client_bits: 12, client_is_told: true, server_bits: 12, client_reset: false, server_reset: false };
+
+    fn inflate(inflater: &mut Inflater, payload: &[u8], pool: &mut Pool) -> Result<Vec<u8>, Failure> {
+        let mut plain = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            plain.extend_from_slice(piece);
+            Ok(())
+        };
+        inflater.push(payload, true, pool, &mut sink)?;
+        inflater.finish(pool, &mut sink)?;
+        Ok(plain)
+    }
+
+    fn deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut Pool) -> Vec<u8> {
+        let mut out = b"before".to_vec();
+        assert!(deflater.deflate(payload, &mut out, pool));
+        out.split_off("before".len())
+    }
+
+    /// Text that compresses, none of it like what was before.
+    fn text(seed: u32, length: usize) -> Vec<u8> {
+        let mut state = seed;
+        let mut word = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            format!("{:x} {:x} ", state >> 16, state >> 28)
+        };
+        let mut text = String::new();
+        while text.len() < length {
+            text += &word();
+        }
+        text.truncate(length);
+        text.into_bytes()
+    }
+
+    /// W10
+    #[test]
+    fn any_windows_and_levels_with_and_without_takeover() {
+        let levels = (0..=9).map(|level| (level, OWN_WINDOW_BITS));
+        for (level, bits) in levels.chain((MIN_WINDOW_BITS..=MAX_WINDOW_BITS).map(|bits| (1, bits))) {
+            for reset in [false, true] {
+                round_trip(level, bits, reset);
+            }
+        }
+    }
+
+    fn round_trip(level: u8, bits: u8, reset: bool) {
+        let agreed =
+            Agreement { client_bits: bits, server_bits: bits, client_reset: reset, server_reset: reset, ..AGREED };
+        let mut pool = Pool::new(Settings { level, ..Settings::default() });
+        let (mut ours, mut theirs) = (Deflater::new(agreed), Inflater::new(agreed));
+        for (seed, length) in [5, 0, 700, 70_000, 1, 40_000, 600, 64].into_iter().enumerate() {
+            let message = text(seed as u32 % 3, length);
+            let payload = deflate(&mut ours, &message, &mut pool);
+            assert_eq!(inflate(&mut theirs, &payload, &mut pool).as_ref(), Ok(&message));
+            assert!(theirs.history.len() <= if reset { 0 } else { 1 << bits });
+        }
+    }
+
+    /// RFC 7692 section 7.2.3.2, W15
+    #[test]
+    fn a_window_is_shared_between_messages_only_where_that_was_agreed_on() {
+        let mut pool = Pool::default();
+        let mut ours = Deflater::new(AGREED);
+        let (first, second) = (deflate(&mut ours, b"Hello", &mut pool), deflate(&mut ours, b"Hello", &mut pool));
+        assert!(second.len() < first.len());
+        let mut fresh = Deflater::new(Agreement { server_reset: true, ..AGREED });
+        assert_eq!(deflate(&mut fresh, b"Hello", &mut pool), first);
+        assert_eq!(deflate(&mut fresh, b"Hello", &mut pool), first);
+        assert!(fresh.kept.is_none() && ours.kept.is_some());
+        ours.release(&mut pool);
+        assert_eq!(deflate(&mut ours, b"Hello", &mut pool), first);
+        let mut lonely = Inflater::new(Agreement { client_reset: true, ..AGREED });
+        assert_eq!(inflate(&mut lonely, &first, &mut pool).as_deref(), Ok(&b"Hello"[..]));
+        assert_eq!(inflate(&mut lonely, &second, &mut pool), Err(Failure::Deflate));
+    }
+
+    /// W15
+    #[test]
+    fn streams_belong_to_the_pool_but_for_a_bounded_number() {
+        let mut pool = Pool::new(Settings { kept: 2, ..Settings::default() });
+        let mut many: Vec<_> = (0..10).map(|_| (Deflater::new(AGREED), Inflater::new(AGREED))).collect();
+        for round in 0..3 {
+            for (ours, theirs) in &mut many {
+                let message = text(round, 200);
+                let payload = deflate(ours, &message, &mut pool);
+                assert_eq!(inflate(theirs, &payload, &mut pool).as_ref(), Ok(&message));
+                assert!(theirs.stream.is_none());
+            }
+            assert_eq!(many.iter().filter(|(ours, _)| ours.kept.is_some()).count(), 2);
+        }
+        assert_eq!((pool.inflates.len(), pool.deflates.len()), (1, 1));
+        many.clear();
+        let mut next = Deflater::new(AGREED);
+        deflate(&mut next, b"a", &mut pool);
+        assert!(next.kept.is_some(), "the places of connections that are gone are free");
+    }
+
+    /// RFC 7692 section 7.1.2.2
+    #[test]
+    fn a_window_of_eight_bits_is_inflated_as_nine() {
+        let mut pool = Pool::default();
+        let mut ours = Deflater::new(Agreement { server_bits: 8, ..AGREED });
+        let mut theirs = Inflater::new(Agreement { client_bits: 8, ..AGREED });
+        for seed in 0..3 {
+            let message = text(seed, 400).repeat(4);
+            let payload = deflate(&mut ours, &message, &mut pool);
+            assert_eq!(inflate(&mut theirs, &payload, &mut pool).as_ref(), Ok(&message));
+        }
+        assert_eq!(theirs.history.len(), 512);
+    }
+
+    /// RFC 7692 section 7.2.3.4
+    #[test]
+    fn a_stream_that_ends_takes_its_window_along() {
+        let mut pool = Pool::default();
+        let mut theirs = Inflater::new(AGREED);
+        let last: &[u8] = b"\xf3\x48\xcd\xc9\xc9\x07\x00";
+        for payload in [last, &[last, b"\x00"].concat()] {
+            assert_eq!(inflate(&mut theirs, payload, &mut pool).as_deref(), Ok(&b"Hello"[..]));
+            assert!(theirs.history.is_empty());
+        }
+        for behind in [&b"\x01"[..], b"\x00\x00", b"\x00\x00\x00\xff\xff", last] {
+            assert_eq!(inflate(&mut theirs, &[last, behind].concat(), &mut pool), Err(Failure::Deflate));
+            theirs = Inflater::new(AGREED);
+        }
+        assert_eq!(
+            theirs.push(last, false, &mut pool, |_| Ok(())),
+            Err(Failure::Deflate),
+            "in a fragment before the last"
+        );
+    }
+
+    #[test]
+    fn a_message_ends_with_a_block() {
+        let mut pool = Pool::default();
+        for payload in [&b"\x01"[..], b"\xf2\x48\xcd\xc9\xc9", b"\x00\x05\x00\xfa\xffHel", b"\x05", b"\xff\xff\xff"] {
+            assert_eq!(inflate(&mut Inflater::new(AGREED), payload, &mut pool), Err(Failure::Deflate), "{payload:x?}");
+        }
+        // What is left out of it may be content.
+        let content = inflate(&mut Inflater::new(AGREED), b"\x00\x04\x00\xfb\xff", &mut pool);
+        assert_eq!(content.as_deref(), Ok(&TAIL[..]));
+    }
+
+    /// W8
+    #[test]
+    fn a_bomb_is_not_inflated_beyond_what_is_asked_for() {
+        let mut pool = Pool::default();
+        let payload = deflate(&mut Deflater::once(), &vec![b'a'; 1 << 20], &mut pool);
+        let (mut seen, mut inflater) = (0, Inflater::new(AGREED));
+        let result = inflater.push(&payload, true, &mut pool, |piece| {
+            seen += piece.len();
+            if seen > 100_000 { Err(Failure::TooBig) } else { Ok(()) }
+        });
+        assert_eq!(result, Err(Failure::TooBig));
+        assert!(seen <= 100_000 + CHUNK);
+        assert_eq!(pool.chunk.len(), CHUNK);
+    }
+
+    #[test]
+    fn buffers_are_used_again_unless_they_are_large() {
+        let mut pool = Pool::default();
+        pool.recycle(Vec::new());
+        pool.recycle(Vec::with_capacity(MAX_IDLE_BUFFER + 1));
+        assert!(pool.buffers.is_empty());
+        for _ in 0..2 * IDLE {
+            pool.recycle(vec![1; 100]);
+        }
+        assert_eq!(pool.buffers.len(), IDLE);
+        assert!(pool.buffer().is_empty());
+    }
+}

@@ -1,0 +1,82 @@
+//! What a connection tells its caller.
+
+use std::ops::Range;
+
+use crate::ws::failure::Failure;
+use crate::ws::frame::Opcode;
+
+/// What [`Connection::poll`](crate::ws::Connection::poll) found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Nothing more can be said before more bytes arrive.
+    NeedMore,
+    /// A message.
+    Message {
+        /// What it is.
+        kind: Kind,
+        /// What it says.
+        payload: Payload,
+    },
+    /// A ping, with the range of this poll's input that the pong is to carry.
+    Ping(Range<usize>),
+    /// A pong, and what it carries.
+    Pong(Range<usize>),
+    /// The client's close frame. Nothing more is read. If the server has not said `close`, answer with the same code.
+    Close {
+        /// The code; [`NO_CODE`](crate::ws::NO_CODE) if it carries none.
+        code: u16,
+        /// Where in this poll's input the reason stands, in UTF-8.
+        reason: Range<usize>,
+    },
+    /// The client broke the protocol or a limit. Nothing more is read. Close with its code and reason.
+    Failed(Failure),
+    /// Both sides have said all: close the transport once everything is written.
+    Closed,
+}
+
+/// The event, and how many bytes of the input are dealt with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Drop this many bytes from the front of the input.
+    pub consumed: usize,
+    /// What they were.
+    pub event: Event,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// UTF-8.
+    Text,
+    /// Any bytes.
+    Binary,
+}
+
+impl Kind {
+    pub(crate) const fn opcode(self) -> Opcode {
+        match self {
+            Self::Text => Opcode::Text,
+            Self::Binary => Opcode::Binary,
+        }
+    }
+}
+
+/// The content of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// It lies in the input of the poll, unmasked.
+    Input(Range<usize>),
+    /// It has been put together. Give the buffer back with [`Pool::recycle`](crate::ws::Pool::recycle) if nobody keeps it.
+    Assembled(Vec<u8>),
+}
+
+impl Payload {
+    /// The bytes; `input` is that of the poll. Those of a text are UTF-8.
+    #[inline]
+    pub fn of<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Input(range) => input.get(range.clone()).unwrap_or_default(),
+            Self::Assembled(bytes) => bytes,
+        }
+    }
+}
