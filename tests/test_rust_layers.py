@@ -164,6 +164,12 @@ def test_exceptions_are_needed() -> None:
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
+def test_no_version_of_http_is_known_below_its_room(path: Path) -> None:
+    if room_of(name_of(path)) in ("asgi", "conn", "base"):
+        assert not re.search(r"\bwire::(h1|h2|ws)\b", silenced(path.read_text("utf-8"))), f"{path} names a version"
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
 def test_unsafe_is_said_in_one_room(path: Path) -> None:
     if not name_of(path).startswith(UNSAFE_ROOM):
         assert not re.search(r"\bunsafe\b", silenced(path.read_text("utf-8"))), f"{path} says unsafe"

@@ -65,11 +65,14 @@ pub mod error;
 pub mod h1;
 pub mod headers;
 pub mod limits;
+pub mod method;
 mod scan;
 #[rustfmt::skip]
 pub mod texts;
 pub mod ws;
 
 pub use error::{AppError, Error, Refusal};
+pub use h1::Trailers;
 pub use headers::{Field, Name, Span};
 pub use limits::Limits;
+pub use method::Method;

@@ -14,7 +14,7 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use wire::h1::response::Trailers;
+use wire::Trailers;
 use wire::texts;
 
 use super::access::entry::{Entry, Head};

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
+use wire::Trailers;
 use wire::error::AppError;
-use wire::h1::response::Trailers;
 use wire::headers::has_member;
 use wire::texts;
 

@@ -6,7 +6,6 @@ pub(crate) mod awaitable;
 pub(crate) mod cycle;
 pub(crate) mod exchange;
 pub(crate) mod extension;
-pub(crate) mod headers;
 pub(crate) mod host;
 pub(crate) mod loan;
 pub(crate) mod message;

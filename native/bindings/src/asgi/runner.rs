@@ -5,8 +5,6 @@ use std::rc::Rc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
-use wire::h1::framing::BodyLength;
-use wire::h1::request::Head;
 use wire::texts;
 
 use super::awaitable::Callable;
@@ -14,7 +12,7 @@ use super::cycle::{self, RequestResponseCycle};
 use super::exchange::{Exchange, Function};
 use super::host::Host;
 use super::peer::Peer;
-use super::scope::ScopeTemplate;
+use super::scope::{Fields, Request, ScopeTemplate};
 use super::stream::Stream;
 use crate::base::connections::Connections;
 use crate::base::ffi::call::copy_context;
@@ -26,7 +24,7 @@ use crate::base::task::{EagerCall, Keywords, Reentrance, Start, is_empty};
 /// What makes exchanges, and starts their applications.
 pub(crate) struct Runner {
     pub(crate) host: Rc<Host>,
-    pub(crate) scope: ScopeTemplate,
+    scope: ScopeTemplate,
     spare_cycles: SpareCycles,
     eager_call: EagerCall,
     reentrance: Reentrance,
@@ -65,25 +63,25 @@ impl Runner {
         })
     }
 
-    /// Scope and exchange of the request in `head`, which was parsed from `input`.
+    /// The exchange of `request`, with its scope.
     pub(crate) fn begin(
         &self,
         py: Python<'_>,
-        head: &Head,
-        input: &[u8],
+        request: &Request<'_, impl Fields>,
         peer: Rc<Peer>,
         stream: Rc<dyn Stream>,
     ) -> PyResult<Rc<Exchange>> {
-        let (scope, loan) = self.scope.build(py, &self.host.names, head, input, &peer)?;
-        let (more_body, expects_continue) = (head.body != BodyLength::None, head.expects_continue);
+        let (scope, loan) = self.scope.build(py, &self.host.names, request, &peer)?;
+        let (more_body, expects_continue) = (request.has_body, request.expects_continue);
         let lent = (scope.unbind(), loan);
         Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, more_body, expects_continue)))
     }
 
-    /// Who answers it.
-    pub(crate) fn app_for(&self, py: Python<'_>, head: &Head) -> PyResult<Py<PyAny>> {
+    /// Who answers a request; `is_forwarded`: it has a field that the proxy headers middleware looks at.
+    #[inline]
+    pub(crate) fn app_for(&self, py: Python<'_>, is_forwarded: impl FnOnce() -> bool) -> PyResult<Py<PyAny>> {
         let app = match &self.direct_app {
-            Some(app) if !self.scope.kept.is_forwarded(head) => app,
+            Some(app) if !is_forwarded() => app,
             _ => &self.app,
         };
         let app = if self.is_over_limit(py)? { &self.unavailable_app } else { app };

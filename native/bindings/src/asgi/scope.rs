@@ -3,17 +3,42 @@
 use std::cell::{Cell, RefCell};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
-use wire::h1::request::{Head, Method, Version};
-use wire::limits::Limits;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use wire::method::Method;
 
-use super::headers::KeptHeaders;
 use super::loan::{Items, Loan, Place};
 use super::peer::Peer;
 use crate::base::ffi::refcount::is_held_by;
 use crate::base::names::Names;
 use crate::base::objects::text;
 use crate::base::settings::Settings;
+
+/// The header fields of a request.
+pub(crate) trait Fields {
+    /// Whether they are those that were made into `list` before.
+    fn are(&self, list: &Py<PyList>) -> bool;
+    /// A list of their own, of tuples that may be shared since nobody can change them; and the list that it is a copy of, if
+    /// it is one.
+    fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)>;
+}
+
+/// A request, as its scope shows it.
+pub(crate) struct Request<'a, F> {
+    /// `1.1` and the like.
+    pub(crate) http_version: &'a Py<PyString>,
+    /// Whether the client is of HTTP/1.0, and so does not know all extensions.
+    pub(crate) is_of_1_0: bool,
+    pub(crate) method: Method,
+    /// Of a method that has no name here.
+    pub(crate) method_text: &'a [u8],
+    /// As it was sent, without the query.
+    pub(crate) path: &'a [u8],
+    pub(crate) query: &'a [u8],
+    pub(crate) fields: F,
+    pub(crate) has_body: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub(crate) expects_continue: bool,
+}
 
 /// What all scopes of one server have in common.
 pub(crate) struct ScopeTemplate {
@@ -29,9 +54,7 @@ pub(crate) struct ScopeTemplate {
     extensions_10: Vec<String>,
     root_path: String,
     raw_root_path: Vec<u8>,
-    limits: Limits,
     paths: RefCell<Vec<Option<KeptPath>>>,
-    pub(crate) kept: KeptHeaders,
     poison: bool,
 }
 
@@ -106,47 +129,43 @@ impl ScopeTemplate {
             extensions_10,
             root_path,
             raw_root_path,
-            limits: settings.limits.clone(),
             paths: RefCell::new(paths),
-            kept: KeptHeaders::default(),
             poison: settings.poison,
         })
     }
 
-    /// The scope of the request in `head`, which was parsed from `input`; and what was lent with it, to be given back.
+    /// The scope of `request`; and what was lent with it, to be given back.
     pub(crate) fn build<'py>(
         &self,
         py: Python<'py>,
         names: &Names,
-        head: &Head,
-        input: &[u8],
+        request: &Request<'_, impl Fields>,
         peer: &Peer,
     ) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
         let (scope, mut loan) = self.take(py)?;
-        let version = if head.version == Version::Http10 { &names.http_1_0 } else { &names.http_1_1 };
-        loan.show(&scope, Place::HttpVersion, version.bind(py))?;
+        loan.show(&scope, Place::HttpVersion, request.http_version.bind(py))?;
         let scheme = if peer.secure { &names.https } else { &names.http };
         loan.show(&scope, Place::Scheme, scheme.bind(py))?;
         loan.show(&scope, Place::Server, peer.server.bind(py))?;
         loan.show(&scope, Place::Client, peer.client.bind(py))?;
-        match names.methods.get(head.verb as usize) {
+        match names.methods.get(request.method as usize) {
             Some(method) => loan.show(&scope, Place::Method, method.bind(py))?,
-            None => loan.show(&scope, Place::Method, &text(py, head.method.of(input)))?,
+            None => loan.show(&scope, Place::Method, &text(py, request.method_text))?,
         }
-        let (path, raw_path) = self.path(py, head.target.effective_path(input, head.verb))?;
+        let (path, raw_path) = self.path(py, request.path)?;
         loan.show(&scope, Place::Path, path.bind(py))?;
         loan.show(&scope, Place::RawPath, raw_path.bind(py))?;
-        match head.target.query.of(input) {
+        match request.query {
             [] => loan.show(&scope, Place::QueryString, names.empty_bytes.bind(py))?,
             query => loan.show(&scope, Place::QueryString, &PyBytes::new(py, query))?,
         }
-        if !loan.copied().is_some_and(|copied| self.kept.are(copied, head)) {
-            let (headers, copied) = self.kept.headers(py, names, head, input, &self.limits)?;
+        if !loan.copied().is_some_and(|copied| request.fields.are(copied)) {
+            let (headers, copied) = request.fields.list(py)?;
             loan.lend_headers(&scope, &headers, copied)?;
         }
         loan.lend_asgi(&scope, self.asgi.bind(py))?;
         loan.lend_state(&scope, peer.app_state.bind(py))?;
-        let extensions = if head.version == Version::Http10 { &self.extensions_10 } else { &self.extensions };
+        let extensions = if request.is_of_1_0 { &self.extensions_10 } else { &self.extensions };
         if !extensions.is_empty() {
             scope.set_item(&names.extensions, offer(py, extensions)?)?;
         }

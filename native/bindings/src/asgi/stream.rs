@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use wire::h1::response::Trailers;
+use wire::Trailers;
 
 use super::access::entry::Head;
 use crate::base::line::Line;

@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use wire::h1::request::Method;
 use wire::headers::Name;
+use wire::method::Method;
 
 macro_rules! names {
     ($($field:ident $text:literal)*) => {
@@ -12,7 +12,7 @@ macro_rules! names {
             $(pub(crate) $field: Py<PyString>,)*
             /// Field names as bytes, indexed by `wire::headers::Name`.
             pub(crate) fields: Vec<Py<PyBytes>>,
-            /// Methods as str, indexed by `wire::h1::request::Method`.
+            /// Methods as str, indexed by `wire::method::Method`.
             pub(crate) methods: Vec<Py<PyString>>,
             /// `{"type": "http.request", "body": b"", "more_body": False}`
             pub(crate) empty_request: Py<PyDict>,

@@ -1,11 +1,10 @@
-//! Free lists, one per event loop, so without a lock: their figures, and those of byte buffers and of scratch.
+//! Free lists, one per event loop, so without a lock: their figures, and that of byte buffers.
 //!
 //! A connection takes a buffer when it has something to keep and gives it back empty: an idle one holds none.
 
 use std::cell::{Cell, RefCell};
 
 use pyo3::prelude::*;
-use wire::h1::Scratch;
 
 use super::ffi::refcount::is_known_to;
 
@@ -148,31 +147,6 @@ impl SpareObject {
             let old = self.place.replace(Some(object.clone().unbind()));
             drop(old);
         }
-    }
-}
-
-/// What heads are read into. It is taken out while it is used: a connection that is served inside the turn of another
-/// has one of its own, and what a panic leaves is thrown away.
-pub(crate) struct SpareScratch {
-    place: Cell<Option<Box<Scratch>>>,
-    poison: bool,
-}
-
-impl SpareScratch {
-    pub(crate) fn new(poison: bool) -> Self {
-        Self { place: Cell::default(), poison }
-    }
-
-    /// Run `body` with scratch that is empty, and empty it.
-    #[inline]
-    pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Scratch) -> R) -> R {
-        let mut scratch = self.place.take().unwrap_or_default();
-        let result = body(&mut scratch);
-        if !self.poison {
-            scratch.clear();
-            self.place.set(Some(scratch));
-        }
-        result
     }
 }
 

@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use pyo3::prelude::*;
 
+use super::headers::KeptHeaders;
+use super::scratch::SpareScratch;
 use crate::asgi::host::Host;
 use crate::asgi::runner::Runner;
 use crate::base::clock::DefaultHead;
 use crate::base::home::Home;
-use crate::base::pool::SpareScratch;
 use crate::conn::hub::Hub;
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
@@ -21,7 +22,8 @@ pub(crate) struct Core {
     pub(crate) config: Py<PyAny>,
     pub(crate) ws_protocol_class: Py<PyAny>,
     pub(crate) default_head: DefaultHead,
-    pub(crate) scratch: SpareScratch,
+    pub(super) scratch: SpareScratch,
+    pub(super) headers: KeptHeaders,
 }
 
 impl Deref for Core {
@@ -40,6 +42,7 @@ impl Core {
             ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
             default_head: DefaultHead::default(),
             scratch: SpareScratch::new(home.settings.poison),
+            headers: KeptHeaders::default(),
             host: runner.host.clone(),
             runner,
             hub,

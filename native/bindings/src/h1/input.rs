@@ -135,7 +135,7 @@ impl Connection {
         loop {
             let rest = input.get(at..).unwrap_or_default();
             let progress = {
-                let sections = &mut *self.core.runner.scope.kept.sections.borrow_mut();
+                let sections = &mut *self.core.headers.sections.borrow_mut();
                 self.state.borrow_mut().wire.poll_recalling(rest, scratch, limits, Some(sections))
             };
             let Progress { consumed, event } = progress.map_err(|error| Ok(error.into()))?;

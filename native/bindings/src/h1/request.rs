@@ -6,12 +6,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::h1::connection::Deadline;
 use wire::h1::framing::BodyLength;
-use wire::h1::request::Head;
+use wire::h1::request::{Head, Version};
 use wire::h1::response::CONTINUE;
 use wire::texts;
 
 use super::connection::Connection;
+use super::headers::HeadFields;
 use crate::asgi::exchange::Exchange;
+use crate::asgi::scope::Request;
 use crate::base::task::Start;
 
 impl Connection {
@@ -22,12 +24,25 @@ impl Connection {
         head: &Head,
         input: &[u8],
     ) -> PyResult<(Rc<Exchange>, Py<PyAny>)> {
-        let runner = &self.core.runner;
+        let core = &self.core;
+        let runner = &core.runner;
+        let is_of_1_0 = head.version == Version::Http10;
         // The last one is over; its scope may serve again.
         let last = self.state.borrow_mut().exchange.take();
         runner.retire(py, last);
         let peer = self.peer.borrow().clone();
-        let exchange = runner.begin(py, head, input, peer, self.clone())?;
+        let request = Request {
+            http_version: if is_of_1_0 { &core.names.http_1_0 } else { &core.names.http_1_1 },
+            is_of_1_0,
+            method: head.verb,
+            method_text: head.method.of(input),
+            path: head.target.effective_path(input, head.verb),
+            query: head.target.query.of(input),
+            fields: HeadFields { kept: &core.headers, names: &core.names, limits: &core.settings.limits, head, input },
+            has_body: head.body != BodyLength::None,
+            expects_continue: head.expects_continue,
+        };
+        let exchange = runner.begin(py, &request, peer, self.clone())?;
         if self.ended.get() || self.eof.get() && self.state.borrow().pending.is_empty() {
             exchange.disconnect(py, true)?;
         }
@@ -38,7 +53,7 @@ impl Connection {
             state.deadline = None;
             state.waits_for = Deadline::None;
         }
-        Ok((exchange, runner.app_for(py, head)?))
+        Ok((exchange, runner.app_for(py, || core.headers.is_forwarded(head))?))
     }
 
     /// Run the application in a task, whose first step happens here if it may be eager.

@@ -7,11 +7,12 @@ use std::ops::Range;
 
 use crate::error::{AppError, Error};
 use crate::h1::body::{Decoded, Decoder};
-use crate::h1::request::{Head, Method, Status, Version};
+use crate::h1::request::{Head, Status, Version};
 use crate::h1::response::{BodyWriter, CONTINUE, Exchange, HeadWriter, Trailers, put_interim, put_text};
 use crate::h1::scratch::Scratch;
 use crate::h1::sections::Sections;
 use crate::limits::Limits;
+use crate::method::Method;
 
 /// What [`Connection::poll`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]

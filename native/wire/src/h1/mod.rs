@@ -31,7 +31,7 @@ pub mod target;
 pub use body::{Chunked, Decoded, Decoder};
 pub use connection::{Connection, Deadline, Event, Progress};
 pub use framing::BodyLength;
-pub use request::{Head, Method, Status, Version};
+pub use request::{Head, Status, Version};
 pub use response::{BodyWriter, Framing, HeadWriter, Trailers};
 pub use scratch::Scratch;
 pub use sections::Sections;

@@ -9,52 +9,8 @@ use crate::h1::sections::{Number, Sections};
 use crate::h1::target::{Form, Target};
 use crate::headers::{Field, Name, Span, has_member, token_byte};
 use crate::limits::Limits;
+use crate::method::Method;
 use crate::scan;
-
-macro_rules! methods {
-    ($($method:ident $text:literal)*) => {
-        /// The methods worth telling apart without comparing text.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum Method {
-            $(#[doc = $text] $method,)*
-            /// Any other; its text is in [`Head::method`].
-            #[default]
-            Other,
-        }
-
-        impl Method {
-            /// Every method but [`Method::Other`], in order.
-            pub const ALL: &'static [Method] = &[$(Method::$method),*];
-
-            /// The method's text; empty for [`Method::Other`].
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Method::$method => $text,)*
-                    Method::Other => "",
-                }
-            }
-
-            #[inline]
-            fn classify(text: &[u8]) -> Self {
-                $(if text == $text.as_bytes() { return Method::$method; })*
-                Method::Other
-            }
-        }
-    };
-}
-
-methods! {
-    Get "GET"
-    Post "POST"
-    Head "HEAD"
-    Put "PUT"
-    Delete "DELETE"
-    Options "OPTIONS"
-    Patch "PATCH"
-    Trace "TRACE"
-    Connect "CONNECT"
-}
 
 /// The minor version that decides framing and persistence. Higher minor versions are served as 1.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::net::Ipv6Addr;
 
 use crate::error::{Error, Refusal};
-use crate::h1::request::Method;
 use crate::headers::Span;
+use crate::method::Method;
 
 /// The four forms of RFC 9112 section 3.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,12 +11,13 @@ use wire::h1::sections::Number;
 use wire::headers::{Field, Name};
 use wire::limits::Limits;
 
+use crate::asgi::scope::Fields;
 use crate::base::names::Names;
 
 /// The header lists of field sections that came word for word before, by the numbers of [`Sections`].
 #[derive(Default)]
 pub(crate) struct KeptHeaders {
-    pub(crate) sections: RefCell<Sections>,
+    pub(super) sections: RefCell<Sections>,
     lists: RefCell<Vec<Option<Kept>>>,
 }
 
@@ -26,11 +27,32 @@ struct Kept {
     forwarded: bool,
 }
 
+/// The fields of a head, which was parsed from `input`.
+pub(super) struct HeadFields<'a> {
+    pub(super) kept: &'a KeptHeaders,
+    pub(super) names: &'a Names,
+    pub(super) limits: &'a Limits,
+    pub(super) head: &'a Head,
+    pub(super) input: &'a [u8],
+}
+
+impl Fields for HeadFields<'_> {
+    #[inline]
+    fn are(&self, list: &Py<PyList>) -> bool {
+        self.kept.are(list, self.head)
+    }
+
+    #[inline]
+    fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
+        self.kept.headers(py, self.names, self.head, self.input, self.limits)
+    }
+}
+
 impl KeptHeaders {
     /// The headers of a scope: a list of its own, of tuples that may be shared since nobody can change them; and the list
     /// that it is a copy of, if it is one.
     #[inline]
-    pub(super) fn headers<'py>(
+    fn headers<'py>(
         &self,
         py: Python<'py>,
         names: &Names,
@@ -92,13 +114,13 @@ impl KeptHeaders {
 
     /// Whether the headers of the request are those in `list`, one of ours.
     #[inline]
-    pub(super) fn are(&self, list: &Py<PyList>, head: &Head) -> bool {
+    fn are(&self, list: &Py<PyList>, head: &Head) -> bool {
         head.recalled && self.find(head, |kept| kept.list.is(list)).unwrap_or(false)
     }
 
     /// Whether the request has a field that the proxy headers middleware looks at.
     #[inline]
-    pub(crate) fn is_forwarded(&self, head: &Head) -> bool {
+    pub(super) fn is_forwarded(&self, head: &Head) -> bool {
         if head.recalled { self.find(head, |kept| kept.forwarded).unwrap_or(true) } else { has_forwarded(head) }
     }
 }
