@@ -5,8 +5,9 @@ use sha1_smol::Sha1;
 
 use crate::error::{AppError, Error, Refusal};
 use crate::h1::response::put_field;
-use crate::h1::{BodyLength, Head, Method, Version};
+use crate::h1::{BodyLength, Head, Version};
 use crate::headers::{Name, is_token, members, trim};
+use crate::method::Method;
 use crate::ws::deflate::Agreement;
 use crate::ws::offer;
 
