@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.doubles import MockLoop
 from tests.protocols.harness import GET, request, respond, serve
 from tests.utils import wait_until
@@ -24,6 +25,8 @@ from uvicorn.access import AccessLog
 from uvicorn.logging import LOGGING_CONFIG, AccessFormatter
 
 pytestmark = pytest.mark.anyio
+
+http_protocol_cls = machines.each
 
 ACCESS = logging.getLogger("uvicorn.access")
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.doubles import MockLoop
 from tests.protocols.harness import GET, GET_10, HEAD, App, request, respond, serve
 from tests.protocols.websocket_tools import handshake
@@ -47,6 +48,8 @@ from uvicorn.faults import report_fault
 from uvicorn.logging import ACCESS_FORMAT, AccessFormatter
 
 pytestmark = pytest.mark.anyio
+
+http_protocol_cls = machines.each
 
 COMBINED = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%({referer}i)s" "%({user-agent}i)s" %(D)s'
 

@@ -272,7 +272,6 @@ def broken_modules(directory: Path) -> None:
     (directory / "server.env").write_text("A=b\n")
 
 
-@pytest.mark.measures_children
 @pytest.mark.usefixtures("broken_modules")
 @pytest.mark.parametrize(
     ("args", "status", "last_error"),
@@ -323,7 +322,6 @@ def test_mistakes_end_in_one_line(args: list[str], status: int, last_error: str)
     assert code == status
 
 
-@pytest.mark.measures_children
 @pytest.mark.usefixtures("broken_modules")
 @pytest.mark.parametrize("mode", [["--workers", "2"], ["--reload"]], ids=["workers", "reload"])
 @pytest.mark.parametrize(

@@ -8,10 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import machines
 from tests.utils import run_server, server_port
 from uvicorn.config import Config
 
 pytestmark = pytest.mark.anyio
+
+http_protocol_cls = machines.each
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

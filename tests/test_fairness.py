@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, Calls, request, respond, serve
 from tests.utils import wait_until
 
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 async def test_other_connection_is_served_among_pipelined_requests(http_protocol_cls: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.protocols.harness import GET, request, respond, serve
 from tests.test_access import Stream, configure
 from tests.utils import server_port, wait_until
@@ -23,6 +24,8 @@ from uvicorn.server import Server
 from uvicorn.state import ConnectionSet, ServerState
 
 pytestmark = pytest.mark.anyio
+
+http_protocol_cls = machines.each
 
 
 class Connection:

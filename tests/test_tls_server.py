@@ -227,6 +227,7 @@ def test_unfinished_handshake_does_not_hold_the_server(cwd: Path, tls_certificat
         assert "Waiting for connections" not in server.error_output
 
 
+@pytest.mark.measures_children
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_bad_certificate_fails_before_there_are_workers(cwd: Path) -> None:
     """TLS-04, MP-18: upstream starts workers for it, for ever."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trustme
 
+from tests import machines
 from tests.native.test_transport import Recorder
 from tests.protocols.harness import GET, echo, request, respond, serve
 from tests.utils import wait_until
@@ -28,6 +29,8 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the loop's transports serve here"),
 ]
+
+http_protocol_cls = machines.each
 
 LARGE = os.urandom(1024) * 4096
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols import harness
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, PATIENCE, Service, descriptors, request
 from tests.utils import wait_until
@@ -37,6 +37,7 @@ SIZE = 5_000_003
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 @pytest.fixture(scope="session")

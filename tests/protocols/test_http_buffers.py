@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, GET_10, PATIENCE, Client, Service, serve
 from tests.utils import wait_until
 
@@ -26,6 +26,7 @@ DATA = bytes(range(1, 241)) * (SIZE // 240)
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 class Bytes(bytes):

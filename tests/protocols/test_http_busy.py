@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, GET_CLOSE, Service, echo, request, respond, serve
 from tests.utils import wait_until
 
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 async def warm(service: Service) -> Any:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.protocols.harness import GET, Client, request, respond, serve
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
+
+http_protocol_cls = machines.each
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
 BODY = {"type": "http.response.body", "body": b"ok"}

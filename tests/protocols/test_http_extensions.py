@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.protocols import harness
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, Calls, descriptors, request, respond
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
+
+http_protocol_cls = machines.each
 
 serve = functools.partial(harness.serve, asgi_extensions="all")
 

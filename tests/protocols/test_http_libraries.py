@@ -55,6 +55,15 @@ def fields_or_refusal(parse_fields: Any, head: bytes) -> Any:
         return refused.status
 
 
+def test_libraries_are_asked_about_heads_alone() -> None:
+    """What is behind a head is the same code for both: its tests need not be run with each (`tests/machines.py`)."""
+    class_body = {"__module__", "__doc__", "__slots__", "__firstlineno__", "__static_attributes__"}
+    for kind in (HttpToolsProtocol, H11Protocol):
+        own = vars(kind).keys() - class_body - {"never_called"}
+        assert own - {"cycle_class"} <= {"parse_fields", "head_limit"}, kind
+    assert HttpToolsProtocol.cycle_class() is H11Protocol.cycle_class()
+
+
 def test_fields_are_those_that_were_sent(parse_fields: Any) -> None:
     """SCO-14, SCO-15"""
     head = LINE + b"HOST: a\r\nX-b:\t1 \t\r\nx-B: \xe9\r\nEmpty:\r\nTransfer-Encoding: Chunked\r\n\r\n"

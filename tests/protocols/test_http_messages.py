@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, PATIENCE, Response, request, respond, serve
 from tests.utils import wait_until
 
@@ -26,6 +26,7 @@ BODY: dict[str, Any] = {"type": "http.response.body", "body": b"ok"}
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, GET_CLOSE, Client, Service, descriptors, respond, serve
 from tests.utils import wait_until
 
@@ -30,6 +30,7 @@ LATE = "Client does not read its response, aborting the connection."
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 @pytest.fixture(autouse=True)

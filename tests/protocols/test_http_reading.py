@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, PATIENCE, Client, Service, request, respond, serve
 from tests.utils import wait_until
 
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 AHEAD = 1024 * 1024

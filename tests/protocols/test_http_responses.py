@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, Client, request, respond, serve
 from tests.utils import turns, wait_until
 
 pytestmark = pytest.mark.anyio
+
+http_protocol_cls = machines.each
 
 
 def start(status: Any = 200, *headers: tuple[bytes, bytes], **more: Any) -> dict[str, Any]:

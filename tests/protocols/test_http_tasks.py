@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, request, respond, serve
 from tests.utils import wait_until
 
@@ -27,6 +27,7 @@ SERVER_ERROR = (
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:

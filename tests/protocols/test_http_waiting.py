@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import PATIENCE, Client, Service, request, respond, serve
 from tests.utils import wait_until
 
@@ -21,6 +21,7 @@ DISCONNECT = {"type": "http.disconnect"}
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 # Ways to give a call up.

@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.protocols.harness import GET, Client, Service, request, respond, serve
 from tests.test_access import Stream, configure
 from tests.utils import PATIENCE, wait_until
 from uvicorn.state import ServerState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling")]
+
+http_protocol_cls = machines.each
 
 ROUNDS = 4
 variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable", default="unset")
