@@ -63,6 +63,7 @@
 pub mod budget;
 pub mod error;
 pub mod h1;
+pub mod h2;
 pub mod headers;
 pub mod limits;
 pub mod method;

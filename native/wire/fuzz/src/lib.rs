@@ -11,12 +11,14 @@
 )]
 
 mod exchange;
+mod hpack;
 mod shared;
 mod ws;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use exchange::h1_exchange;
+pub use hpack::h2_hpack;
 pub use shared::h1_shared;
 pub use ws::{ws_deflate, ws_frames, ws_messages};
 

@@ -1,0 +1,60 @@
+//! HPACK (RFC 7541): header fields, compressed by reference to those before.
+//!
+//! ```text
+//!   block ─▶ Decoder ─▶ Field, Field …        Encoder ◀─ name, value, Indexing
+//!               │ ▲                               │ ▲
+//!               ▼ │                               ▼ │
+//!             Table (the client's)              Table (ours)
+//! ```
+//!
+//! A decoded [`Field`] is given to a sink before the next one is read, because that may push its entry out of the table.
+//! It also says which entry it is ([`Key`]): who keeps something beside an entry, under its number, need not make it again
+//! when the field comes again.
+
+mod decode;
+mod encode;
+mod huffman;
+mod integer;
+mod static_table;
+mod table;
+
+use std::fmt;
+
+pub use decode::{Decoder, Field, Key, Size};
+pub use encode::{Encoder, Indexing};
+pub use table::Number;
+
+/// Bytes of a table, as both sides have it before they say otherwise (RFC 9113 section 6.5.2).
+pub const TABLE_SIZE: usize = 4096;
+/// What an entry costs beyond its name and value (RFC 7541 section 4.1).
+pub const FIELD_OVERHEAD: usize = 32;
+
+/// A block that cannot be decoded. The tables of both sides differ from now on: the connection is over, with
+/// `COMPRESSION_ERROR` (RFC 9113 section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// An integer that is larger, or has more bytes, than anything in a block could need (section 5.1).
+    Integer,
+    /// The block ends inside a field.
+    Truncated,
+    /// No entry has this index (section 2.3.3).
+    Index,
+    /// A string is not in the Huffman code, or not padded as it should be (section 5.2).
+    Huffman,
+    /// The table becomes larger than was allowed, or changes its size behind a field (sections 4.2 and 6.3).
+    TableSize,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Integer => "integer too large in a header block",
+            Self::Truncated => "header block ends inside a field",
+            Self::Index => "no header table entry with this index",
+            Self::Huffman => "malformed Huffman code in a header block",
+            Self::TableSize => "header table size not allowed",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
