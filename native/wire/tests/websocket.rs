@@ -144,11 +144,11 @@ impl<'a> Server<'a> {
     fn read_head(&mut self) -> Result<(), Error> {
         let progress = self.http.poll(&self.input, &mut self.scratch, &self.vector.http)?;
         if progress.event == h1::Event::Request {
-            let handshake = Handshake::read(self.scratch.head(), &self.input, true)?;
-            handshake.accept(&mut Vec::new(), None, b"", []).unwrap();
+            let answer = Handshake::read(self.scratch.head(), &self.input, true)?.answer;
+            answer.accept(&mut Vec::new(), None, b"", []).unwrap();
             self.http.switch().unwrap();
             self.outcome.status = 101;
-            self.open = Some(Connection::new(handshake.deflate));
+            self.open = Some(Connection::new(answer.deflate));
         }
         self.input.drain(..progress.consumed);
         Ok(())

@@ -12,17 +12,18 @@ use crate::ws::deflate::Agreement;
 use crate::ws::offer;
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Bytes of a key: 16 in base64.
+const KEY: usize = 24;
 /// The version that there is (RFC 6455 section 4.1).
 const VERSION: &[u8] = b"13";
 
 /// A valid request to open a WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake<'a> {
-    key: &'a [u8],
     /// Those the client offers, in its order (RFC 6455 section 11.3.4).
     pub subprotocols: Vec<&'a str>,
-    /// The compression that is agreed on; none if the client offers nothing suitable.
-    pub deflate: Option<Agreement>,
+    /// What is left of the request when the application has made up its mind.
+    pub answer: Answer,
 }
 
 impl<'a> Handshake<'a> {
@@ -50,15 +51,24 @@ impl<'a> Handshake<'a> {
         check_version(values(Name::SecWebsocketVersion))?;
         let key = find_key(values(Name::SecWebsocketKey))?;
         let subprotocols = subprotocols(values(Name::SecWebsocketProtocol))?;
-        let offers = values(Name::SecWebsocketExtensions);
-        let deflate = if deflate { offer::choose(offers)? } else { None };
-        Ok(Self { key, subprotocols, deflate })
+        let deflate = if deflate { offer::choose(values(Name::SecWebsocketExtensions))? } else { None };
+        Ok(Self { subprotocols, answer: Answer { key, deflate } })
     }
+}
 
+/// What it takes to accept a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    key: [u8; KEY],
+    /// The compression that is agreed on; none if the client offers nothing suitable.
+    pub deflate: Option<Agreement>,
+}
+
+impl Answer {
     /// What the answer proves to have read the key with (RFC 6455 section 4.2.2).
     pub fn accept_value(&self) -> String {
         let mut digest = Sha1::new();
-        digest.update(self.key);
+        digest.update(&self.key);
         digest.update(GUID);
         Base64::encode_string(&digest.digest().bytes())
     }
@@ -144,14 +154,12 @@ fn check_version<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<(), E
 }
 
 /// The key: one, of 16 bytes in base64.
-fn find_key<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<&'a [u8], Error> {
-    let Some(key) = values.next() else { return Err(Error::new(Refusal::WebsocketNoKey)) };
-    let digits = key.strip_suffix(b"==").unwrap_or_default();
+fn find_key<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<[u8; KEY], Error> {
+    let Some(value) = values.next() else { return Err(Error::new(Refusal::WebsocketNoKey)) };
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    if values.next().is_some() || digits.len() != 22 || !digits.iter().all(is_digit) {
-        return Err(Error::new(Refusal::WebsocketKey));
-    }
-    Ok(key)
+    let valid = value.strip_suffix(b"==").is_some_and(|digits| digits.iter().all(is_digit)) && values.next().is_none();
+    let key = value.try_into().ok().filter(|_| valid);
+    key.ok_or(Error::new(Refusal::WebsocketKey))
 }
 
 /// The members of all fields.
@@ -187,7 +195,7 @@ mod tests {
         let mut out = b"before".to_vec();
         let mut result = Ok(());
         read(request, |handshake| {
-            result = handshake.unwrap().accept(&mut out, subprotocol, b"server: x\r\n", fields.iter().copied());
+            result = handshake.unwrap().answer.accept(&mut out, subprotocol, b"server: x\r\n", fields.iter().copied());
         });
         if result.is_err() {
             assert_eq!(out, b"before");
@@ -281,6 +289,6 @@ mod tests {
         let mut head = Head::default();
         let request = format!("{request}\r\n");
         head.parse(request.as_bytes(), &Limits::default()).unwrap();
-        assert_eq!(Handshake::read(&head, request.as_bytes(), false).unwrap().deflate, None);
+        assert_eq!(Handshake::read(&head, request.as_bytes(), false).unwrap().answer.deflate, None);
     }
 }

@@ -47,5 +47,5 @@ pub use deflate::{Agreement, Pool, Settings};
 pub use event::{Event, Kind, Payload, Progress};
 pub use failure::Failure;
 pub use frame::FrameHead;
-pub use handshake::Handshake;
+pub use handshake::{Answer, Handshake};
 pub use limits::Limits;
