@@ -9,7 +9,7 @@
 //! - **Write**: [`start_response`](h1::Connection::start_response), fields, [`finish_head`](h1::Connection::finish_head), parts
 //!   through [`body`](h1::Connection::body), [`finish`](h1::Connection::finish). All append to a buffer of the caller's and write
 //!   nothing themselves. Between two requests nothing is allocated.
-//! - **Time**: [`deadline_hint`](h1::Connection::deadline_hint) says what the peer is waited for. When that took too long,
+//! - **Time**: [`awaits`](h1::Connection::awaits) says what the peer is waited for. When that took too long,
 //!   [`refuse`](h1::Connection::refuse) with 408, or just close an idle connection.
 //! - **End**: [`receive_eof`](h1::Connection::receive_eof) when the peer has nothing more to send,
 //!   [`shutdown`](h1::Connection::shutdown) when the server wants to stop. After `Closed`, close the transport.

@@ -1,6 +1,6 @@
-//! The deadlines of all connections of one loop: swept by one timer, never one per request.
+//! The deadlines of all connections of one loop, and of their parts: swept by one timer, never one per request.
 //!
-//! A connection that waits for its peer says until when; the timer is set for the earliest, but sweeps are at least
+//! Whoever waits for the peer says until when; the timer is set for the earliest, but sweeps are at least
 //! `GRANULARITY` apart, so that ten thousand idle connections cost one pass over a vector and not ten thousand timers.
 
 use std::cell::{Cell, RefCell};
@@ -16,18 +16,42 @@ use crate::base::home::Home;
 /// How late a deadline may be noticed.
 const GRANULARITY: Duration = Duration::from_millis(50);
 
-/// Has deadlines.
+/// Has deadlines, for itself and for its parts.
 pub(crate) trait Patient {
-    /// The earliest, if there is one now.
-    fn deadline(&self) -> Option<Instant>;
-    /// It has passed. Does not fail without having ended what was late.
-    fn expire(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
+    /// Until when `part` waits.
+    fn deadline(&self, part: u32) -> &Deadline;
+    /// That of `part` has passed. Does not fail without having ended what was late.
+    fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()>;
+}
+
+/// Until when a connection, or one part of it, waits for its peer. It counts while it is among the [`Deadlines`].
+#[derive(Default)]
+pub(crate) struct Deadline(Cell<Option<Instant>>);
+
+impl Deadline {
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Instant> {
+        self.0.get()
+    }
+
+    /// Somebody has to see to it that the timer [covers](Deadlines::watch) it.
+    #[inline]
+    pub(crate) fn set(&self, until: Option<Instant>) {
+        self.0.set(until);
+    }
+}
+
+/// Whose deadline, and of what part.
+#[derive(Clone)]
+struct Entry {
+    owner: Rc<dyn Patient>,
+    part: u32,
 }
 
 /// Who waits until when.
 pub(crate) struct Deadlines {
     home: Rc<Home>,
-    slots: RefCell<Vec<Option<Rc<dyn Patient>>>>,
+    entries: RefCell<Vec<Option<Entry>>>,
     free: RefCell<Vec<usize>>,
     next: Cell<Option<Instant>>,
     timer: RefCell<Option<Py<PyAny>>>,
@@ -39,7 +63,7 @@ impl Deadlines {
     pub(crate) fn new(home: Rc<Home>) -> Self {
         Self {
             home,
-            slots: RefCell::default(),
+            entries: RefCell::default(),
             free: RefCell::default(),
             next: Cell::new(None),
             timer: RefCell::default(),
@@ -58,22 +82,23 @@ impl Deadlines {
         self.ahead.set(self.ahead.get() + time);
     }
 
-    /// A place for `connection`.
-    pub(crate) fn insert(&self, connection: Rc<dyn Patient>) -> usize {
-        let mut slots = self.slots.borrow_mut();
+    /// Have the deadline of a `part` of `owner` watched; its place.
+    pub(crate) fn insert(&self, owner: Rc<dyn Patient>, part: u32) -> usize {
+        let entry = Some(Entry { owner, part });
+        let mut entries = self.entries.borrow_mut();
         if let Some(index) = self.free.borrow_mut().pop() {
-            if let Some(slot) = slots.get_mut(index) {
-                *slot = Some(connection);
+            if let Some(place) = entries.get_mut(index) {
+                *place = entry;
             }
             return index;
         }
-        slots.push(Some(connection));
-        slots.len() - 1
+        entries.push(entry);
+        entries.len() - 1
     }
 
-    /// The connection is gone.
+    /// What had this place waits no more.
     pub(crate) fn remove(&self, index: usize) {
-        let gone = self.slots.borrow_mut().get_mut(index).and_then(Option::take);
+        let gone = self.entries.borrow_mut().get_mut(index).and_then(Option::take);
         if gone.is_some() {
             self.free.borrow_mut().push(index);
         }
@@ -89,15 +114,24 @@ impl Deadlines {
         }
     }
 
+    /// See to it that the timer fires in time for `deadline`.
+    #[inline]
+    pub(crate) fn watch(self: &Rc<Self>, py: Python<'_>, deadline: &Deadline) -> PyResult<()> {
+        match deadline.get() {
+            Some(until) if !self.covers(until) => self.arm(py, until),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the timer will fire in time for `deadline`, or no later than it is allowed to.
     #[inline]
-    pub(crate) fn covers(&self, deadline: Instant) -> bool {
+    fn covers(&self, deadline: Instant) -> bool {
         self.next.get().is_some_and(|next| next <= deadline + GRANULARITY)
     }
 
     /// Set the timer so that it fires at `deadline`, or a little later.
     #[cold]
-    pub(crate) fn arm(self: &Rc<Self>, py: Python<'_>, deadline: Instant) -> PyResult<()> {
+    fn arm(self: &Rc<Self>, py: Python<'_>, deadline: Instant) -> PyResult<()> {
         let now = self.now();
         let delay = deadline.saturating_duration_since(now).max(GRANULARITY);
         // Never later than it is: a client that is late already must not put the sweep off with every byte.
@@ -122,17 +156,22 @@ impl Deadlines {
         let now = self.now();
         let mut earliest: Option<Instant> = None;
         let mut expired = Vec::new();
-        for connection in self.slots.borrow().iter().flatten() {
-            match connection.deadline() {
-                Some(deadline) if deadline <= now => expired.push(connection.clone()),
-                Some(deadline) => earliest = Some(earliest.map_or(deadline, |other| other.min(deadline))),
+        for entry in self.entries.borrow().iter().flatten() {
+            match entry.owner.deadline(entry.part).get() {
+                Some(until) if until <= now => expired.push(entry.clone()),
+                Some(until) => earliest = Some(earliest.map_or(until, |other| other.min(until))),
                 None => {}
             }
         }
         // A connection that fails to end must not keep the others from theirs.
         let mut outcome = Ok(());
-        for connection in expired {
-            outcome = outcome.and(connection.expire(py));
+        for Entry { owner, part } in expired {
+            let deadline = owner.deadline(part);
+            // What ended before it may have changed that.
+            if deadline.get().is_some_and(|until| until <= now) {
+                deadline.set(None);
+                outcome = outcome.and(owner.expire(py, part));
+            }
         }
         match earliest {
             Some(deadline) if !self.covers(deadline) => outcome.and(self.arm(py, deadline)),

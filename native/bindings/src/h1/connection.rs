@@ -13,15 +13,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Instant;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use wire::h1::connection::{Connection as Wire, Deadline, Eof};
+use wire::h1::connection::{Awaits, Connection as Wire, Eof};
 
 use super::core::Core;
+use super::states::{End, Ending, Life, Reading};
 use crate::asgi::exchange::{Exchange, State as ExchangeState};
 use crate::asgi::peer::Peer;
 use crate::base::error;
@@ -29,6 +29,7 @@ use crate::base::level::Level;
 use crate::base::line::{Line, WOKEN_TOGETHER, wake};
 use crate::base::task::Start;
 use crate::conn::carrier::Carrier;
+use crate::conn::deadline::Deadline;
 use crate::conn::socket::Socket;
 
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
@@ -43,28 +44,8 @@ pub(super) struct State {
     pub(super) out: Vec<u8>,
     /// Where in `out` a head begins that waits for its body.
     pub(super) held: Option<usize>,
-    pub(super) waits_for: Deadline,
-    pub(super) deadline: Option<Instant>,
-}
-
-/// A client that is waited for to read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reader {
-    pub(super) until: Instant,
-    /// Bytes it had to take when the time began.
-    pub(super) unsent: usize,
-}
-
-/// What the end of the server means for a connection; it only ever goes forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    None,
-    /// The next head says `close`.
-    Announced,
-    /// And its request has to come soon.
-    LastCall,
-    /// No further request is taken.
-    Now,
+    /// What the deadline is for.
+    pub(super) waits_for: Awaits,
 }
 
 /// One connection. Shared by the protocol object, its exchanges and the list of deadlines.
@@ -81,24 +62,24 @@ pub(crate) struct Connection {
     pub(super) writers: Line,
     /// The future of who sends a file, and so stands in no line.
     pub(super) watcher: RefCell<Option<Py<PyAny>>>,
-    pub(super) slot: Cell<Option<usize>>,
+    /// Of what it waits for its client to send.
+    pub(super) deadline: Deadline,
+    /// Of what it waits for its client to take.
+    pub(super) reader_deadline: Deadline,
+    /// The places of both among those of the loop.
+    pub(super) places: Cell<Option<[usize; 2]>>,
+    /// Bytes that the client had to take when the time for that began.
+    pub(super) unsent: Cell<usize>,
+    pub(super) life: Cell<Life>,
+    pub(super) end: Cell<End>,
+    pub(super) reading: Cell<Reading>,
     /// By what the loop was like when the connection was made.
     pub(super) start: Cell<Start>,
     pub(super) consuming: Cell<bool>,
-    pub(super) closed: Cell<bool>,
-    pub(super) lingering: Cell<bool>,
-    pub(super) eof: Cell<bool>,
-    /// The client has nothing more to send than what the system still holds.
-    pub(super) ended: Cell<bool>,
-    /// The descriptor of its transport's socket, while that is watched for the client's end.
-    pub(super) heeded: Cell<Option<i32>>,
     pub(super) first: Cell<bool>,
-    pub(super) read_paused: Cell<bool>,
     pub(super) write_paused: Cell<bool>,
     pub(super) resume_scheduled: Cell<bool>,
     pub(super) ending: Cell<Ending>,
-    /// The client has to take some of what waits for it.
-    pub(super) reader: Cell<Option<Reader>>,
 }
 
 impl Connection {
@@ -114,25 +95,23 @@ impl Connection {
                 pending: Vec::new(),
                 out: Vec::new(),
                 held: None,
-                waits_for: Deadline::None,
-                deadline: None,
+                waits_for: Awaits::Nothing,
             }),
             writers: Line::default(),
             watcher: RefCell::default(),
-            slot: Cell::new(None),
+            deadline: Deadline::default(),
+            reader_deadline: Deadline::default(),
+            places: Cell::new(None),
+            unsent: Cell::new(0),
+            life: Cell::new(Life::Open),
+            end: Cell::new(End::Open),
+            reading: Cell::new(Reading::On),
             start: Cell::new(Start::Later),
             consuming: Cell::new(false),
-            closed: Cell::new(false),
-            lingering: Cell::new(false),
-            eof: Cell::new(false),
-            ended: Cell::new(false),
-            heeded: Cell::new(None),
             first: Cell::new(true),
-            read_paused: Cell::new(false),
             write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
             ending: Cell::new(Ending::None),
-            reader: Cell::new(None),
         }
     }
 
@@ -140,6 +119,27 @@ impl Connection {
     #[inline]
     pub(super) fn carrier(&self) -> Option<Carrier> {
         self.carrier.borrow().clone()
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.life.get() == Life::Open
+    }
+
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.life.get() == Life::Closed
+    }
+
+    /// Whether the client sends no more, and all that it has sent was received.
+    #[inline]
+    pub(super) fn has_all(&self) -> bool {
+        self.end.get() == End::Here
+    }
+
+    #[inline]
+    pub(super) fn is_read_paused(&self) -> bool {
+        matches!(self.reading.get(), Reading::Paused { .. })
     }
 
     /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
@@ -228,21 +228,23 @@ impl Connection {
         let (client, server) = (client.clone().unbind(), hub.server_address(local)?);
         let app_state = self.peer.borrow().app_state.clone_ref(py);
         self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state)));
-        self.slot.set(Some(hub.deadlines.insert(self.clone())));
+        self.enter_deadlines();
         self.note(py, &self.core.trace, "HTTP connection made")?;
         self.update_deadline(py)
     }
 
     pub(crate) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
         self.forget(py)?;
-        self.closed.set(true);
+        self.life.set(Life::Closed);
         self.note(py, &self.core.trace, "HTTP connection lost")?;
-        self.ignore_end(py)?;
+        if let Reading::Paused { heeded } = self.reading.replace(Reading::On) {
+            self.ignore_end(py, heeded)?;
+        }
         self.leave_deadlines();
+        self.deadline.set(None);
         self.stop_awaiting_reader();
         let exchange = {
             let mut state = self.state.borrow_mut();
-            state.deadline = None;
             state.pending = Vec::new();
             state.held = None;
             self.core.hub.buffers.give(std::mem::take(&mut state.out));
@@ -258,14 +260,14 @@ impl Connection {
 
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     pub(crate) fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        self.eof.set(true);
+        self.end.set(End::Here);
         if self.ends_as_a_whole() {
             return Ok(false);
         }
+        // What is missing of a body will not come, so it cannot be late.
+        self.deadline.set(None);
         let (exchange, pending) = {
-            let state = &mut *self.state.borrow_mut();
-            // What is missing of a body will not come, so it cannot be late.
-            state.deadline = None;
+            let state = self.state.borrow();
             (state.exchange.clone(), !state.pending.is_empty())
         };
         let Some(exchange) = exchange else {
@@ -294,7 +296,7 @@ impl Connection {
     /// It takes more again, or is gone: let those who wait go on.
     pub(crate) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(false);
-        if !self.closed.get() {
+        if !self.is_closed() {
             self.stop_awaiting_reader();
         }
         let watcher = self.watcher.take();

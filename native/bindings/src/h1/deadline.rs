@@ -1,30 +1,33 @@
 //! How long a connection waits for what, and what happens when it has waited long enough.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use wire::error::Refusal;
-use wire::h1::connection::Deadline;
+use wire::h1::connection::Awaits;
 use wire::texts;
 
-use super::connection::{Connection, Ending, Reader};
+use super::connection::Connection;
 use super::refusal::Refused;
-use crate::conn::deadline::Patient;
+use super::states::{Ending, Life};
+use crate::conn::deadline::{Deadline, Patient};
+
+/// The parts of a connection that have deadlines: what the client has to send, and what it has to take.
+const INPUT: u32 = 0;
+const READER: u32 = 1;
 
 impl Patient for Connection {
-    /// When it is late, for whatever reason.
     #[inline]
-    fn deadline(&self) -> Option<Instant> {
-        let deadline = self.state.borrow().deadline;
-        match self.reader.get() {
-            None => deadline,
-            Some(Reader { until, .. }) => Some(deadline.map_or(until, |deadline| deadline.min(until))),
-        }
+    fn deadline(&self, part: u32) -> &Deadline {
+        if part == READER { &self.reader_deadline } else { &self.deadline }
     }
 
-    fn expire(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        let expired = self.guard(py, "expire", |connection| connection.expire_now(py));
+    fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {
+        let expired = self.guard(py, "expire", |connection| match part {
+            READER => connection.reader_is_due(py),
+            _ => connection.input_is_due(py),
+        });
         expired.or_else(|error| self.abort(py).and(Err(error)))
     }
 }
@@ -39,35 +42,35 @@ impl Connection {
     pub(super) fn update_deadline_in_place(&self) {
         let settings = &self.core.settings;
         let state = &mut *self.state.borrow_mut();
-        let hint = state.wire.deadline_hint();
-        if hint == state.waits_for {
+        let awaits = state.wire.awaits();
+        if awaits == state.waits_for {
             return;
         }
-        let after = match hint {
-            Deadline::Idle | Deadline::Head | Deadline::Discard if self.ending.get() == Ending::LastCall => {
+        let after = match awaits {
+            Awaits::Idle | Awaits::Head | Awaits::Discard if self.ending.get() == Ending::LastCall => {
                 Some(settings.last_call)
             }
-            Deadline::Idle if self.first.get() => settings.timeout_request_head,
-            Deadline::Idle => Some(settings.timeout_keep_alive),
-            Deadline::Head if self.first.get() && state.deadline.is_some() => {
+            Awaits::Idle if self.first.get() => settings.timeout_request_head,
+            Awaits::Idle => Some(settings.timeout_keep_alive),
+            Awaits::Head if self.first.get() && self.deadline.get().is_some() => {
                 // The first request's deadline has run since the connection was made.
-                state.waits_for = hint;
+                state.waits_for = awaits;
                 return;
             }
-            Deadline::Head => settings.timeout_request_head,
+            Awaits::Head => settings.timeout_request_head,
             // Nobody is late with a body that is not read, that he was not told to send, or that cannot come.
-            Deadline::Body if self.read_paused.get() || self.eof.get() || state.wire.awaits_continue() => None,
-            Deadline::Body | Deadline::Discard => settings.timeout_request_body,
-            Deadline::None => None,
+            Awaits::Body if self.is_read_paused() || self.has_all() || state.wire.awaits_continue() => None,
+            Awaits::Body | Awaits::Discard => settings.timeout_request_body,
+            Awaits::Nothing => None,
         };
-        state.waits_for = hint;
-        state.deadline = after.map(|after| self.core.hub.deadlines.now() + after);
+        state.waits_for = awaits;
+        self.deadline.set(after.map(|after| self.core.hub.deadlines.now() + after));
     }
 
     /// The server ends, and the client was told nothing yet: the time that is left for one more request starts now, or has
     /// since nothing was asked. `false`: none is left, or none can come.
     pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<bool> {
-        if self.eof.get() || self.lingering.get() || self.closed.get() {
+        if self.has_all() || !self.is_open() {
             return Ok(false);
         }
         {
@@ -78,21 +81,21 @@ impl Connection {
                 return Ok(true);
             }
             let now = self.core.hub.deadlines.now();
-            let until = match state.wire.deadline_hint() {
-                Deadline::Idle => {
+            let until = match state.wire.awaits() {
+                Awaits::Idle => {
                     let usual = if self.first.get() {
                         settings.timeout_request_head
                     } else {
                         Some(settings.timeout_keep_alive)
                     };
                     // Without a deadline nobody knows since when the client has nothing to ask.
-                    let since = state.deadline.zip(usual).and_then(|(deadline, usual)| deadline.checked_sub(usual));
+                    let since = self.deadline.get().zip(usual).and_then(|(until, usual)| until.checked_sub(usual));
                     since.map(|since| since + settings.last_call)
                 }
                 _ => Some(now + settings.last_call),
             };
             match until {
-                Some(until) if until > now => state.deadline = Some(until),
+                Some(until) if until > now => self.deadline.set(Some(until)),
                 _ => return Ok(false),
             }
         }
@@ -102,15 +105,14 @@ impl Connection {
 
     /// Bytes of a body have come: they give back some of the time that has passed.
     pub(super) fn extend_deadline(&self, bytes: usize) {
-        let state = &mut *self.state.borrow_mut();
         let settings = &self.core.settings;
-        if let Some(deadline) = &mut state.deadline
+        if let Some(until) = self.deadline.get()
             && let Some(whole) = settings.timeout_request_body
-            && state.waits_for == Deadline::Body
+            && self.state.borrow().waits_for == Awaits::Body
         {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            let later = *deadline + Duration::from_secs(1) * bytes / settings.body_bytes_per_second;
-            *deadline = later.min(self.core.hub.deadlines.now() + whole);
+            let later = until + Duration::from_secs(1) * bytes / settings.body_bytes_per_second;
+            self.deadline.set(Some(later.min(self.core.hub.deadlines.now() + whole)));
         }
     }
 
@@ -118,20 +120,17 @@ impl Connection {
     pub(super) fn restart_body_deadline(&self, py: Python<'_>) -> PyResult<()> {
         {
             let mut state = self.state.borrow_mut();
-            if state.waits_for == Deadline::Body {
-                state.waits_for = Deadline::None;
+            if state.waits_for == Awaits::Body {
+                state.waits_for = Awaits::Nothing;
             }
         }
         self.update_deadline(py)
     }
 
-    /// See to it that the timer fires in time for the deadline.
+    /// See to it that the timer fires in time for the deadline of what the client has to send.
     #[inline]
     pub(super) fn watch(&self, py: Python<'_>) -> PyResult<()> {
-        match self.deadline() {
-            Some(deadline) if !self.core.hub.deadlines.covers(deadline) => self.core.hub.deadlines.arm(py, deadline),
-            _ => Ok(()),
-        }
+        self.core.hub.deadlines.watch(py, &self.deadline)
     }
 
     /// Give the client time to take some of what waits for it.
@@ -139,24 +138,25 @@ impl Connection {
     pub(crate) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
         let Some(patience) = self.core.settings.timeout_write.filter(|_| self.core.is_real) else { return Ok(()) };
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        self.reader.set(Some(Reader { until: self.core.hub.deadlines.now() + patience, unsent }));
-        self.watch(py)
+        let deadlines = &self.core.hub.deadlines;
+        self.unsent.set(unsent);
+        self.reader_deadline.set(Some(deadlines.now() + patience));
+        deadlines.watch(py, &self.reader_deadline)
     }
 
     /// The client has taken enough of it.
     pub(crate) fn stop_awaiting_reader(&self) {
-        self.reader.set(None);
+        self.reader_deadline.set(None);
     }
 
     /// The time of the client is over. Nothing was added meanwhile to what waits for it, so it has read the difference.
     #[cold]
-    fn reader_is_due(&self, py: Python<'_>, before: usize) -> PyResult<()> {
+    fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
         let settings = &self.core.settings;
         let least = settings.timeout_write.unwrap_or_default().as_secs_f64() * settings.read_bytes_per_second;
-        self.reader.set(None);
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
         #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
-        if before.saturating_sub(unsent) as f64 >= least {
+        if self.unsent.get().saturating_sub(unsent) as f64 >= least {
             return self.await_reader(py);
         }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
@@ -165,40 +165,35 @@ impl Connection {
         self.abort(py)
     }
 
+    /// Have the deadlines count.
+    pub(super) fn enter_deadlines(self: &Rc<Self>) {
+        let deadlines = &self.core.hub.deadlines;
+        self.places.set(Some([INPUT, READER].map(|part| deadlines.insert(self.clone(), part))));
+    }
+
     /// No deadline applies any more.
     pub(super) fn leave_deadlines(&self) {
-        if let Some(slot) = self.slot.take() {
-            self.core.hub.deadlines.remove(slot);
+        for place in self.places.take().into_iter().flatten() {
+            self.core.hub.deadlines.remove(place);
         }
     }
 
-    /// A deadline has passed.
-    fn expire_now(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        let now = self.core.hub.deadlines.now();
-        if let Some(reader) = self.reader.get().filter(|reader| reader.until <= now) {
-            self.reader_is_due(py, reader.unsent)?;
-            if self.closed.get() {
-                return Ok(());
-            }
-        }
-        let hint = {
-            let mut state = self.state.borrow_mut();
-            if state.deadline.is_none_or(|deadline| deadline > now) {
-                return Ok(());
-            }
-            state.deadline = None;
-            state.wire.deadline_hint()
-        };
-        if self.lingering.get() {
-            return self.abort(py);
+    /// The client has not sent what it is waited for.
+    #[cold]
+    fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        match self.life.get() {
+            Life::Open => {}
+            Life::Lingering => return self.abort(py),
+            Life::Closed => return Ok(()),
         }
         let settings = &self.core.settings;
-        match hint {
-            Deadline::Head if self.ending.get() == Ending::LastCall => self.close(py, false),
-            Deadline::Head => self.refuse(py, &Refused::late(Refusal::HeadTimeout, settings.timeout_request_head)),
-            Deadline::Body => self.refuse(py, &Refused::late(Refusal::BodyTimeout, settings.timeout_request_body)),
-            Deadline::Discard => self.close(py, true),
-            _ => self.close(py, false),
+        let waited_for = self.state.borrow().waits_for;
+        match waited_for {
+            Awaits::Head if self.ending.get() == Ending::LastCall => self.close(py, false),
+            Awaits::Head => self.refuse(py, &Refused::late(Refusal::HeadTimeout, settings.timeout_request_head)),
+            Awaits::Body => self.refuse(py, &Refused::late(Refusal::BodyTimeout, settings.timeout_request_body)),
+            Awaits::Discard => self.close(py, true),
+            Awaits::Idle | Awaits::Nothing => self.close(py, false),
         }
     }
 }

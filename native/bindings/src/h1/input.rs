@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use wire::h1::connection::{Deadline, Event, Progress};
+use wire::h1::connection::{Awaits, Event, Progress};
 use wire::h1::framing::BodyLength;
 use wire::h1::scratch::Scratch;
 
 use super::connection::{Connection, HIGH_WATER, State};
 use super::refusal::Refused;
+use super::states::{End, Reading};
 use crate::asgi::exchange::Exchange;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carrier::Carrier;
@@ -16,7 +17,7 @@ use crate::conn::carrier::Carrier;
 impl Connection {
     /// Bytes from the client, however they came.
     pub(crate) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        if self.closed.get() || self.lingering.get() {
+        if !self.is_open() {
             return Ok(());
         }
         let joined = {
@@ -42,13 +43,13 @@ impl Connection {
     }
 
     fn is_busy(state: &State) -> bool {
-        state.wire.deadline_hint() == Deadline::None
+        state.wire.awaits() == Awaits::Nothing
     }
 
     /// Keep what could not be looked at yet.
     #[inline]
     fn keep(&self, py: Python<'_>, rest: &[u8]) -> PyResult<()> {
-        if rest.is_empty() && !self.read_paused.get() || self.closed.get() || self.lingering.get() {
+        if rest.is_empty() && !self.is_read_paused() || !self.is_open() {
             return Ok(());
         }
         self.state.borrow_mut().pending.extend_from_slice(rest);
@@ -58,7 +59,7 @@ impl Connection {
     /// Consume a buffer of our own and keep what is left of it.
     pub(super) fn consume_buffer(self: &Rc<Self>, py: Python<'_>, mut buffer: Vec<u8>, eager: bool) -> PyResult<()> {
         let used = self.consume(py, &buffer, eager)?;
-        if self.closed.get() || self.lingering.get() {
+        if !self.is_open() {
             return Ok(());
         }
         if used < buffer.len() {
@@ -72,26 +73,26 @@ impl Connection {
 
     /// Read from the socket while what waits for its turn, or for the application, is not above the high-water mark.
     pub(super) fn regulate(&self, py: Python<'_>) -> PyResult<()> {
-        if self.closed.get() || self.lingering.get() {
+        if !self.is_open() {
             return Ok(());
         }
-        let (hint, waits) = {
+        let (awaits, waits) = {
             let state = self.state.borrow();
-            let hint = state.wire.deadline_hint();
-            let waits = match hint {
+            let awaits = state.wire.awaits();
+            let waits = match awaits {
                 _ if self.resume_scheduled.get() => state.pending.len(),
-                Deadline::Body => state.exchange.as_ref().map_or(0, |exchange| exchange.body_length()),
-                Deadline::None => state.pending.len(),
+                Awaits::Body => state.exchange.as_ref().map_or(0, |exchange| exchange.body_length()),
+                Awaits::Nothing => state.pending.len(),
                 // Part of a head, which has limits of its own, or nothing that is kept.
-                Deadline::Idle | Deadline::Head | Deadline::Discard => 0,
+                Awaits::Idle | Awaits::Head | Awaits::Discard => 0,
             };
-            (hint, waits)
+            (awaits, waits)
         };
         if waits > HIGH_WATER {
             self.pause_reading(py)?;
-            return if hint == Deadline::Body { Ok(()) } else { self.heed_end(py) };
+            return if awaits == Awaits::Body { Ok(()) } else { self.heed_end(py) };
         }
-        if !self.read_paused.get() {
+        if !self.is_read_paused() {
             return Ok(());
         }
         self.resume_reading(py)?;
@@ -210,7 +211,7 @@ impl Connection {
 
     fn resume(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.resume_scheduled.set(false);
-        if self.closed.get() || self.lingering.get() {
+        if !self.is_open() {
             return Ok(());
         }
         let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
@@ -218,24 +219,23 @@ impl Connection {
     }
 
     fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
-        if self.read_paused.replace(true) {
+        if self.is_read_paused() {
             return Ok(());
         }
-        {
-            let state = &mut *self.state.borrow_mut();
-            if state.waits_for == Deadline::Body {
-                state.deadline = None;
-            }
+        self.reading.set(Reading::Paused { heeded: None });
+        if self.state.borrow().waits_for == Awaits::Body {
+            self.deadline.set(None);
         }
         self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
     }
 
     /// Read from the socket again.
     pub(super) fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.read_paused.replace(false) || self.closed.get() || self.eof.get() {
+        let Reading::Paused { heeded } = self.reading.replace(Reading::On) else { return Ok(()) };
+        self.ignore_end(py, heeded)?;
+        if self.is_closed() || self.has_all() {
             return Ok(());
         }
-        self.ignore_end(py)?;
         let context = &self.core.context;
         self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
     }
@@ -244,7 +244,7 @@ impl Connection {
     /// itself.
     #[cold]
     fn heed_end(&self, py: Python<'_>) -> PyResult<()> {
-        if self.heeded.get().is_some() || !self.core.is_real {
+        if self.reading.get() != (Reading::Paused { heeded: None }) || !self.core.is_real {
             return Ok(());
         }
         let Some(protocol) = self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py)) else {
@@ -263,12 +263,13 @@ impl Connection {
         let Some(descriptor) = found.flatten() else { return Ok(()) };
         let tell = protocol.bind(py).getattr("hung_up")?;
         self.core.hub.hang_ups(py)?.call_method1("watch", (descriptor, tell))?;
-        self.heeded.set(Some(descriptor));
+        self.reading.set(Reading::Paused { heeded: Some(descriptor) });
         Ok(())
     }
 
-    pub(super) fn ignore_end(&self, py: Python<'_>) -> PyResult<()> {
-        match self.heeded.take() {
+    /// The descriptor that was `heeded` is watched no more.
+    pub(super) fn ignore_end(&self, py: Python<'_>, heeded: Option<i32>) -> PyResult<()> {
+        match heeded {
             Some(descriptor) => self.core.hub.hang_ups(py)?.call_method1("unwatch", (descriptor,)).map(drop),
             None => Ok(()),
         }
@@ -278,14 +279,14 @@ impl Connection {
     /// has its turn. Of a body that is not complete, the end is seen when that was read.
     #[cold]
     pub(crate) fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
-        let waits = self.read_paused.get() && Self::is_busy(&self.state.borrow());
-        if !waits || self.closed.get() {
+        let waits = self.is_read_paused() && Self::is_busy(&self.state.borrow());
+        if !waits || self.is_closed() {
             return Ok(());
         }
         if reset {
             return self.abort(py);
         }
-        self.ended.set(true);
+        self.end.set(End::Announced);
         self.disconnect(py)
     }
 }

@@ -11,4 +11,5 @@ mod refusal;
 mod request;
 mod response;
 mod scratch;
+mod states;
 mod stream;

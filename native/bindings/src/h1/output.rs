@@ -7,6 +7,7 @@ use wire::error::AppError;
 use wire::h1::connection::Connection as Wire;
 
 use super::connection::Connection;
+use super::states::Life;
 use crate::base::error::exception;
 use crate::base::names::Names;
 use crate::conn::carrier::Carrier;
@@ -62,7 +63,7 @@ impl Connection {
 
     fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         self.core.rehearsal.happen_in("write");
-        if self.closed.get() {
+        if self.is_closed() {
             return Ok(());
         }
         self.on_carrier(py, |carrier, names| carrier.write(py, names, data)).map(drop)
@@ -73,7 +74,7 @@ impl Connection {
     pub(super) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
         let logged = self.core.host.log_first(py, || true);
         // A transport that cannot write any more counts the pieces, and complains of many.
-        let is_over = self.closed.get() || self.is_transport_closing(py)?;
+        let is_over = self.is_closed() || self.is_transport_closing(py)?;
         let out = std::mem::take(&mut self.state.borrow_mut().out);
         let written = if is_over {
             Ok(None)
@@ -99,17 +100,17 @@ impl Connection {
         }
         if linger && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
-            self.lingering.set(true);
+            self.life.set(Life::Lingering);
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
-            self.state.borrow_mut().deadline = Some(self.core.hub.deadlines.now() + self.core.settings.linger);
+            self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.linger));
             self.watch(py)?;
             self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
             return self.resume_reading(py);
         }
-        if self.closed.replace(true) {
+        if self.life.replace(Life::Closed) == Life::Closed {
             return Ok(());
         }
-        self.state.borrow_mut().deadline = None;
+        self.deadline.set(None);
         // Close once everything is written, which is up to the client; it has its time for that.
         let waiting = self.on_carrier(py, |carrier, names| {
             carrier.close(py, names)?;
@@ -119,7 +120,7 @@ impl Connection {
     }
 
     fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
-        if !self.core.is_real || self.eof.get() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
+        if !self.core.is_real || self.has_all() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
             return Ok(false);
         }
         Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
@@ -158,7 +159,7 @@ impl Connection {
 
     /// Take the transport away.
     pub(crate) fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        self.closed.set(true);
+        self.life.set(Life::Closed);
         match self.carrier().map(|carrier| carrier.abort(py, &self.core.names)) {
             None | Some(Ok(())) => Ok(()),
             // Nobody else will say that the connection is lost.

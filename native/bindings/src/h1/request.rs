@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use wire::h1::connection::Deadline;
+use wire::h1::connection::Awaits;
 use wire::h1::framing::BodyLength;
 use wire::h1::request::{Head, Version};
 use wire::h1::response::CONTINUE;
@@ -12,6 +12,7 @@ use wire::texts;
 
 use super::connection::Connection;
 use super::headers::HeadFields;
+use super::states::{End, Life};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::scope::Request;
 use crate::base::task::Start;
@@ -43,15 +44,15 @@ impl Connection {
             expects_continue: head.expects_continue,
         };
         let exchange = runner.begin(py, &request, peer, self.clone())?;
-        if self.ended.get() || self.eof.get() && self.state.borrow().pending.is_empty() {
+        if self.end.get() != End::Open {
             exchange.disconnect(py, true)?;
         }
         self.first.set(false);
+        self.deadline.set(None);
         {
             let mut state = self.state.borrow_mut();
             state.exchange = Some(exchange.clone());
-            state.deadline = None;
-            state.waits_for = Deadline::None;
+            state.waits_for = Awaits::Nothing;
         }
         Ok((exchange, runner.app_for(py, || core.headers.is_forwarded(head))?))
     }
@@ -95,8 +96,8 @@ impl Connection {
         self.resume_reading(py)?;
         let Some(transport) = self.transport(py)? else { return Ok(()) };
         let transport = transport.bind(py);
-        self.closed.set(true);
-        self.state.borrow_mut().deadline = None;
+        self.life.set(Life::Closed);
+        self.deadline.set(None);
         self.stop_awaiting_reader();
         self.leave_deadlines();
         let keywords = PyDict::new(py);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use wire::error::AppError;
-use wire::h1::connection::Deadline;
+use wire::h1::connection::Awaits;
 use wire::h1::response::{CONTINUE, Framing, HeadWriter};
 
 use super::connection::{Connection, HIGH_WATER, State};
@@ -114,31 +114,30 @@ impl Connection {
 
     /// Do what the state of the connection asks for once something was completed or consumed.
     pub(super) fn after_exchange(self: &Rc<Self>, py: Python<'_>, consumed_all: bool) -> PyResult<()> {
-        if self.closed.get() || self.lingering.get() {
+        if !self.is_open() {
             return Ok(());
         }
         let over = {
             let mut state = self.state.borrow_mut();
-            let next = state.wire.deadline_hint() != Deadline::None || state.wire.is_closed();
+            let next = state.wire.awaits() != Awaits::Nothing || state.wire.is_closed();
             state.exchange.take_if(|exchange| next && exchange.state() == ExchangeState::Complete)
         };
         self.core.runner.retire(py, over);
-        let hint = {
+        let awaits = {
             let state = self.state.borrow();
-            let hint = state.wire.deadline_hint();
+            let awaits = state.wire.awaits();
             if state.wire.is_closed() {
-                let unread = !state.pending.is_empty() || !consumed_all || state.waits_for == Deadline::Discard;
+                let unread = !state.pending.is_empty() || !consumed_all || state.waits_for == Awaits::Discard;
                 drop(state);
                 return self.close(py, unread);
             }
-            if hint == Deadline::Discard && state.wire.is_closing() {
+            if awaits == Awaits::Discard && state.wire.is_closing() {
                 drop(state);
                 return self.close(py, true);
             }
-            hint
+            awaits
         };
-        if matches!(hint, Deadline::Idle | Deadline::Head | Deadline::Discard) && self.state.borrow().exchange.is_none()
-        {
+        if matches!(awaits, Awaits::Idle | Awaits::Head | Awaits::Discard) && self.state.borrow().exchange.is_none() {
             if !self.consuming.get() {
                 let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
                 if !buffer.is_empty() && consumed_all && !self.resume_scheduled.get() {
@@ -147,11 +146,11 @@ impl Connection {
                 if !buffer.is_empty() {
                     self.state.borrow_mut().pending = buffer;
                 }
-                if consumed_all && self.read_paused.get() {
+                if consumed_all && self.is_read_paused() {
                     self.regulate(py)?;
                 }
             }
-            if self.eof.get() && consumed_all && !self.resume_scheduled.get() {
+            if self.has_all() && consumed_all && !self.resume_scheduled.get() {
                 return self.close(py, false);
             }
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::error::AppError;
-use wire::h1::connection::Deadline;
+use wire::h1::connection::Awaits;
 use wire::h1::response::{Framing, Trailers};
 
 use super::connection::{Connection, HIGH_WATER, State};
@@ -20,7 +20,7 @@ impl Stream for Connection {
     }
 
     fn want_body(&self, py: Python<'_>) -> PyResult<()> {
-        if self.read_paused.get() { self.regulate(py) } else { Ok(()) }
+        if self.is_read_paused() { self.regulate(py) } else { Ok(()) }
     }
 
     fn start(&self, py: Python<'_>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
@@ -133,7 +133,7 @@ impl Stream for Connection {
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        let unread = self.state.borrow().wire.deadline_hint() == Deadline::Discard;
+        let unread = self.state.borrow().wire.awaits() == Awaits::Discard;
         self.close(py, unread)
     }
 

@@ -52,7 +52,7 @@ pub fn h1_exchange(data: &[u8]) -> u64 {
             break;
         }
         run.step(step & 15, usize::from(step >> 4));
-        run.history.push(run.connection.deadline_hint() as u8);
+        run.history.push(run.connection.awaits() as u8);
     }
     run.check();
     fingerprint(&(run.answered, run.broken, run.requests.len(), run.out.len().checked_ilog2(), run.history))

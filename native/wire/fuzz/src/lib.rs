@@ -137,7 +137,7 @@ fn trace<'a>(pieces: impl Iterator<Item = &'a [u8]>, early: bool, limits: &Limit
         let used = feed(&mut connection, &mut scratch, &input, early, limits, &mut seen);
         input.drain(..used);
     }
-    seen.push(format!("{:?} {:?}", connection.deadline_hint(), connection.receive_eof(!input.is_empty())));
+    seen.push(format!("{:?} {:?}", connection.awaits(), connection.receive_eof(!input.is_empty())));
     seen
 }
 

@@ -65,10 +65,10 @@ pub fn h1_shared(data: &[u8]) -> u64 {
         assert_eq!(peers[who].written, alone[who].written);
     }
     for (together, alone) in zip(&peers, &alone) {
-        assert_eq!(together.connection.deadline_hint(), alone.connection.deadline_hint());
+        assert_eq!(together.connection.awaits(), alone.connection.awaits());
         assert_eq!(together.connection.is_closing(), alone.connection.is_closing());
     }
-    let outcome: Vec<_> = peers.iter().map(|peer| (peer.seen.len(), peer.connection.deadline_hint() as u8)).collect();
+    let outcome: Vec<_> = peers.iter().map(|peer| (peer.seen.len(), peer.connection.awaits() as u8)).collect();
     fingerprint(&outcome)
 }
 

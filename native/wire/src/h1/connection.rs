@@ -48,9 +48,9 @@ pub struct Progress {
     pub event: Event,
 }
 
-/// What the connection waits for from the peer: which of the caller's deadlines applies.
+/// What the connection waits for from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
+pub enum Awaits {
     /// A request may come; no byte of one has.
     Idle,
     /// The rest of a request head.
@@ -60,7 +60,7 @@ pub enum Deadline {
     /// The end of a body that is thrown away, or the peer's end.
     Discard,
     /// Nothing: it is the application's turn.
-    None,
+    Nothing,
 }
 
 /// What the end of the peer's stream cut off.
@@ -244,7 +244,7 @@ impl Connection {
             self.exchange.close |= !pending;
             return Eof::Complete;
         }
-        let cut = matches!(self.deadline_hint(), Deadline::Head | Deadline::Body);
+        let cut = matches!(self.awaits(), Awaits::Head | Awaits::Body);
         self.exchange.close = true;
         self.reading = Reading::Closed;
         if cut { Eof::Truncated } else { Eof::Clean }
@@ -388,19 +388,19 @@ impl Connection {
     /// if its head is still to be written.
     pub fn shutdown(&mut self) {
         self.exchange.close = true;
-        if self.deadline_hint() == Deadline::Idle {
+        if self.awaits() == Awaits::Idle {
             self.reading = Reading::Closed;
         }
     }
 
     /// Which of the caller's deadlines applies.
-    pub fn deadline_hint(&self) -> Deadline {
+    pub fn awaits(&self) -> Awaits {
         match &self.reading {
-            Reading::Head if self.partial.as_ref().is_some_and(|head| head.has_begun()) => Deadline::Head,
-            Reading::Head => Deadline::Idle,
-            Reading::Body(_) => Deadline::Body,
-            Reading::Discard { .. } => Deadline::Discard,
-            Reading::Complete | Reading::Switched | Reading::Closed => Deadline::None,
+            Reading::Head if self.partial.as_ref().is_some_and(|head| head.has_begun()) => Awaits::Head,
+            Reading::Head => Awaits::Idle,
+            Reading::Body(_) => Awaits::Body,
+            Reading::Discard { .. } => Awaits::Discard,
+            Reading::Complete | Reading::Switched | Reading::Closed => Awaits::Nothing,
         }
     }
 
@@ -530,14 +530,14 @@ mod tests {
         peer.expect(&Event::Request).expect(&Event::Busy).respond().expect(&Event::Request).respond();
         assert_eq!(peer.output(), PLAIN.repeat(2));
         peer.expect(&Event::NeedMore);
-        assert_eq!(peer.connection.deadline_hint(), Deadline::Idle);
+        assert_eq!(peer.connection.awaits(), Awaits::Idle);
     }
 
     #[test]
     fn a_body_comes_in_ranges_and_then_ends() {
         let mut peer = Peer::new(&[POST, b"he"].concat());
         peer.expect(&Event::Request).expect(&Event::Body { data: 0..2, end: false }).expect(&Event::NeedMore);
-        assert_eq!(peer.connection.deadline_hint(), Deadline::Body);
+        assert_eq!(peer.connection.awaits(), Awaits::Body);
         peer.send(b"lloGET").expect(&Event::Body { data: 0..3, end: true }).expect(&Event::Busy);
         assert_eq!(peer.input, b"GET");
     }
@@ -553,7 +553,7 @@ mod tests {
     fn a_head_in_pieces_goes_on_where_it_was_and_leaves_the_scratch_free() {
         let mut peer = Peer::new(&GET[..10]);
         peer.expect(&Event::NeedMore);
-        assert_eq!(peer.connection.deadline_hint(), Deadline::Head);
+        assert_eq!(peer.connection.awaits(), Awaits::Head);
         let mut other = Connection::new();
         assert!(other.poll(POST, &mut peer.scratch, &peer.limits).is_ok(), "another connection uses the scratch");
         peer.send(&GET[10..]).expect(&Event::Request);
@@ -614,7 +614,7 @@ mod tests {
     fn a_body_nobody_read_is_thrown_away_and_not_taken_for_a_request() {
         let mut peer = Peer::new(CHUNKED);
         peer.expect(&Event::Request).respond().expect(&Event::NeedMore);
-        assert_eq!(peer.connection.deadline_hint(), Deadline::Discard);
+        assert_eq!(peer.connection.awaits(), Awaits::Discard);
         peer.send(b"5\r\nGET /\r\n0").expect(&Event::Skipped).expect(&Event::NeedMore);
         peer.send(b"\r\n\r\n").send(GET).expect(&Event::Skipped).expect(&Event::Request);
         assert_eq!(peer.output(), PLAIN);
@@ -694,7 +694,7 @@ mod tests {
             let mut peer = Peer::new(&GET[..cut]);
             peer.expect(&Event::NeedMore);
             assert_eq!(peer.connection.refuse(&mut peer.out, &peer.limits, 408, b"", b""), Ok(true));
-            assert_eq!(peer.connection.deadline_hint(), Deadline::Discard);
+            assert_eq!(peer.connection.awaits(), Awaits::Discard);
             peer.send(&GET[cut..14]).expect(&Event::Skipped).send(GET).expect(&Event::Closed);
         }
     }

@@ -29,7 +29,7 @@ pub mod sections;
 pub mod target;
 
 pub use body::{Chunked, Decoded, Decoder};
-pub use connection::{Connection, Deadline, Event, Progress};
+pub use connection::{Awaits, Connection, Event, Progress};
 pub use framing::BodyLength;
 pub use request::{Head, Status, Version};
 pub use response::{BodyWriter, Framing, HeadWriter, Trailers};

@@ -1,0 +1,43 @@
+//! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
+
+/// The life of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Open,
+    /// Everything is said, and the client has a moment to read it: what it sends meanwhile is thrown away.
+    Lingering,
+    Closed,
+}
+
+/// The end of what the client sends: known here and nowhere else. It only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// More may come.
+    Open,
+    /// Nothing comes but what the system still holds.
+    Announced,
+    /// All that there is was received.
+    Here,
+}
+
+/// Whether input is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    On,
+    Paused {
+        /// The descriptor of its transport's socket, if that is watched for the client's end.
+        heeded: Option<i32>,
+    },
+}
+
+/// What the end of the server means for a connection; it only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    None,
+    /// The next head says `close`.
+    Announced,
+    /// And its request has to come soon.
+    LastCall,
+    /// No further request is taken.
+    Now,
+}
