@@ -1,8 +1,9 @@
 //! permessage-deflate (RFC 7692): the streams that compress and inflate messages.
 //!
 //! The library is zlib-rs, without flate2 around it: that hides how much memory a stream takes. Its streams are large
-//! whatever the window (about 46 KiB to inflate, 161 KiB to compress), and its levels are not zlib's: at level 1 a message
-//! costs a tenth of what it costs at level 3. So streams belong to a [`Pool`] and connections have them for one message:
+//! whatever the window (about 46 KiB to inflate, 161 KiB to compress), and its levels are not zlib's: 1 writes a message in
+//! the fixed code as it reads it, 3 works out a code for each. So streams belong to a [`Pool`] and connections have them for
+//! one message:
 //!
 //! - What a client's messages may refer to is the end of those before. A connection keeps that, 4 KiB unless the client
 //!   insists on more, and a stream is given it when the next message comes.
@@ -56,9 +57,9 @@ pub struct Agreement {
 /// How the server compresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Effort, 1 to 9 (0 stores). At 1 a small message takes 0.15 us instead of 1.5 at 3, and is hardly longer.
+    /// Effort, 1 to 9 (0 stores). Small messages are hardly shorter for more of it.
     pub level: u8,
-    /// Messages of fewer bytes are sent as they are (section 6 allows it).
+    /// Messages of fewer bytes are sent as they are (section 6 allows it), without a try.
     pub threshold: usize,
     /// Connections that may keep the stream that compresses their messages: about 161 KiB each.
     pub kept: usize,
@@ -321,11 +322,10 @@ impl Deflater {
         self.bits
     }
 
-    /// Append the compressed payload of one message. `false`: it cannot be compressed, and nothing is appended.
+    /// Append the compressed payload of one message. `false`: it is better sent as it is, and nothing is appended.
     pub(crate) fn deflate(&mut self, payload: &[u8], out: &mut Vec<u8>, pool: &mut Pool) -> bool {
         if payload.is_empty() {
-            out.push(EMPTY);
-            return true;
+            return false;
         }
         let (mut stream, place) = match self.kept.take() {
             Some((stream, place)) => (stream, Some(place)),
@@ -333,17 +333,23 @@ impl Deflater {
         };
         let start = out.len();
         let mut chunk = pool.take_chunk();
-        let complete = compress(&mut stream, payload, &mut chunk, out);
+        let complete = compress(&mut stream, payload, &mut chunk, out) && out.ends_with(&TAIL);
         pool.chunk = chunk;
-        if !complete || !out.ends_with(&TAIL) {
+        if !complete {
             out.truncate(start);
             return false;
         }
         out.truncate(out.len() - TAIL.len());
-        match place {
-            Some(place) => self.kept = Some((stream, place)),
-            None => pool.keep_deflate(stream, self.bits),
-        }
+        let Some(place) = place else {
+            pool.keep_deflate(stream, self.bits);
+            // Small messages get longer by it. One that later ones refer to has to be sent all the same.
+            let shorter = out.len() - start < payload.len();
+            if !shorter {
+                out.truncate(start);
+            }
+            return shorter;
+        };
+        self.kept = Some((stream, place));
         true
     }
 
@@ -390,10 +396,16 @@ mod tests {
         Ok(plain)
     }
 
-    fn deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut Pool) -> Vec<u8> {
+    /// The compressed payload, if it is one.
+    fn try_deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut Pool) -> Option<Vec<u8>> {
         let mut out = b"before".to_vec();
-        assert!(deflater.deflate(payload, &mut out, pool));
-        out.split_off("before".len())
+        let deflated = deflater.deflate(payload, &mut out, pool);
+        assert!(deflated || out == b"before");
+        deflated.then(|| out.split_off("before".len()))
+    }
+
+    fn deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut Pool) -> Vec<u8> {
+        try_deflate(deflater, payload, pool).expect("a compressed message")
     }
 
     /// Text that compresses, none of it like what was before.
@@ -401,7 +413,7 @@ mod tests {
         let mut state = seed;
         let mut word = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            format!("{:x} {:x} ", state >> 16, state >> 28)
+            format!("\"id\": {:x}, \"name\": {:x}, ", state >> 16, state >> 28)
         };
         let mut text = String::new();
         while text.len() < length {
@@ -429,8 +441,11 @@ mod tests {
         let (mut ours, mut theirs) = (Deflater::new(agreed), Inflater::new(agreed));
         for (seed, length) in [5, 0, 700, 70_000, 1, 40_000, 600, 64].into_iter().enumerate() {
             let message = text(seed as u32 % 3, length);
-            let payload = deflate(&mut ours, &message, &mut pool);
-            assert_eq!(inflate(&mut theirs, &payload, &mut pool).as_ref(), Ok(&message));
+            if let Some(payload) = try_deflate(&mut ours, &message, &mut pool) {
+                assert_eq!(inflate(&mut theirs, &payload, &mut pool).as_ref(), Ok(&message));
+            } else {
+                assert!(length <= 64 || level == 0, "{length} bytes");
+            }
             assert!(theirs.history.len() <= if reset { 0 } else { 1 << bits });
         }
     }
@@ -440,17 +455,34 @@ mod tests {
     fn a_window_is_shared_between_messages_only_where_that_was_agreed_on() {
         let mut pool = Pool::default();
         let mut ours = Deflater::new(AGREED);
-        let (first, second) = (deflate(&mut ours, b"Hello", &mut pool), deflate(&mut ours, b"Hello", &mut pool));
+        let message = b"Hello, hello, hello";
+        let (first, second) = (deflate(&mut ours, message, &mut pool), deflate(&mut ours, message, &mut pool));
         assert!(second.len() < first.len());
         let mut fresh = Deflater::new(Agreement { server_reset: true, ..AGREED });
-        assert_eq!(deflate(&mut fresh, b"Hello", &mut pool), first);
-        assert_eq!(deflate(&mut fresh, b"Hello", &mut pool), first);
+        assert_eq!(deflate(&mut fresh, message, &mut pool), first);
+        assert_eq!(deflate(&mut fresh, message, &mut pool), first);
         assert!(fresh.kept.is_none() && ours.kept.is_some());
         ours.release(&mut pool);
-        assert_eq!(deflate(&mut ours, b"Hello", &mut pool), first);
+        assert_eq!(deflate(&mut ours, message, &mut pool), first);
         let mut lonely = Inflater::new(Agreement { client_reset: true, ..AGREED });
-        assert_eq!(inflate(&mut lonely, &first, &mut pool).as_deref(), Ok(&b"Hello"[..]));
+        assert_eq!(inflate(&mut lonely, &first, &mut pool).as_deref(), Ok(&message[..]));
         assert_eq!(inflate(&mut lonely, &second, &mut pool), Err(Failure::Deflate));
+    }
+
+    #[test]
+    fn what_gets_longer_is_sent_as_it_is_if_nothing_refers_to_it() {
+        let mut pool = Pool::default();
+        let (mut ours, mut fresh) = (Deflater::new(AGREED), Deflater::once());
+        assert_eq!(try_deflate(&mut fresh, b"Hello", &mut pool), None);
+        assert_eq!(
+            try_deflate(&mut fresh, b"Hello, hello, hello", &mut pool).map(|payload| payload.len() < 19),
+            Some(true)
+        );
+        assert!(deflate(&mut ours, b"Hello", &mut pool).len() > 5);
+        assert!(deflate(&mut ours, b"Hello", &mut pool).len() <= 5);
+        for deflater in [&mut ours, &mut fresh] {
+            assert_eq!(try_deflate(deflater, b"", &mut pool), None);
+        }
     }
 
     /// W15
