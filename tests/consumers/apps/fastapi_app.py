@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, str]]:
-    print("opened")
+    # Each line in one write: there may be several workers.
+    print("opened\n", end="")
     yield {"opened": "yes"}
-    print("closed")
+    print("closed\n", end="")
 
 
 app = FastAPI(lifespan=lifespan)
