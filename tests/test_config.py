@@ -833,8 +833,6 @@ def test_an_implementation_that_is_not_there(setting: str, value: str, reason: s
 @pytest.mark.parametrize(
     ("setting", "value", "library"),
     [
-        ("http", "httptools", "httptools"),
-        ("http", "h11", "h11"),
         ("ws", "websockets-sansio", "websockets"),
         ("ws", "wsproto", "wsproto"),
     ],

@@ -28,12 +28,14 @@ LAYERS = [
     "protocols.http.auto protocols.websockets.auto protocols.websockets.websockets_impl",
     "protocols.http.*_impl protocols.websockets.*_impl",
     "protocols.http.protocol protocols.websockets.session",
-    "protocols.http.attributes",
-    "protocols.http.body protocols.http.cycle protocols.http.scope protocols.websockets.d* protocols.websockets.h*",
+    "protocols.http.attributes protocols.http.h1_stream protocols.http.protocol_settings",
+    "protocols.http.request_reader protocols.websockets.denial",
+    "protocols.http.body protocols.http.cycle protocols.http.scope protocols.http.response_writer "
+    "protocols.websockets.de[cf]* protocols.websockets.h*",
     "protocols protocols.http protocols.websockets protocols.http.response protocols.websockets.frame_log",
     "protocols.http.head protocols.websockets.closing protocols.websockets.frames protocols.websockets.keepalive",
     "state access",
-    "protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
+    "protocols.http.deadline protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
     "protocols.http.limits protocols.http.refusals protocols.http.texts",
     "protocols.websockets.failures protocols.websockets.limits",
     "config",
@@ -46,7 +48,7 @@ LAYERS = [
 EXCEPTIONS = {
     ("main", "__init__"): "the version",
     ("settings", "config"): "the type of ssl_context_factory's argument",
-    ("protocols.http.cycle", "protocols.http.protocol"): "the type of a cycle's connection",
+    ("protocols.http.h1_stream", "protocols.http.protocol"): "the type of a stream's connection",
 }
 
 

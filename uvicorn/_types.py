@@ -9,11 +9,12 @@ so that a lower layer never imports a higher one.
 # ``__required_keys__`` that validators read from a typed dict would then name keys that are not required.
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias
 
 if sys.version_info >= (3, 11):
     from typing import NotRequired, TypedDict
@@ -32,8 +33,8 @@ __all__ = [
     "ASGIVersions",
     "Connection",
     "Environ",
+    "Events",
     "ExcInfo",
-    "Exchange",
     "HTTPDisconnectEvent",
     "HTTPRequestEvent",
     "HTTPResponseBodyEvent",
@@ -55,8 +56,10 @@ __all__ = [
     "LifespanStartupFailedEvent",
     "ProtocolConfig",
     "ProtocolFactory",
+    "Room",
     "Scope",
     "StartResponse",
+    "Stream",
     "WSGIApp",
     "WWWScope",
     "WebSocketAcceptEvent",
@@ -411,26 +414,110 @@ class Connection(Protocol):
         """End gracefully: at once when idle, after the response in progress when not. Never raises, never waits."""
 
 
-CycleT_contra = TypeVar("CycleT_contra", contravariant=True)
+class Room(Protocol):
+    """Whether what carries a response takes more of it."""
+
+    congested: bool
+    """It has enough, or others wait: whoever comes has to wait for `Stream.writable` first."""
+    write_paused: bool
+    """It has enough."""
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done when it takes more, or is gone."""
 
 
-class Exchange(Protocol[CycleT_contra]):
-    """What one request/response cycle may call on its connection (``CycleT_contra`` is the cycle's class).
+class Stream(Protocol):
+    """What one request comes on, and its response goes: all that a cycle knows of the connection and its protocol.
 
-    The order is ``start_response``, ``send_body`` until ``more_body`` is false, ``on_response_complete``.
+    The order is ``start``, ``body`` or ``file`` until there is no more, ``trailers`` if they were promised, and
+    ``complete``; ``interim`` in front of all that. The native core's trait has the same words.
     """
 
-    def start_response(self, cycle: CycleT_contra, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Prepare the head; it is written with the first piece of the body. Raise if it cannot be put on the wire."""
+    @property
+    def flow(self) -> Room:
+        """Of the connection."""
 
-    def send_body(self, cycle: CycleT_contra, body: bytes, more_body: bool) -> None:
-        """Write a piece of the body, behind the head if that is still waiting."""
+    @property
+    def logger(self) -> logging.Logger:
+        """Where errors of the application are told."""
 
-    def send_continue(self) -> None:
-        """Write ``100 Continue``: the application asked for a body the client is holding back (RFC 9110, 10.1.1)."""
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Of the connection."""
 
-    def on_response_complete(self) -> None:
-        """The response is complete: serve the next request on this connection, wait for one, or close."""
+    @property
+    def events(self) -> "Events":
+        """Events for those who wait for the request's body."""
+
+    def offers(self, extension: str) -> bool:
+        """Tell whether scopes offer this extension; messages of others are out of order."""
+
+    def start(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Prepare the head. Returns false if the response was started while ``fields`` were read.
+
+        Raises:
+            RuntimeError, TypeError: something that may not be sent; nothing has happened.
+        """
+
+    def body(self, data: bytes, more: bool, trailers: bool = False) -> int:
+        """Write a piece of the body; ``trailers`` follow the last one. Returns how much of it is sent: nothing to HEAD.
+
+        Raises:
+            RuntimeError: it contradicts the length that was named.
+        """
+
+    def interim(self, status: int, fields: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Write an interim response, if there is a client for it and it is not too late."""
+
+    def trailers(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write the end of the response, with trailers if it can have some."""
+
+    def want_body(self) -> None:
+        """The application waits for more of the request's body, or for the client's end."""
+
+    async def writable(self) -> None:
+        """Wait until more can be written, or the client is gone; first come, first served."""
+
+    def file(self, length: int, more: bool) -> bool:
+        """Make ready for ``length`` bytes of the body from a file. Returns whether they are wanted.
+
+        Raises:
+            RuntimeError: as for ``body``.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Write some of these bytes at once, behind what stands in front of them."""
+
+    def end_file(self) -> None:
+        """They are all written, here or past the transport."""
+
+    def await_reader(self) -> None:
+        """What is sent past the transport waits for the client."""
+
+    def stop_awaiting_reader(self) -> None:
+        """It does not any more."""
+
+    def complete(self) -> None:
+        """The response is complete."""
+
+    def announce_close(self) -> None:
+        """This response is the last of its connection, where that matters."""
+
+    def abort(self) -> None:
+        """End a response that cannot be completed, so that the client notices."""
+
+    def flush_log(self) -> None:
+        """Write the access lines that wait: what an error log gets next is to stand behind them."""
+
+
+class Events(Protocol):
+    """A stock of events."""
+
+    def acquire(self) -> asyncio.Event:
+        """Return one that is not set and that nobody waits for."""
+
+    def release(self, event: asyncio.Event) -> None:
+        """Give it back."""
 
 
 class ProtocolConfig(Protocol):

@@ -80,7 +80,8 @@ class Settings:
         default="auto",
         section="Implementations",
         help="HTTP implementation: a name, or the import string of an asyncio protocol class. "
-        "`auto` is the fastest that is installed: native, httptools, h11. `zttp` is another name for `native`.",
+        "`auto` is the native core or, where that was not built, the implementation in Python, for which `httptools` "
+        "and `h11` are upstream's names. `zttp` is another name for `native`.",
     )
     http2: bool = setting(
         default=False,

@@ -217,9 +217,7 @@ class Service:
         settings.clock = settings.readers._clock = lambda: clock() + seconds
         connections: list[Any] = list(self.state.connections)
         for connection in connections:
-            if connection._timer is not None and 0 < connection._deadline <= settings.clock():
-                connection._timer.cancel()
-                connection._on_timer()
+            connection._deadline.look()
         settings.readers.sweep()
 
     @property

@@ -23,50 +23,50 @@ class Flow:
         self.congested = False
         self.drained = asyncio.Event()
 
-    async def drain(self) -> None:
-        await self.drained.wait()
-        self.congested = False
-
-
-class State:
-    def __init__(self) -> None:
-        self.event_pool = EventPool()
-
 
 class Connection:
-    """What a cycle calls on its connection, as a list of words."""
+    """What a cycle calls on its stream, as a list of words."""
 
     logger = logging.getLogger("uvicorn.error")
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.flow = Flow()
-        self.server_state = State()
+        self.events = EventPool()
         self.refusal: Exception | None = None
 
-    def start_response(self, cycle: Any, status: int, headers: Any) -> None:
+    def start(self, status: int, fields: Any) -> bool:
         if self.refusal is not None:
             raise self.refusal
-        self.calls.append(("start", status, list(headers)))
+        self.calls.append(("start", status, list(fields)))
+        return True
 
-    def send_body(self, cycle: Any, body: bytes, more_body: bool) -> None:
-        self.calls.append(("body", body, more_body))
+    def body(self, data: bytes, more: bool, trailers: bool = False) -> int:
+        self.calls.append(("body", data, more))
+        return len(data)
+
+    async def writable(self) -> None:
+        await self.flow.drained.wait()
+        self.flow.congested = False
 
     def flush_log(self) -> None: ...
 
     def offers(self, extension: str) -> bool:
         return False
 
-    def send_continue(self) -> None:
-        self.calls.append("continue")
+    def announce_close(self) -> None:
+        self.calls.append("last")
+
+    def interim(self, status: int) -> None:
+        self.calls.append(status)
 
     def want_body(self) -> None:
         self.calls.append("want")
 
-    def on_response_complete(self) -> None:
+    def complete(self) -> None:
         self.calls.append("complete")
 
-    def abort_response(self, cycle: Any) -> None:
+    def abort(self) -> None:
         self.calls.append("abort")
 
 
@@ -173,7 +173,7 @@ async def test_body_that_is_there_needs_no_event() -> None:
     cycle.feed(b"b")
     cycle.feed_end()
     assert await cycle.receive() == {"type": "http.request", "body": b"ab", "more_body": False}
-    assert connection.server_state.event_pool.stats()["created"] == 0
+    assert connection.events.stats()["created"] == 0
 
 
 async def test_body_that_comes_later_is_waited_for() -> None:
@@ -192,7 +192,7 @@ async def test_body_that_comes_later_is_waited_for() -> None:
     assert type(message["body"]) is bytes
     cycle.feed_end()
     assert await cycle.receive() == {"type": "http.request", "body": b"", "more_body": False}
-    stats = connection.server_state.event_pool.stats()
+    stats = connection.events.stats()
     assert (stats["created"], stats["in_use"]) == (1, 0)
 
 
@@ -241,14 +241,14 @@ async def test_all_who_wait_are_told_of_the_end(how: str) -> None:
     await cycle.receive()
     waiting = [asyncio.create_task(cycle.receive()) for _ in range(3)]
     await asyncio.sleep(0)
-    assert connection.server_state.event_pool.stats()["in_use"] == 3
+    assert connection.events.stats()["in_use"] == 3
     if how == "complete":
         await cycle.send(START)
         await cycle.send(BODY)
     else:
         cycle.disconnect(reachable=how == "half-closed")
     assert await asyncio.gather(*waiting) == [{"type": "http.disconnect"}] * 3
-    assert connection.server_state.event_pool.stats()["in_use"] == 0
+    assert connection.events.stats()["in_use"] == 0
 
 
 async def test_waiter_that_is_cancelled_leaves_no_trace() -> None:
@@ -257,10 +257,10 @@ async def test_waiter_that_is_cancelled_leaves_no_trace() -> None:
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.sleep(0)
-    assert connection.server_state.event_pool.stats()["in_use"] == 1
+    assert connection.events.stats()["in_use"] == 1
     cycle.feed(b"x")
     assert (await second)["body"] == b"x"
-    assert connection.server_state.event_pool.stats()["in_use"] == 0
+    assert connection.events.stats()["in_use"] == 0
 
 
 async def test_continue_is_sent_once_before_the_first_body() -> None:
@@ -270,7 +270,7 @@ async def test_continue_is_sent_once_before_the_first_body() -> None:
     await cycle.receive()
     cycle.feed_end()
     await cycle.receive()
-    assert connection.calls.count("continue") == 1
+    assert connection.calls.count(100) == 1
 
 
 @pytest.mark.parametrize("why", ["started", "gone"])
@@ -283,7 +283,7 @@ async def test_continue_is_not_sent(why: str) -> None:
     else:
         cycle.disconnect()
     await cycle.receive()
-    assert "continue" not in connection.calls
+    assert 100 not in connection.calls
 
 
 # Running
@@ -332,8 +332,9 @@ async def test_run_of_an_application_that_fails(
     cycle, connection = make()
     await cycle.run_asgi(app)
     if calls == "500":
-        assert connection.calls[0][:2] == ("start", 500)
-        assert connection.calls[1:] == [("body", b"Internal Server Error", False), "complete"]
+        assert connection.calls[0] == "last"
+        assert connection.calls[1][:2] == ("start", 500)
+        assert connection.calls[2:] == [("body", b"Internal Server Error", False), "complete"]
     else:
         assert connection.calls[-1] == calls
         assert "abort" not in connection.calls[:-1]
@@ -369,4 +370,4 @@ async def test_run_that_cannot_even_answer_ends_the_connection() -> None:
     connection.refusal = ValueError()
     with pytest.raises(ValueError):
         await cycle.run_asgi(app)
-    assert connection.calls == ["abort"]
+    assert connection.calls == ["last", "abort"]

@@ -14,7 +14,6 @@ from tests.protocols.harness import GET, GET_10, GET_CLOSE, Calls, echo, make_co
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -334,11 +333,6 @@ async def test_context_of_a_request_is_a_copy_on_the_double_of_a_loop(connect: C
     loop.create_task = create_task  # type: ignore[method-assign]
     protocol.data_received(GET)
     assert seen == ["unset"]
-
-
-def test_base_leaves_the_fields_to_the_library() -> None:
-    with pytest.raises(NotImplementedError):
-        HTTPProtocol.parse_fields(object.__new__(HTTPProtocol), b"", 0)
 
 
 async def test_shutdown_of_an_idle_connection_closes_it(connect: Connect, loop: MockLoop) -> None:

@@ -149,7 +149,7 @@ async def test_pipelined_requests_are_answered_in_order(
 ) -> None:
     """K1, CON-05: those that wait in one read, those that come later, with bodies and without."""
     if start == "older-interpreter":
-        monkeypatch.setattr("uvicorn.protocols.http.protocol.EAGER_START", False)
+        monkeypatch.setattr("uvicorn.protocols.http.protocol_settings.EAGER_START", False)
     elif start == "task-factory":
         asyncio.get_running_loop().set_task_factory(
             lambda loop, coroutine, **options: asyncio.Task(coroutine, loop=loop, **options)

@@ -1,73 +1,106 @@
-"""The libraries that tokenise header sections: what they are asked; nothing of one head is left for the next."""
+"""Our reading of field sections beside that of the libraries whose names `--http` takes, which are oracles here."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import h11
+import httptools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.head import HeadLimits, RequestRefused, match_head, split_fields
+from uvicorn.protocols.http.head import FieldMemory, HeadLimits, RequestRefused, match_head, split_fields
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.request_reader import HEAD, Memory, Piece, RequestReader
+from uvicorn.protocols.http.scope import ScopeBase
 
 LINE = b"GET / HTTP/1.1\r\n"
 
 FIELDS = st.sampled_from(
     [
         *(b"Host: a", b"X-A: 1", b"x-b:\t two \t", b"Empty:", b"Cookie: \xe9\xff"),
-        *(
-            b"Connection: close",
-            b"Connection: keep-alive",
-            b"Connection: Upgrade",
-            b"Upgrade: websocket",
-            b"Upgrade: h2c",
-        ),
+        *(b"Connection: close", b"Connection: keep-alive", b"Upgrade: websocket", b"Upgrade: h2c"),
         *(b"Content-Length: 5", b"Content-Length: 0", b"Content-Length: 3, 3", b"Content-Length: x", b"Expect: tea"),
         *(b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip", b"Transfer-Encoding: Chunked, chunked"),
         *(b"Proxy-Connection: close", b"HTTP2-Settings: AAMA", b"Trailer: x", b"Keep-Alive: timeout=5"),
     ]
 )
-HEADS = st.lists(FIELDS, max_size=6).map(lambda fields: LINE + b"".join(field + b"\r\n" for field in fields) + b"\r\n")
+BYTES = st.text(alphabet="aZ-:  \t\x00\x01\x7f\x80\xff\n!~@(\x1f", max_size=12).map(lambda text: text.encode("latin-1"))
 
 
-def bare(kind: Any, limit_fields: int = 256) -> Any:
-    """A protocol without a connection around it."""
-    protocol = object.__new__(kind)
-    protocol.settings = SimpleNamespace(limits=HeadLimits(1000, limit_fields, 1000), poisoned=False)
-    return protocol
+def head_of(lines: list[bytes]) -> bytes:
+    return LINE + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
 
 
-@pytest.fixture(params=[pytest.param(HttpToolsProtocol, id="httptools"), pytest.param(H11Protocol, id="h11")])
-def parse_fields(request: pytest.FixtureRequest) -> Any:
-    """The one method an implementation has, without a connection around it."""
-    protocol = bare(request.param)
-    return lambda head: protocol.parse_fields(head, len(LINE))
+def by_llhttp(head: bytes) -> Any:
+    fields: list[tuple[bytes, bytes]] = []
 
+    class Parser:
+        def on_header(self, name: bytes, value: bytes) -> None:
+            fields.append((name.lower(), value.strip(b" \t")))
 
-def fields_or_refusal(parse_fields: Any, head: bytes) -> Any:
     try:
-        return parse_fields(head)
-    except RequestRefused as refused:
-        return refused.status
+        httptools.HttpRequestParser(Parser()).feed_data(head)
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError:
+        return None
+    return fields
 
 
-def test_libraries_are_asked_about_heads_alone() -> None:
+def by_h11(head: bytes) -> Any:
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(head)
+    try:
+        event = connection.next_event()
+    except h11.RemoteProtocolError:
+        return None
+    assert isinstance(event, h11.Request)
+    # It lowers codings, and joins lengths that are equal.
+    return [(name, value) for name, value in event.headers if name not in (b"transfer-encoding", b"content-length")]
+
+
+@pytest.mark.no_cover
+@given(st.lists(FIELDS, max_size=6))
+def test_libraries_agree_with_our_own_reading(lines: list[bytes]) -> None:
+    """Where they take a head at all."""
+    head, memory = head_of(lines), FieldMemory()
+    ours = [memory[line] for line in lines]
+    assert by_llhttp(head) in (ours, None)
+    framing = (b"transfer-encoding", b"content-length")
+    assert by_h11(head) in ([field for field in ours if field[0] not in framing], None)
+    assert ours == split_fields(head, len(LINE))
+
+
+@pytest.mark.no_cover
+@given(BYTES.filter(bool))
+def test_line_is_a_field_where_the_rules_say_so(line: bytes) -> None:
+    """U1"""
+    memory, head = FieldMemory(), head_of([line])
+    if match_head(head) is None:
+        with pytest.raises(KeyError):
+            memory[line]
+        assert not memory
+    else:
+        assert [memory[line]] == [memory[line]] == split_fields(head, len(LINE))
+
+
+def test_both_names_stand_for_one_implementation() -> None:
     """What is behind a head is the same code for both: its tests need not be run with each (`tests/machines.py`)."""
     class_body = {"__module__", "__doc__", "__slots__", "__firstlineno__", "__static_attributes__"}
     for kind in (HttpToolsProtocol, H11Protocol):
         own = vars(kind).keys() - class_body - {"never_called"}
-        assert own - {"cycle_class"} <= {"parse_fields", "head_limit"}, kind
+        assert own - {"cycle_class"} <= {"head_limit"}, kind
     assert HttpToolsProtocol.cycle_class() is H11Protocol.cycle_class()
 
 
-def test_fields_are_those_that_were_sent(parse_fields: Any) -> None:
+def test_fields_are_those_that_were_sent() -> None:
     """SCO-14, SCO-15"""
-    head = LINE + b"HOST: a\r\nX-b:\t1 \t\r\nx-B: \xe9\r\nEmpty:\r\nTransfer-Encoding: Chunked\r\n\r\n"
-    assert parse_fields(head) == [
+    lines = [b"HOST: a", b"X-b:\t1 \t", b"x-B: \xe9", b"Empty:", b"Transfer-Encoding: Chunked"]
+    memory = FieldMemory()
+    assert [memory[line] for line in lines] == [
         (b"host", b"a"),
         (b"x-b", b"1"),
         (b"x-b", b"\xe9"),
@@ -76,45 +109,46 @@ def test_fields_are_those_that_were_sent(parse_fields: Any) -> None:
     ]
 
 
-def test_what_the_library_refuses_is_a_refusal(parse_fields: Any) -> None:
-    for value in (b"Content-Length: x", b"Content-Length: 1\r\nContent-Length: 2"):
-        with pytest.raises(RequestRefused) as caught:
-            parse_fields(LINE + b"Host: a\r\n" + value + b"\r\n\r\n")
-        assert caught.value.status == 400
-        assert caught.value.__cause__ is not None
+def test_memory_of_fields_is_bounded() -> None:
+    """D2"""
+    memory = FieldMemory()
+    for number in range(2000):
+        line = b"x: %d" % number
+        assert memory[line] == (b"x", b"%d" % number)
+    assert 0 < len(memory) <= 512
+    assert memory.unknown == 2000
+    memory[b"long: " + b"a" * 200]
+    assert b"long: " + b"a" * 200 not in memory
 
 
-@pytest.mark.no_cover
-@given(st.lists(HEADS, max_size=8))
-def test_heads_of_other_connections_change_nothing(heads: list[bytes]) -> None:
-    """llhttp's parser is shared: whatever was read before, a head gives the fields it gives alone."""
-    protocol = bare(HttpToolsProtocol)
-
-    def parse(head: bytes) -> Any:
-        return protocol.parse_fields(head, len(LINE))
-
-    for head in [*heads, LINE + b"Host: last\r\n\r\n"]:
-        assert match_head(head)
-        found = fields_or_refusal(parse, head)
-        assert found in (split_fields(head, len(LINE)), 400)
-    assert found == [(b"host", b"last")]
+# The machine around it, without a connection.
 
 
-@pytest.mark.no_cover
-@given(HEADS)
-def test_libraries_agree_with_our_own_reading(head: bytes) -> None:
-    """Where they take a head at all."""
-    for kind in (HttpToolsProtocol, H11Protocol):
-        protocol = bare(kind)
-        found = fields_or_refusal(lambda data, protocol=protocol: protocol.parse_fields(data, len(LINE)), head)
-        assert found in (split_fields(head, len(LINE)), 400)
+def reader(fields: int = 8) -> RequestReader:
+    base = ScopeBase("3.0", "http", None, None, "", {})
+    return RequestReader(HeadLimits(1000, fields, 100), None, Memory(), base.line)
 
 
-def test_h11_is_not_asked_about_more_fields_than_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D2: for each of thousands it would take ten times as long as counting them."""
-    protocol = bare(H11Protocol, limit_fields=2)
-    assert len(protocol.parse_fields(LINE + b"Host: a\r\nA:\r\n\r\n", len(LINE))) == 2
-    monkeypatch.setattr(h11, "Connection", None)
+def test_more_fields_than_are_taken_are_not_read() -> None:
+    """D2"""
+    machine = reader(fields=2)
     with pytest.raises(RequestRefused) as refused:
-        protocol.parse_fields(LINE + b"Host: a\r\nA:\r\nA:\r\n\r\n", len(LINE))
+        machine.receive(head_of([b"Host: a", b"A:", b"A:"]))
     assert refused.value.status == 431
+
+
+def test_bytes_in_events_out() -> None:
+    """Requests behind one that is not answered wait for their turn."""
+    machine = reader()
+    first = head_of([b"Host: a", b"Content-Length: 3"])
+    event = machine.receive(first + b"a")
+    assert event is not None and not isinstance(event, Piece) and event[3] is None
+    assert machine.read() == Piece(b"a", 1, False)
+    assert machine.read() is None
+    assert machine.receive(b"bc" + head_of([b"Host: b"])) == Piece(b"bc", 2, True)
+    assert machine.read() is None
+    assert machine.pending == head_of([b"Host: b"])
+    machine.state = HEAD
+    event = machine.resume()
+    assert event is not None and not isinstance(event, Piece) and event[1] == [(b"host", b"b")]
+    assert not machine.pending and not machine.more

@@ -87,6 +87,10 @@ def is_reentrant(loop: asyncio.AbstractEventLoop) -> bool:
     return run_once is not None and run_once.__module__ != "asyncio.base_events"
 
 
+_run_once = getattr(asyncio.BaseEventLoop, "_run_once", None)
+_NOT_REENTRANT = _run_once if getattr(_run_once, "__module__", "") == "asyncio.base_events" else object()
+
+
 def start_task(
     loop: asyncio.AbstractEventLoop,
     coroutine: Coroutine[Any, Any, None],
@@ -101,7 +105,13 @@ def start_task(
     loops only: tests hand the protocols one that can only `create_task` and `call_later`.
     """
     if sys.version_info >= (3, 12):
-        if eager and loop.get_task_factory() is None and not (loop.get_debug() or is_reentrant(loop)):
+        if (
+            eager
+            and loop.get_task_factory() is None
+            and not loop.get_debug()
+            # Without the call for asyncio's own loops.
+            and (getattr(type(loop), "_run_once", None) is _NOT_REENTRANT or not is_reentrant(loop))
+        ):
             return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
     if sys.version_info >= (3, 11):
         # Factories need not know the keyword.

@@ -7,9 +7,8 @@
               a file, while it is  │   ▼ └─ if trailers were announced ─▶ TRAILERS
                        being sent  SENDING
 
-What goes on the wire belongs to the connection: the cycle calls `start_response`, `send_body`, `send_continue` and
-`on_response_complete` on it, and knows no bytes. The head waits there for the first piece of the body, so that both are
-one write.
+What goes on the wire belongs to the connection. The cycle asks a `Stream` (`_types`) for what it needs, and knows
+neither bytes nor the version of HTTP.
 
 Messages of extensions (the setting `asgi_extensions`) are dealt with apart from those that every response has. Files go
 through `files.send_file`, to which a cycle is the sink.
@@ -21,19 +20,17 @@ import asyncio
 from collections import OrderedDict
 from enum import IntEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope, Stream
 from uvicorn.access import Entry
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.files import send_file
-from uvicorn.protocols.http.flow_control import CLOSE_HEADER, WOKEN_TOGETHER
+from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
+from uvicorn.protocols.http.head import Field
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.http.response import accepts_trailers, as_bytes, encode_early_hint, encode_trailers
+from uvicorn.protocols.http.response import accepts_trailers, as_bytes, check_links, check_trailers
 from uvicorn.protocols.utils import is_thrown_away
-
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.protocol import HTTPProtocol
 
 
 class CycleState(IntEnum):
@@ -66,19 +63,25 @@ def _copy(message: Any) -> Any:
 class RequestResponseCycle:
     """One request, from its head to the end of the application's call.
 
+    Args:
+        stream: what the request came on, and the response goes.
+        scope: of the request.
+        more_body: see below.
+        expect_continue: the client holds its body back until it is asked for it (RFC 9110 section 10.1.1).
+
     Attributes:
         more_body: more of the request body is to come from the client.
         ended: the application was given the last piece of the body.
         peer_gone: `receive()` has only `http.disconnect` left to give, once the body was read; a half-closed client
             and a server that shuts down look like this, and may still be sent the response.
         disconnected: nothing can be sent any more; `send()` returns without doing anything.
-        trailers: their lines so far; `None` if the application announced none.
+        trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
         task: in which the application is called, once its first turn is over.
     """
 
     __slots__ = (
-        "connection",
+        "stream",
         "scope",
         "task",
         "state",
@@ -96,12 +99,12 @@ class RequestResponseCycle:
 
     def __init__(
         self,
-        connection: HTTPProtocol,
+        stream: Stream,
         scope: HTTPScope,
         more_body: bool,
         expect_continue: bool,
     ) -> None:
-        self.connection = connection
+        self.stream = stream
         self.scope = scope
         self.task: asyncio.Task[None] | None = None
         self.state = IDLE
@@ -111,7 +114,7 @@ class RequestResponseCycle:
         self.peer_gone = False
         self.disconnected = False
         self.expect_continue = expect_continue
-        self.trailers: bytes | None = None
+        self.trailers: list[Field] | None = None
         self.entry: Entry | None = None
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
 
@@ -167,15 +170,15 @@ class RequestResponseCycle:
 
         Tools that trace requests replace this.
         """
-        connection = self.connection
-        logger = connection.logger
+        stream = self.stream
+        logger = stream.logger
         try:
             result = await app(self.scope, self.receive, self.send)  # type: ignore[func-returns-value]
         except BaseException as exc:
             # Whatever it is, SystemExit and CancelledError included, it ends this response and nothing else.
             if isinstance(exc, GeneratorExit) and is_thrown_away(self.task):
                 raise
-            connection.flush_log()
+            stream.flush_log()
             logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             if self.state is IDLE:
                 await self.send_500_response()
@@ -194,15 +197,15 @@ class RequestResponseCycle:
             if self.state is not COMPLETE:
                 # Whoever still holds `receive` has come too late, for the request too.
                 self.ended = True
-                connection.abort_response(self)
+                stream.abort()
 
     async def send_500_response(self) -> None:
         """Answer for an application that failed before it started its response."""
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", b"21"),
-            CLOSE_HEADER,
         ]
+        self.stream.announce_close()
         await self.send({"type": "http.response.start", "status": 500, "headers": headers})
         await self.send({"type": "http.response.body", "body": b"Internal Server Error", "more_body": False})
 
@@ -215,22 +218,31 @@ class RequestResponseCycle:
             RuntimeError: the message is out of order, or would break the framing or the header section.
             TypeError: a value of the wrong type.
         """
-        connection = self.connection
-        if connection.flow.congested and not self.disconnected and self.state is not COMPLETE:
+        stream = self.stream
+        if stream.flow.congested and not self.disconnected and self.state is not COMPLETE:
             message = _copy(message)
-            await connection.flow.drain()
+            await stream.writable()
         if self.disconnected and self.state is not COMPLETE:
             return
         message_type = message["type"]
         if self.state is IDLE and message_type == "http.response.start":
             status = message["status"]  # type: ignore[typeddict-item]
-            connection.start_response(self, status, message.get("headers", ()))  # type: ignore[arg-type]
+            if not stream.start(status, message.get("headers", ())):  # type: ignore[arg-type]
+                raise self.out_of_order(message_type)
             self.state = STARTED
-            if message.get("trailers") and self.connection.offers("http.response.trailers"):
-                self.trailers = b""
+            if message.get("trailers") and stream.offers("http.response.trailers"):
+                self.trailers = []
         elif self.state is STARTED and message_type == "http.response.body":
             more_body = bool(message.get("more_body", False))
-            connection.send_body(self, cast(bytes, message.get("body", b"")), more_body)
+            body: Any = message.get("body", b"")
+            if type(body) is not bytes:
+                body = as_bytes(body)  # what is not bytes-like is refused here, what can change is copied
+            if self.state is not STARTED:
+                # Reading the message ran code of the application, which has sent something meanwhile.
+                raise self.out_of_order(message_type)
+            sent = stream.body(body, more_body, self.trailers is not None)
+            if self.entry is not None:
+                self.entry.sent += sent
             if not more_body:
                 self._end_body()
         else:
@@ -246,20 +258,21 @@ class RequestResponseCycle:
             self._wake()
         if self.entry is not None:
             self.entry.end()
-        self.connection.on_response_complete()
+        self.stream.complete()
 
     # Extensions.
 
     async def _send_extension(self, message_type: str, message: Any) -> None:
         """Take a message that not every response has, or refuse one that is out of order or not offered."""
         state = self.state
-        if not self.connection.offers(message_type):
+        if not self.stream.offers(message_type):
             raise self.out_of_order(message_type)
         if state <= STARTED and message_type == "http.response.early_hint":
-            hint = encode_early_hint(message["links"])
+            links = check_links(message["links"])
             if self.state > STARTED:
                 raise self.out_of_order(message_type)
-            self.connection.send_early_hint(hint)
+            if links:
+                self.stream.interim(103, links)
         elif state is STARTED and message_type in FILE_MESSAGES:
             await send_file(self, message)
         elif state is TRAILERS and message_type == "http.response.trailers":
@@ -278,16 +291,16 @@ class RequestResponseCycle:
 
     def _send_trailers(self, message: Any) -> None:
         """Take trailers, which are checked at once, and sent when they are complete."""
-        lines = encode_trailers(message.get("headers", ()))
+        fields = check_trailers(message.get("headers", ()))
         more_trailers = bool(message.get("more_trailers", False))
         # RFC 9110 section 6.5.1: whoever did not say that trailers are welcome may not keep them.
         wanted = not more_trailers and accepts_trailers(self.scope["headers"])
         if self.trailers is None:
             # All this ran code of the application, which has sent the last ones meanwhile.
             raise self.out_of_order("http.response.trailers")
-        self.trailers += lines
+        self.trailers += fields
         if not more_trailers:
-            self.connection.send_trailers(self.trailers if wanted else b"")
+            self.stream.trailers(self.trailers if wanted else ())
             self.trailers = None
             self._end_body()
 
@@ -296,37 +309,37 @@ class RequestResponseCycle:
     @property
     def transport(self) -> asyncio.Transport:
         """Of the connection."""
-        return self.connection.transport
+        return self.stream.transport
 
     @property
     def write_paused(self) -> bool:
         """The transport has enough to write."""
-        return self.connection.flow.write_paused
+        return self.stream.flow.write_paused
 
     def waiter(self) -> asyncio.Future[None]:
         """Return a future that is done when the transport takes more, or the connection ends."""
-        return self.connection.flow.waiter()
+        return self.stream.flow.waiter()
 
     def await_reader(self) -> None:
         """What the kernel sends waits for the client."""
-        self.connection.await_reader()
+        self.stream.await_reader()
 
     def stop_awaiting_reader(self) -> None:
         """It does not any more."""
-        self.connection.stop_awaiting_reader()
+        self.stream.stop_awaiting_reader()
 
     def announce(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for a file of `length` bytes."""
         if self.state is not STARTED:
             raise self.out_of_order(kind)
-        wanted = self.connection.announce(length, more_body)
+        wanted = self.stream.file(length, more_body)
         self.state = SENDING
         return wanted
 
     def write(self, data: bytes) -> None:
         """Write some of them."""
         self.sent(len(data))
-        self.connection.write_announced(data)
+        self.stream.write(data)
 
     def sent(self, size: int) -> None:
         """So many of them were sent."""
@@ -337,14 +350,14 @@ class RequestResponseCycle:
         """They were all written: go on with the response."""
         self.state = STARTED
         if begun:
-            self.connection.end_announced()
-        self.connection.send_body(self, b"", more_body)
+            self.stream.end_file()
+        self.stream.body(b"", more_body, self.trailers is not None)
         if not more_body:
             self._end_body()
 
     def abandon(self) -> None:
         """Break the response off in the middle of a file."""
-        self.connection.abort_response(self)
+        self.stream.abort()
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next piece of the request body, or `http.disconnect`.
@@ -355,7 +368,7 @@ class RequestResponseCycle:
         if self.expect_continue:
             self.expect_continue = False
             if self.state is IDLE and not self.peer_gone:
-                self.connection.send_continue()
+                self.stream.interim(100)
         # As `_is_at_end` and `_has_message`, without the calls.
         if self.state is COMPLETE or (self.peer_gone and (self.ended or self.more_body)):
             return {"type": "http.disconnect"}
@@ -378,7 +391,7 @@ class RequestResponseCycle:
         self.body = b""
         self.ended = not self.more_body
         if self.more_body:
-            self.connection.want_body()
+            self.stream.want_body()
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
 
     async def _wait(self) -> ASGIReceiveEvent:
@@ -389,12 +402,12 @@ class RequestResponseCycle:
         if not isinstance(self._events, OrderedDict):
             # Not a dict: to find the first key of one from which many were taken is to pass all their places.
             self._events = OrderedDict()
-        pool = self.connection.server_state.event_pool
+        pool = self.stream.events
         event = pool.acquire()
         self._events[event] = None
         try:
             while True:
-                self.connection.want_body()
+                self.stream.want_body()
                 await event.wait()
                 if self._is_at_end():
                     return {"type": "http.disconnect"}

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.head import TOKEN
+from uvicorn.protocols.http.head import TOKEN, Field
 
 
 def _phrase(status: int) -> str:
@@ -59,7 +59,7 @@ class _Kind(IntEnum):
 
 
 # A member looked up on its class costs several times a global, and these are read for each response.
-_LENGTH = _Kind.LENGTH
+_PLAIN, _LENGTH = _Kind.PLAIN, _Kind.LENGTH
 _FRAMING_NONE, _FRAMING_LENGTH = BodyFraming.NONE, BodyFraming.LENGTH
 
 
@@ -185,7 +185,7 @@ def encode_parts(
             # Not met before, or a list, which upstream takes as well.
             line, kind, number = encode_line(header)
         lines.append(line)
-        if kind:
+        if kind is not _PLAIN:
             usual = usual and kind is _LENGTH and length < 0
             length = number
 
@@ -295,20 +295,25 @@ FORBIDDEN_TRAILERS = frozenset(
 authentication, requests, the response as a whole and the format of its content."""
 
 
-def encode_trailers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the lines of a trailer section.
+def check_trailers(headers: Iterable[tuple[bytes, bytes]]) -> list[Field]:
+    """Return the fields of a trailer section.
 
     Raises:
         RuntimeError: a name or value that may not be sent, or not behind the content.
         TypeError: a name or a value that is not bytes.
     """
-    lines = []
+    fields = []
     for name, value in headers:
-        name, value = _check_field(name, value)
-        if name in FORBIDDEN_TRAILERS:
-            raise RuntimeError(texts.TRAILER.format(name=name.decode("ascii")))
-        lines.append(b"%b: %b\r\n" % (name, value))
-    return b"".join(lines)
+        field = _check_field(name, value)
+        if field[0] in FORBIDDEN_TRAILERS:
+            raise RuntimeError(texts.TRAILER.format(name=field[0].decode("ascii")))
+        fields.append(field)
+    return fields
+
+
+def encode_fields(fields: Iterable[Field]) -> bytes:
+    """Return the lines of fields that were checked."""
+    return b"".join([b"%b: %b\r\n" % field for field in fields])
 
 
 def accepts_trailers(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -319,21 +324,26 @@ def accepts_trailers(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     )
 
 
-def encode_early_hint(links: Iterable[bytes]) -> bytes:
-    """Return a 103 response with a Link field for each of `links` (RFC 8297); nothing if there are none.
+def check_links(links: Iterable[bytes]) -> list[Field]:
+    """Return a Link field for each of `links`, which a 103 response may have (RFC 8297).
 
     Raises:
         RuntimeError: a link with a control character.
         TypeError: a link that is not bytes.
     """
-    lines = []
+    fields = []
     for link in links:
         if not isinstance(link, bytes):
             raise TypeError(texts.LINK_TYPE.format(link=repr(link)))
         if HEADER_VALUE_RE.search(link):
             raise RuntimeError(texts.FIELD_VALUE)
-        lines.append(b"link: %b\r\n" % link.strip(b" \t"))
-    return b"HTTP/1.1 103 Early Hints\r\n%b\r\n" % b"".join(lines) if lines else b""
+        fields.append((b"link", bytes.strip(link, b" \t")))
+    return fields
+
+
+def encode_interim(status: int, fields: Iterable[Field] = ()) -> bytes:
+    """Return an interim response (RFC 9110 section 15.2), with fields that were checked."""
+    return b"%b%b\r\n" % (STATUS_LINE[status], encode_fields(fields))
 
 
 def error_response(

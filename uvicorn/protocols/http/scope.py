@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope
@@ -14,15 +14,9 @@ EXTENSIONS_10 = ("http.response.pathsend", "http.response.zerocopysend")
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 
 
-class RequestLine(NamedTuple):
-    """A request line as scopes show it: the parts of the scope of these names, and the extensions of its version."""
-
-    method: str
-    http_version: str
-    path: str
-    raw_path: bytes
-    query_string: bytes
-    extensions: Sequence[str]
+RequestLine: TypeAlias = tuple[str, str, str, bytes, bytes, Sequence[str]]
+"""A request line as scopes show it: their `method`, `http_version`, `path`, `raw_path` and `query_string`, and the
+extensions of its version. Not a class, because it is made, and taken apart, for each request."""
 
 
 class ScopeBase:
@@ -72,8 +66,8 @@ class ScopeBase:
         name = _METHODS.get(method) or method.decode("ascii")
         if minor == b"0":
             extensions = [extension for extension in self.extensions if extension in EXTENSIONS_10]
-            return RequestLine(name, "1.0", path, raw_path, query, extensions)
-        return RequestLine(name, "1.1", path, raw_path, query, self.extensions)
+            return name, "1.0", path, raw_path, query, extensions
+        return name, "1.1", path, raw_path, query, self.extensions
 
     def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
         """Return the scope of one request."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.response import BodyFraming, encode_chunk, encode_head
+from uvicorn.protocols.http.response import BodyFraming
+from uvicorn.protocols.http.response_writer import ResponseWriter
 
 
 class DenialResponse:
@@ -28,19 +28,19 @@ class DenialResponse:
         TypeError: a status that is not an int, a header that is not bytes.
     """
 
-    __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_head", "_framing", "_owed")
+    __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_writer")
 
     def __init__(self, status: int, headers: Iterable[tuple[bytes, bytes]], default_head: bytes) -> None:
         self.status = status
+        self.sent = 0
         self._headers = list(headers)
         self._default_head = default_head
-        self.sent = 0
-        self._encode_head()
+        self._start()
 
-    def _encode_head(self) -> None:
-        head = encode_head(self.status, self._headers, self._default_head, close=True)
-        self._head, self._framing, self._owed = head.data, head.framing, head.length
-        self.head = head.data
+    def _start(self) -> None:
+        self._writer = ResponseWriter()
+        self._writer.start(self.status, self._headers, self._default_head, close=True)
+        self.head = self._writer.head
 
     def encode(self, body: bytes, more_body: bool) -> bytes:
         """Return what goes on the wire for a piece of the body.
@@ -48,20 +48,10 @@ class DenialResponse:
         Raises:
             RuntimeError: more or, at the end, fewer bytes than the application's Content-Length.
         """
-        if self._head and not more_body and self._framing is BodyFraming.CHUNKED:
+        if self._writer.head and self._writer.framing is BodyFraming.CHUNKED and not more_body:
             self._headers.append((b"content-length", b"%d" % len(body)))
-            self._encode_head()
-        if self._framing is BodyFraming.LENGTH:
-            owed = self._owed - len(body)
-            if owed < 0:
-                raise RuntimeError(texts.TOO_LONG)
-            if owed and not more_body:
-                raise RuntimeError(texts.TOO_SHORT)
-            self._owed = owed
-        if self._framing is BodyFraming.NONE:
-            body = b""
-        self.sent += len(body)
-        if self._framing is BodyFraming.CHUNKED:
-            body = encode_chunk(body, not more_body)
-        head, self._head = self._head, b""
-        return head + body
+            self._start()
+        data = self._writer.body(body, more_body)
+        if self._writer.framing is not BodyFraming.NONE:
+            self.sent += len(body)
+        return self._writer.take_head() + data

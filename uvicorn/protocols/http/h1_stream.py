@@ -1,0 +1,161 @@
+"""The one stream of an HTTP/1.1 connection: what the cycle of the request in hand asks for, as bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from uvicorn.protocols.http.event_pool import EventPool
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.head import Field
+from uvicorn.protocols.http.request_reader import BODY, RequestReader
+from uvicorn.protocols.http.response import BodyFraming, encode_interim
+from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.protocol import HTTPProtocol
+
+_NONE = BodyFraming.NONE
+
+
+class H1Stream:
+    """What `_types.Stream` says, for HTTP/1.1, where there is one at a time: each request has the same.
+
+    Attributes:
+        flow: of the connection.
+        logger: where errors of the application are told.
+        writer: of its responses.
+        keep_alive: the request in hand lets the connection live on.
+    """
+
+    __slots__ = ("flow", "logger", "writer", "keep_alive", "_connection", "_reader")
+
+    def __init__(self, connection: HTTPProtocol, reader: RequestReader, flow: FlowControl) -> None:
+        self.flow = flow
+        self.logger: logging.Logger = connection.logger
+        self.writer = ResponseWriter()
+        self.keep_alive = True
+        self._connection = connection
+        self._reader = reader
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Of the connection."""
+        return self._connection.transport
+
+    @property
+    def events(self) -> EventPool:
+        """Those of the event loop."""
+        return self._connection.server_state.event_pool
+
+    def flush_log(self) -> None:
+        """Write the access lines that wait."""
+        self._connection.settings.flush()
+
+    def offers(self, extension: str) -> bool:
+        """Tell whether scopes offer this extension."""
+        return extension in self._connection.settings.extensions
+
+    # The response.
+
+    def start(self, status: int, fields: Iterable[Field]) -> bool:
+        """Encode the head, which waits for the first piece of the body; and log the response."""
+        connection, reader, writer = self._connection, self._reader, self.writer
+        cycle = connection.cycle
+        assert cycle is not None
+        close = not self.keep_alive or connection.ending or (connection.ended and not reader.pending)
+        if reader.state is BODY:
+            # The body that is held back may come or not: nobody can tell which bytes are the next request.
+            close = close or (cycle.expect_continue and not reader.body_begun)
+        if not writer.start(status, fields, connection.server_state.default_head, bool(close)):
+            return False
+        settings = connection.settings
+        if settings.access is not None:
+            settings.access.record(cycle.scope, status)
+        elif cycle.entry is not None:
+            cycle.entry.start(status, writer.head)
+        return True
+
+    def body(self, data: bytes, more: bool, trailers: bool = False) -> int:
+        """Write a piece of the body, behind the head if that still waits."""
+        writer = self.writer
+        size = len(data)
+        data = writer.body(data, more, trailers)
+        if writer.head:
+            if not more and self._reader.state is BODY and self._reader.too_much_is_left():
+                writer.announce_close()
+            head, writer.head = writer.head, b""
+            if len(data) > HIGH_WATER_LIMIT:
+                self._connection.write(head)  # not worth a copy
+            else:
+                data = head + data
+        if data:
+            self._connection.write(data)
+        return size if writer.framing is not _NONE else 0
+
+    def interim(self, status: int, fields: Iterable[Field] = ()) -> None:
+        """Write an interim response in front of the final one: dropped if that has left, or the client is of 1.0."""
+        writer = self.writer
+        if status == 100:
+            self._connection.write(encode_interim(100))
+            if self._reader.state is BODY:
+                self._connection.await_body()
+        elif not writer.http_10 and (writer.head or writer.state is AWAITING):
+            self._connection.write(encode_interim(status, fields))
+
+    def trailers(self, fields: Iterable[Field]) -> None:
+        """Write the end of a body that trailers follow, with those, where the framing can carry them."""
+        data = self.writer.trailers(fields)
+        if data:
+            self._connection.write(data)
+
+    def file(self, length: int, more: bool) -> bool:
+        """Make ready for `length` bytes of the body, which come through `write` or past the transport."""
+        return self.writer.begin_part(length, more)
+
+    def write(self, data: bytes) -> None:
+        """Write some of these bytes, and at once, behind what stands in front of them."""
+        data = self.writer.take_head() + data
+        if data:
+            self._connection.write(data)
+        self._connection.flush()
+
+    def end_file(self) -> None:
+        """All of these bytes are written."""
+        self.writer.end_part()
+
+    def complete(self) -> None:
+        """The response is complete: the connection goes on."""
+        self._connection.on_response_complete()
+
+    def announce_close(self) -> None:
+        """The response is the last, and says so."""
+        self._connection.announce_close()
+
+    def abort(self) -> None:
+        """Break off the response of the request in hand, if that is not over."""
+        if self._connection.cycle is not None:
+            self._connection.abort_response()
+
+    # The request, and room for the response.
+
+    def want_body(self) -> None:
+        """Read on, and give the client its time, if nothing was read because too much waited."""
+        if self.flow.read_paused:
+            self._connection.regulate()
+            if self._reader.state is BODY:
+                self._connection.await_body()
+
+    async def writable(self) -> None:
+        """Wait until the transport takes more."""
+        await self.flow.drain()
+
+    def await_reader(self) -> None:
+        """Give the client time to take some of what waits for it."""
+        self._connection.await_reader()
+
+    def stop_awaiting_reader(self) -> None:
+        """The client has taken enough of it."""
+        self._connection.stop_awaiting_reader()

@@ -1,0 +1,128 @@
+"""What the connections of one server have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Protocol
+
+from uvicorn._types import ASGI3Application, ProtocolConfig
+from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.hang_up import HangUps
+from uvicorn.protocols.http.head import HeadLimits
+from uvicorn.protocols.http.hooks import replaced
+from uvicorn.protocols.http.readers import Readers
+from uvicorn.protocols.http.request_reader import Memory
+from uvicorn.protocols.utils import EAGER_START
+
+
+class ProtocolClass(Protocol):
+    """What a protocol class says of itself."""
+
+    @staticmethod
+    def head_limit(config: ProtocolConfig) -> int:
+        """Bytes a request head may have."""
+
+    @staticmethod
+    def cycle_class() -> type[RequestResponseCycle]:
+        """What serves one request."""
+
+
+class ProtocolSettings:
+    """What the connections of one server read from its configuration, resolved once and shared by all of them."""
+
+    __slots__ = (
+        "config",
+        "app",
+        "direct_app",
+        "asgi_version",
+        "root_path",
+        "extensions",
+        "reset_contextvars",
+        "limit_concurrency",
+        "limits",
+        "limit_body",
+        "timeout_idle",
+        "timeout_head",
+        "timeout_body",
+        "memory",
+        "access",
+        "formatted",
+        "log_lines",
+        "ws_protocol_class",
+        "clock",
+        "real_loop",
+        "protocol_class",
+        "cycle_class",
+        "customised",
+        "eager",
+        "hang_ups",
+        "readers",
+    )
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        protocol_class: type[ProtocolClass],
+    ) -> None:
+        self.config = config
+        self.set_app(config.loaded_app)
+        self.asgi_version = config.asgi_version
+        self.root_path = config.root_path
+        self.extensions = config.asgi_extensions
+        self.reset_contextvars = config.reset_contextvars
+        self.limit_concurrency = config.limit_concurrency
+        self.limits = HeadLimits(
+            protocol_class.head_limit(config), config.limit_request_fields, config.limit_request_target
+        )
+        self.limit_body = config.limit_request_body
+        # Zero seconds means the next turn of the loop.
+        self.timeout_idle = max(config.timeout_keep_alive, 1e-6)
+        self.timeout_head = config.timeout_request_head
+        self.timeout_body = config.timeout_request_body
+        self.memory = Memory()
+        self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
+        self.ws_protocol_class: Any = config.ws_protocol_class
+        # Tests hand in a loop that can only create_task and call_later.
+        self.real_loop = isinstance(loop, asyncio.AbstractEventLoop)
+        self.protocol_class = protocol_class
+        self.cycle_class = protocol_class.cycle_class()
+        # Whoever has methods of his own may rely on the order of things that upstream has: the application starts when
+        # `data_received` has returned.
+        self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
+        self.eager = EAGER_START and self.real_loop and not self.customised
+        self.hang_ups = HangUps(loop, context)
+        # The clock of asyncio's own loops, without the call in between.
+        usual = getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time
+        self.clock: Callable[[], float] = loop.time if self.real_loop and not usual else monotonic
+        # The double of a transport may not know what waits in it.
+        self.readers = Readers(loop, context, config.timeout_write if self.real_loop else 0.0, self.clock)
+
+    def set_app(self, app: ASGI3Application) -> None:
+        """Have this application serve requests."""
+        self.app = app
+        # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
+        self.direct_app = app.app if type(app) is ProxyHeadersMiddleware else app
+
+    def set_log(self, access: AccessLog | LoggerLog | None, formatted: FormattedLog | None) -> None:
+        """Log requests in one of these ways."""
+        self.access = access
+        self.formatted = formatted
+        self.log_lines: LineBuffer | None = formatted if access is None or isinstance(access, LoggerLog) else access
+
+    def flush(self) -> None:
+        """Write what waits to be written to the access log."""
+        if self.log_lines is not None:
+            self.log_lines.flush()
+
+    def close(self) -> None:
+        """The server has ended: write what waits to be written, and watch no socket any more."""
+        self.flush()
+        self.hang_ups.close()
+        self.readers.close()
