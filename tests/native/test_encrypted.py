@@ -421,6 +421,7 @@ async def test_request_is_answered_and_secure(
 
 
 async def test_client_that_ends_its_side_is_answered(server_context: ssl.SSLContext, client_context: Any) -> None:
+    """And let go, though its end may come in one read with its request."""
     from uvicorn.protocols.http.native_impl import NativeProtocol
 
     release = asyncio.Event()
@@ -429,7 +430,7 @@ async def test_client_that_ends_its_side_is_answered(server_context: ssl.SSLCont
         await release.wait()
         await respond(b"late")(scope, receive, send)
 
-    async with serve(NativeProtocol, app, tls=server_context) as service:
+    async with serve(NativeProtocol, app, tls=server_context, timeout_keep_alive=3600) as service:
         client = await encrypted(service, client_context)
         await client.send(GET)
         await client.end()

@@ -212,7 +212,7 @@ impl Tls {
                         let data = data.cast_into::<PyBytes>()?;
                         let data = data.as_bytes();
                         if data.is_empty() {
-                            return Ok(end_behind(length));
+                            return Ok(self.end_behind(length));
                         }
                         if let Some(place) = buffer.get_mut(length..length + data.len()) {
                             place.copy_from_slice(data);
@@ -227,7 +227,7 @@ impl Tls {
                         break;
                     }
                     Err(error) if error.is_instance(py, self.encryption.zero.bind(py)) => {
-                        return Ok(end_behind(length));
+                        return Ok(self.end_behind(length));
                     }
                     Err(error) => {
                         // The peer is told why, if that is possible.
@@ -252,9 +252,15 @@ impl Tls {
                 Input::Nothing => drained = true,
                 // Not `close_notify`: whatever is complete is read, then OpenSSL says that something is missing.
                 Input::End if !self.ended.replace(true) => {}
-                Input::End => return Ok(end_behind(length)),
+                Input::End => return Ok(self.end_behind(length)),
             }
         }
+    }
+
+    /// The end, or the data in front of it; then OpenSSL is asked again, though nothing more comes.
+    fn end_behind(&self, length: usize) -> Input {
+        self.ended.set(true);
+        if length > 0 { Input::Data { length, drained: false } } else { Input::End }
     }
 
     /// Whether OpenSSL has something to give, or to look at.
@@ -369,11 +375,6 @@ impl Tls {
     pub(super) fn is_sudden_end(&self, py: Python<'_>, error: &PyErr) -> bool {
         error.is_instance(py, self.encryption.eof.bind(py))
     }
-}
-
-/// The end, behind `length` bytes.
-fn end_behind(length: usize) -> Input {
-    if length > 0 { Input::Data { length, drained: false } } else { Input::End }
 }
 
 /// Fill `room` with what stands in `pieces` from `from` on.
