@@ -52,7 +52,8 @@ def run_nested(coroutine: Coroutine[Any, Any, Any]) -> Any:
     counted = len(loop._ready)
     try:
         task = loop.create_task(coroutine)
-        impatience = loop.call_later(PATIENCE, task.cancel)
+        # In a context of its own: a loop keeps timers that were cancelled, and their contexts, for a while.
+        impatience = loop.call_later(PATIENCE, task.cancel, context=contextvars.Context())
         while not task.done():
             loop._run_once()
         impatience.cancel()
@@ -202,7 +203,7 @@ async def test_nothing_of_a_request_outlives_it_because_another_was_served_insid
             run_nested(inner[0].ask())
         await respond()(scope, receive, send)
 
-    async with serve(http_protocol_cls, app, state=bare_state()) as service:
+    async with serve(http_protocol_cls, app, state=bare_state(), timeout_keep_alive=3600) as service:
         inner.append(await service.connect())
         outer = await service.connect()
         for _ in range(ROUNDS):
