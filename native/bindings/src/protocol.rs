@@ -10,7 +10,6 @@ use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use crate::asgi::peer::Peer;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::objects::copy_of;
-use crate::conn::carrier::Carrier;
 use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
 use crate::conn::socket::Socket;
@@ -26,8 +25,7 @@ pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyR
     if !is_untouched(&connection.core.hub, protocol)? {
         return Ok(None);
     }
-    connection.attach(own, Carrier::Socket(socket.clone()));
-    connection.guard(protocol.py(), "connection_made", |connection| connection.accepted(own, socket))?;
+    connection.accepted(own, socket)?;
     Ok(Some(connection))
 }
 
@@ -57,6 +55,12 @@ pub struct HTTPProtocol {
     connection: ThreadBound<Rc<Connection>>,
 }
 
+impl HTTPProtocol {
+    fn handler(&self) -> PyResult<Rc<Connection>> {
+        self.connection.here().cloned()
+    }
+}
+
 #[pymethods]
 impl HTTPProtocol {
     #[new]
@@ -69,47 +73,42 @@ impl HTTPProtocol {
 
     /// A client has connected.
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = slf.py();
-        let connection = slf.get().connection.here()?.clone();
-        connection.attach(slf, Carrier::Transport(Rc::new(transport.clone().unbind())));
-        connection.guard(py, "connection_made", |connection| connection.connection_made(slf, transport))
+        slf.get().connection.here()?.connection_made(slf, transport)
     }
 
     /// The connection is gone, for whatever reason.
-    fn connection_lost(slf: &Bound<'_, Self>, _error: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = slf.py();
-        let connection = slf.get().connection.here()?.clone();
-        connection.guard(py, "connection_lost", |connection| connection.connection_lost(py))
+    fn connection_lost(&self, py: Python<'_>, _error: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.handler()?.on_lost(py, None)
     }
 
     /// Bytes from the client.
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = data.py();
-        self.connection.here()?.guard(py, "data_received", |connection| match data.cast::<PyBytes>() {
-            Ok(data) => connection.receive(py, data.as_bytes()),
-            Err(_) => connection.receive(py, copy_of(data)?.as_bytes()),
-        })
+        match data.cast::<PyBytes>() {
+            Ok(data) => self.handler()?.on_data(py, data.as_bytes()),
+            Err(_) => self.handler()?.on_data(py, copy_of(data)?.as_bytes()),
+        }
     }
 
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        self.connection.here()?.guard(py, "eof_received", |connection| connection.eof_received(py))
+        self.handler()?.on_eof(py)
     }
 
     /// The client has ended, or has `reset` the connection, while nobody reads.
     #[pyo3(signature = (reset, /))]
     fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
-        self.connection.here()?.guard(py, "hung_up", |connection| connection.hung_up(py, reset))
+        self.handler()?.on_hang_up(py, reset)
     }
 
     /// The transport's buffer is above its high-water mark.
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.here()?.guard(py, "pause_writing", |connection| connection.pause_writing(py))
+        self.handler()?.on_pause(py)
     }
 
     /// The transport's buffer is low again.
     fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.here()?.guard(py, "resume_writing", |connection| connection.resume_writing(py))
+        self.handler()?.on_resume(py)
     }
 
     /// The next response is the last, and says so; nothing else changes.
@@ -120,12 +119,12 @@ impl HTTPProtocol {
 
     /// The server stops: close now if idle, otherwise when the response is complete.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.here()?.guard(py, "shutdown", |connection| connection.shutdown(py))
+        self.connection.here()?.shutdown(py)
     }
 
     /// Tell the application that its client is gone, while its response can still be sent.
     fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.here()?.guard(py, "disconnect", |connection| connection.disconnect(py))
+        self.connection.here()?.disconnect(py)
     }
 
     /// The connection's transport, `None` before and after its life.

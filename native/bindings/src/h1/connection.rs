@@ -18,19 +18,18 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use wire::h1::connection::{Awaits, Connection as Wire, Eof};
+use wire::h1::connection::{Awaits, Connection as Wire};
 
 use super::core::Core;
 use super::states::{End, Ending, Life, Reading};
-use crate::asgi::exchange::{Exchange, State as ExchangeState};
+use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
 use crate::base::error;
 use crate::base::level::Level;
-use crate::base::line::{Line, WOKEN_TOGETHER, wake};
+use crate::base::line::Line;
 use crate::base::task::Start;
 use crate::conn::carrier::Carrier;
 use crate::conn::deadline::Deadline;
-use crate::conn::socket::Socket;
 
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 
@@ -184,161 +183,6 @@ impl Connection {
             prefix.push_str(" - ");
         }
         level.log(py, &prefix, text)
-    }
-
-    /// Take hold of both sides, which is all that `abandon` needs.
-    pub(crate) fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Carrier) {
-        self.protocol.replace(Some(protocol.clone().unbind()));
-        self.carrier.replace(Some(carrier));
-    }
-
-    /// A client has connected, and a transport of the loop's carries it.
-    pub(crate) fn connection_made(
-        self: &Rc<Self>,
-        protocol: &Bound<'_, PyAny>,
-        transport: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let utils = transport.py().import("uvicorn.protocols.utils")?;
-        let client = utils.call_method1("get_remote_addr", (transport,))?;
-        let local = utils.call_method1("get_local_addr", (transport,))?;
-        let secure = utils.call_method1("is_ssl", (transport,))?.is_truthy()?;
-        self.open(protocol, &client, &local, secure)
-    }
-
-    /// A client has connected, and a socket of ours carries it.
-    pub(crate) fn accepted(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
-        let py = protocol.py();
-        let client = socket.peer(py)?.into_pyobject(py)?;
-        let local = socket.local(py)?.into_pyobject(py)?;
-        self.core.host.share(socket.reactor());
-        self.open(protocol, client.as_any(), &local, socket.is_secure())
-    }
-
-    fn open(
-        self: &Rc<Self>,
-        protocol: &Bound<'_, PyAny>,
-        client: &Bound<'_, PyAny>,
-        local: &Bound<'_, PyAny>,
-        secure: bool,
-    ) -> PyResult<()> {
-        let py = protocol.py();
-        let Core { hub, .. } = &*self.core;
-        hub.connections.add(protocol, &self.core.names)?;
-        self.start.set(Start::of(&self.core, py)?);
-        let (client, server) = (client.clone().unbind(), hub.server_address(local)?);
-        let app_state = self.peer.borrow().app_state.clone_ref(py);
-        self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state)));
-        self.enter_deadlines();
-        self.note(py, &self.core.trace, "HTTP connection made")?;
-        self.update_deadline(py)
-    }
-
-    pub(crate) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
-        self.forget(py)?;
-        self.life.set(Life::Closed);
-        self.note(py, &self.core.trace, "HTTP connection lost")?;
-        if let Reading::Paused { heeded } = self.reading.replace(Reading::On) {
-            self.ignore_end(py, heeded)?;
-        }
-        self.leave_deadlines();
-        self.deadline.set(None);
-        self.stop_awaiting_reader();
-        let exchange = {
-            let mut state = self.state.borrow_mut();
-            state.pending = Vec::new();
-            state.held = None;
-            self.core.hub.buffers.give(std::mem::take(&mut state.out));
-            state.exchange.take()
-        };
-        let carrier = self.carrier.take();
-        drop(carrier);
-        if let Some(exchange) = exchange {
-            exchange.disconnect(py, false)?;
-        }
-        self.resume_writing(py)
-    }
-
-    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
-    pub(crate) fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        self.end.set(End::Here);
-        if self.ends_as_a_whole() {
-            return Ok(false);
-        }
-        // What is missing of a body will not come, so it cannot be late.
-        self.deadline.set(None);
-        let (exchange, pending) = {
-            let state = self.state.borrow();
-            (state.exchange.clone(), !state.pending.is_empty())
-        };
-        let Some(exchange) = exchange else {
-            // Requests that have not had their turn are answered first.
-            let waiting = self.resume_scheduled.get();
-            if waiting {
-                let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
-            }
-            return Ok(waiting);
-        };
-        let over = exchange.state() == ExchangeState::Complete;
-        let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
-        if over {
-            return Ok(false);
-        }
-        exchange.disconnect(py, true)?;
-        Ok(true)
-    }
-
-    /// The transport's buffer is above its high-water mark.
-    pub(crate) fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(true);
-        self.await_reader(py)
-    }
-
-    /// It takes more again, or is gone: let those who wait go on.
-    pub(crate) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(false);
-        if !self.is_closed() {
-            self.stop_awaiting_reader();
-        }
-        let watcher = self.watcher.take();
-        if let Some(watcher) = watcher {
-            wake(watcher.bind(py), &self.core.names)?;
-        }
-        self.writers.advance(py, &self.core.names, WOKEN_TOGETHER)
-    }
-
-    /// The next response whose head is encoded is the last, and says so; nothing else changes.
-    pub(crate) fn announce_close(&self) {
-        if self.ending.get() == Ending::None {
-            self.ending.set(Ending::Announced);
-        }
-        self.state.borrow_mut().wire.announce_close();
-    }
-
-    /// The server stops: close now if idle, otherwise when the response is complete. Behind an `announce_close` a client that
-    /// was told nothing yet is given a moment for one more request.
-    pub(crate) fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        match self.ending.get() {
-            Ending::None => {
-                self.ending.set(Ending::Now);
-                self.state.borrow_mut().wire.shutdown();
-            }
-            Ending::Announced => self.ending.set(Ending::LastCall),
-            Ending::LastCall | Ending::Now => {}
-        }
-        let busy = {
-            let state = self.state.borrow();
-            state.exchange.as_ref().is_some_and(|exchange| exchange.state() != ExchangeState::Complete)
-        };
-        if busy || self.ending.get() == Ending::LastCall && self.wait_for_last_call(py)? {
-            return Ok(());
-        }
-        self.close(py, false)
-    }
-
-    /// Tell the application that its client is gone, while its response can still be sent.
-    pub(crate) fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
-        let exchange = self.state.borrow().exchange.clone();
-        exchange.map_or(Ok(()), |exchange| exchange.disconnect(py, true))
     }
 
     /// Take the protocol object out of the live connections.

@@ -1,11 +1,123 @@
-//! What happens to a connection.
+//! What happens to a connection, one method for each event, whoever tells of it: a socket of ours, or the protocol object.
 
 use std::rc::Rc;
 
 use pyo3::prelude::*;
+use wire::h1::connection::Eof;
 
 use super::connection::Connection;
+use super::core::Core;
+use super::states::{End, Ending, Life, Reading};
+use crate::asgi::exchange::State as ExchangeState;
+use crate::asgi::peer::Peer;
+use crate::base::line::{WOKEN_TOGETHER, wake};
+use crate::base::task::Start;
+use crate::conn::carrier::Carrier;
 use crate::conn::handler::Handler;
+use crate::conn::socket::Socket;
+
+// Its beginning, and what the server has to say.
+
+impl Connection {
+    /// Take hold of both sides, which is all that `abandon` needs.
+    fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Carrier) {
+        self.protocol.replace(Some(protocol.clone().unbind()));
+        self.carrier.replace(Some(carrier));
+    }
+
+    /// A client has connected, and a transport of the loop's carries it.
+    pub(crate) fn connection_made(
+        self: &Rc<Self>,
+        protocol: &Bound<'_, PyAny>,
+        transport: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = protocol.py();
+        self.attach(protocol, Carrier::Transport(Rc::new(transport.clone().unbind())));
+        self.guard(py, "connection_made", |connection| {
+            let utils = py.import("uvicorn.protocols.utils")?;
+            let client = utils.call_method1("get_remote_addr", (transport,))?;
+            let local = utils.call_method1("get_local_addr", (transport,))?;
+            let secure = utils.call_method1("is_ssl", (transport,))?.is_truthy()?;
+            connection.open(protocol, &client, &local, secure)
+        })
+    }
+
+    /// A client has connected, and a socket of ours carries it.
+    pub(crate) fn accepted(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
+        let py = protocol.py();
+        self.attach(protocol, Carrier::Socket(socket.clone()));
+        self.guard(py, "connection_made", |connection| {
+            let client = socket.peer(py)?.into_pyobject(py)?;
+            let local = socket.local(py)?.into_pyobject(py)?;
+            connection.core.host.share(socket.reactor());
+            connection.open(protocol, client.as_any(), &local, socket.is_secure())
+        })
+    }
+
+    fn open(
+        self: &Rc<Self>,
+        protocol: &Bound<'_, PyAny>,
+        client: &Bound<'_, PyAny>,
+        local: &Bound<'_, PyAny>,
+        secure: bool,
+    ) -> PyResult<()> {
+        let py = protocol.py();
+        let Core { hub, .. } = &*self.core;
+        hub.connections.add(protocol, &self.core.names)?;
+        self.start.set(Start::of(&self.core, py)?);
+        let (client, server) = (client.clone().unbind(), hub.server_address(local)?);
+        let app_state = self.peer.borrow().app_state.clone_ref(py);
+        self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state)));
+        self.enter_deadlines();
+        self.note(py, &self.core.trace, "HTTP connection made")?;
+        self.update_deadline(py)
+    }
+
+    /// The next response whose head is encoded is the last, and says so; nothing else changes.
+    pub(crate) fn announce_close(&self) {
+        if self.ending.get() == Ending::None {
+            self.ending.set(Ending::Announced);
+        }
+        self.state.borrow_mut().wire.announce_close();
+    }
+
+    /// The server stops: close now if idle, otherwise when the response is complete. Behind an `announce_close` a client that
+    /// was told nothing yet is given a moment for one more request.
+    pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "shutdown", |connection| connection.stop(py))
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        match self.ending.get() {
+            Ending::None => {
+                self.ending.set(Ending::Now);
+                self.state.borrow_mut().wire.shutdown();
+            }
+            Ending::Announced => self.ending.set(Ending::LastCall),
+            Ending::LastCall | Ending::Now => {}
+        }
+        let busy = {
+            let state = self.state.borrow();
+            state.exchange.as_ref().is_some_and(|exchange| exchange.state() != ExchangeState::Complete)
+        };
+        if busy || self.ending.get() == Ending::LastCall && self.wait_for_last_call(py)? {
+            return Ok(());
+        }
+        self.close(py, false)
+    }
+
+    /// Tell the application that its client is gone, while its response can still be sent.
+    pub(crate) fn disconnect(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "disconnect", |connection| connection.tell_disconnect(py))
+    }
+
+    fn tell_disconnect(&self, py: Python<'_>) -> PyResult<()> {
+        let exchange = self.state.borrow().exchange.clone();
+        exchange.map_or(Ok(()), |exchange| exchange.disconnect(py, true))
+    }
+}
+
+// The others.
 
 impl Handler for Connection {
     fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
@@ -34,5 +146,96 @@ impl Handler for Connection {
 
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py))
+    }
+}
+
+impl Connection {
+    /// It is gone: nothing can be sent, and nothing will come.
+    pub(super) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
+        self.forget(py)?;
+        self.life.set(Life::Closed);
+        self.note(py, &self.core.trace, "HTTP connection lost")?;
+        if let Reading::Paused { heeded } = self.reading.replace(Reading::On) {
+            self.ignore_end(py, heeded)?;
+        }
+        self.leave_deadlines();
+        self.deadline.set(None);
+        self.stop_awaiting_reader();
+        let exchange = {
+            let mut state = self.state.borrow_mut();
+            state.pending = Vec::new();
+            state.held = None;
+            self.core.hub.buffers.give(std::mem::take(&mut state.out));
+            state.exchange.take()
+        };
+        let carrier = self.carrier.take();
+        drop(carrier);
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+        }
+        self.resume_writing(py)
+    }
+
+    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
+        self.end.set(End::Here);
+        if self.ends_as_a_whole() {
+            return Ok(false);
+        }
+        // What is missing of a body will not come, so it cannot be late.
+        self.deadline.set(None);
+        let (exchange, pending) = {
+            let state = self.state.borrow();
+            (state.exchange.clone(), !state.pending.is_empty())
+        };
+        let Some(exchange) = exchange else {
+            // Requests that have not had their turn are answered first.
+            let waiting = self.resume_scheduled.get();
+            if waiting {
+                let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
+            }
+            return Ok(waiting);
+        };
+        let over = exchange.state() == ExchangeState::Complete;
+        let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
+        if over {
+            return Ok(false);
+        }
+        exchange.disconnect(py, true)?;
+        Ok(true)
+    }
+
+    /// The transport's buffer is above its high-water mark.
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.write_paused.set(true);
+        self.await_reader(py)
+    }
+
+    /// It takes more again, or is gone: let those who wait go on.
+    pub(super) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.write_paused.set(false);
+        if !self.is_closed() {
+            self.stop_awaiting_reader();
+        }
+        let watcher = self.watcher.take();
+        if let Some(watcher) = watcher {
+            wake(watcher.bind(py), &self.core.names)?;
+        }
+        self.writers.advance(py, &self.core.names, WOKEN_TOGETHER)
+    }
+
+    /// The client has ended, or the connection was reset, while nobody reads. What it has sent before is still there, and
+    /// has its turn. Of a body that is not complete, the end is seen when that was read.
+    #[cold]
+    fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
+        let waits = self.is_read_paused() && Self::is_busy(&self.state.borrow());
+        if !waits || self.is_closed() {
+            return Ok(());
+        }
+        if reset {
+            return self.abort(py);
+        }
+        self.end.set(End::Announced);
+        self.tell_disconnect(py)
     }
 }

@@ -9,7 +9,7 @@ use wire::h1::scratch::Scratch;
 
 use super::connection::{Connection, HIGH_WATER, State};
 use super::refusal::Refused;
-use super::states::{End, Reading};
+use super::states::Reading;
 use crate::asgi::exchange::Exchange;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carrier::Carrier;
@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    fn is_busy(state: &State) -> bool {
+    pub(super) fn is_busy(state: &State) -> bool {
         state.wire.awaits() == Awaits::Nothing
     }
 
@@ -273,21 +273,6 @@ impl Connection {
             Some(descriptor) => self.core.hub.hang_ups(py)?.call_method1("unwatch", (descriptor,)).map(drop),
             None => Ok(()),
         }
-    }
-
-    /// The client has ended, or the connection was reset, while nobody reads. What it has sent before is still there, and
-    /// has its turn. Of a body that is not complete, the end is seen when that was read.
-    #[cold]
-    pub(crate) fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
-        let waits = self.is_read_paused() && Self::is_busy(&self.state.borrow());
-        if !waits || self.is_closed() {
-            return Ok(());
-        }
-        if reset {
-            return self.abort(py);
-        }
-        self.end.set(End::Announced);
-        self.disconnect(py)
     }
 }
 
