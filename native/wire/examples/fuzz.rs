@@ -23,13 +23,14 @@ use std::time::{Duration, Instant};
 mod targets;
 
 type Target = fn(&[u8]) -> u64;
-const TARGETS: [(&str, Target); 10] = [
+const TARGETS: [(&str, Target); 11] = [
     ("h1_request", targets::h1_request),
     ("h1_split", targets::h1_split),
     ("h1_chunked", targets::h1_chunked),
     ("h1_response", targets::h1_response),
     ("h1_exchange", targets::h1_exchange),
     ("h1_shared", targets::h1_shared),
+    ("h2_frames", targets::h2_frames),
     ("h2_hpack", targets::h2_hpack),
     ("ws_frames", targets::ws_frames),
     ("ws_messages", targets::ws_messages),

@@ -104,13 +104,14 @@ proptest! {
 #[test]
 fn the_seeds_of_the_fuzzers_hold() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-    let targets: [(&str, Target); 10] = [
+    let targets: [(&str, Target); 11] = [
         ("h1_request", targets::h1_request),
         ("h1_split", targets::h1_split),
         ("h1_chunked", targets::h1_chunked),
         ("h1_response", targets::h1_response),
         ("h1_exchange", targets::h1_exchange),
         ("h1_shared", targets::h1_shared),
+        ("h2_frames", targets::h2_frames),
         ("h2_hpack", targets::h2_hpack),
         ("ws_frames", targets::ws_frames),
         ("ws_messages", targets::ws_messages),

@@ -11,6 +11,7 @@
 )]
 
 mod exchange;
+mod frames;
 mod hpack;
 mod shared;
 mod ws;
@@ -18,6 +19,7 @@ mod ws;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use exchange::h1_exchange;
+pub use frames::h2_frames;
 pub use hpack::h2_hpack;
 pub use shared::h1_shared;
 pub use ws::{ws_deflate, ws_frames, ws_messages};
