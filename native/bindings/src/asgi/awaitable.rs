@@ -19,10 +19,9 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::conversation::{Conversation, Function, Received, guard};
 use super::cycle::RequestResponseCycle;
-use super::exchange::{Exchange, Function};
 use super::message;
-use super::send::send;
 use crate::base::coroutine::{outcome, reused, thrown};
 use crate::base::error::undisturbed;
 use crate::base::ffi::call::{Turn, step};
@@ -157,9 +156,9 @@ struct Wait {
     place: Option<Place>,
 }
 
-/// A place in one of the lines of an exchange. Whoever leaves it, in whatever way, lets the next have its turn.
+/// A place in one of the lines of a conversation. Whoever leaves it, in whatever way, lets the next have its turn.
 struct Place {
-    exchange: Rc<Exchange>,
+    conversation: Rc<dyn Conversation>,
     function: Function,
     ticket: u64,
 }
@@ -168,8 +167,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = Python::try_attach(|py| {
             undisturbed(py, || {
-                self.exchange.line(self.function).leave(self.ticket);
-                self.exchange.advance(py, self.function)
+                self.conversation.line(self.function).leave(self.ticket);
+                self.conversation.advance(py, self.function)
             });
         });
     }
@@ -177,19 +176,24 @@ impl Drop for Place {
 
 impl Wait {
     /// Queue up, or queue up again in the same place.
-    fn new(py: Python<'_>, exchange: &Rc<Exchange>, function: Function, place: Option<Place>) -> PyResult<Self> {
-        let core = &exchange.host;
+    fn new(
+        py: Python<'_>,
+        conversation: &Rc<dyn Conversation>,
+        function: Function,
+        place: Option<Place>,
+    ) -> PyResult<Self> {
+        let core = conversation.host();
         let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?;
         let iterator = future.call_method0(&core.names.dunder_await)?.unbind();
         let future = future.unbind();
-        let line = exchange.line(function);
+        let line = conversation.line(function);
         let place = if let Some(place) = place {
             line.wait_again(place.ticket, future);
             place
         } else {
-            Place { exchange: exchange.clone(), function, ticket: line.join(future) }
+            Place { conversation: conversation.clone(), function, ticket: line.join(future) }
         };
-        exchange.advance(py, function)?;
+        conversation.advance(py, function)?;
         Ok(Self { iterator, place: Some(place) })
     }
 }
@@ -209,7 +213,7 @@ enum Stage {
 }
 
 struct Waiting {
-    exchange: Rc<Exchange>,
+    conversation: Rc<dyn Conversation>,
     operation: Operation,
     wait: Wait,
 }
@@ -242,7 +246,7 @@ impl Call {
         cycle: &Bound<'py, RequestResponseCycle>,
         message: Option<&Bound<'py, PyAny>>,
     ) -> Option<Bound<'py, PyAny>> {
-        let spare = cycle.get().look(|exchange| exchange.host.spare_call.take(cycle.py()))?;
+        let spare = cycle.get().look(|conversation| conversation.host().spare_call.take(cycle.py()))?;
         spare.cast_exact::<Self>().ok()?.get().state.if_here()?.begin(cycle, message);
         Some(spare)
     }
@@ -256,17 +260,17 @@ impl Call {
             Stage::Created { cycle, message } => (cycle.into_bound(py), message),
             stage => return state.resume(py, stage),
         };
-        let exchange = cycle.get().exchange().inspect_err(|_| state.set(Stage::Closed))?;
+        let conversation = cycle.get().conversation().inspect_err(|_| state.set(Stage::Closed))?;
         let message = match message {
-            Some(message) if !exchange.must_wait_to_send(false) => message.into_bound(py),
-            message => return state.start(py, &exchange, message),
+            Some(message) if !conversation.must_wait_to_send(false) => message.into_bound(py),
+            message => return state.start(py, &conversation, message),
         };
-        let rest = exchange.guard(py, "send", || send(&exchange, &message));
+        let rest = guard(&*conversation, py, "send", || conversation.clone().send(&message));
         state.set(Stage::Closed);
         if let Some(rest) = rest? {
-            return state.pass_on(py, &exchange, rest);
+            return state.pass_on(py, &conversation, rest);
         }
-        exchange.host.spare_call.give(slf.as_any());
+        conversation.host().spare_call.give(slf.as_any());
         Ok(Turn::Returned(py.None()))
     }
 }
@@ -294,26 +298,26 @@ impl State {
     fn guarded(
         &self,
         py: Python<'_>,
-        exchange: &Rc<Exchange>,
+        conversation: &Rc<dyn Conversation>,
         body: impl FnOnce() -> PyResult<Option<Turn>>,
     ) -> PyResult<Turn> {
         let function = self.function.get();
-        let turn = exchange.guard(py, function.name(), body);
+        let turn = guard(&**conversation, py, function.name(), body);
         if !matches!(turn, Ok(Some(Turn::Yielded(_)))) {
             self.set(Stage::Closed);
         }
         match turn? {
             Some(turn) => Ok(turn),
             None if function == Function::Send => Ok(Turn::Returned(py.None())),
-            None => Ok(Turn::Returned(exchange.disconnect_message(py)?.into_any().unbind())),
+            None => Ok(Turn::Returned(conversation.last_message(py)?.into_any().unbind())),
         }
     }
 
     /// Go on with a call that is not at its beginning.
     #[cold]
     fn resume(&self, py: Python<'_>, stage: Stage) -> PyResult<Turn> {
-        let Waiting { exchange, operation, wait } = *self.waiting(stage)?;
-        self.guarded(py, &exchange, || self.go_on(py, &exchange, operation, Some(wait)))
+        let Waiting { conversation, operation, wait } = *self.waiting(stage)?;
+        self.guarded(py, &conversation, || self.go_on(py, &conversation, operation, Some(wait)))
     }
 
     /// What it waits for, unless it does not wait.
@@ -330,24 +334,24 @@ impl State {
 
     /// Begin with what may have to wait.
     #[cold]
-    fn start(&self, py: Python<'_>, exchange: &Rc<Exchange>, message: Option<Py<PyAny>>) -> PyResult<Turn> {
+    fn start(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>, message: Option<Py<PyAny>>) -> PyResult<Turn> {
         let operation = message.map_or(Operation::Receive, Operation::Send);
-        self.guarded(py, exchange, || self.go_on(py, exchange, operation, None))
+        self.guarded(py, conversation, || self.go_on(py, conversation, operation, None))
     }
 
     /// Let `rest` do the rest.
     #[cold]
-    fn pass_on(&self, py: Python<'_>, exchange: &Rc<Exchange>, rest: Py<PyAny>) -> PyResult<Turn> {
+    fn pass_on(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>, rest: Py<PyAny>) -> PyResult<Turn> {
         self.set(Stage::Running);
         let wait = Some(Wait { iterator: rest, place: None });
-        self.guarded(py, exchange, || self.go_on(py, exchange, Operation::PassedOn, wait))
+        self.guarded(py, conversation, || self.go_on(py, conversation, Operation::PassedOn, wait))
     }
 
     /// Do what is to be done, as soon as it can be.
     fn go_on(
         &self,
         py: Python<'_>,
-        exchange: &Rc<Exchange>,
+        conversation: &Rc<dyn Conversation>,
         mut operation: Operation,
         mut wait: Option<Wait>,
     ) -> PyResult<Option<Turn>> {
@@ -356,23 +360,25 @@ impl State {
             let mut place = None;
             if let Some(wait) = wait.take() {
                 if let Turn::Yielded(future) = step(wait.iterator.bind(py))? {
-                    return Ok(Some(self.wait(exchange, operation, wait, future)));
+                    return Ok(Some(self.wait(conversation, operation, wait, future)));
                 }
                 place = wait.place;
             }
             (operation, wait) = match operation {
-                Operation::Receive => match exchange.receive(py, place.is_some())? {
-                    Some(message) => return Ok(Some(Turn::Returned(message.into_any().unbind()))),
-                    None => (Operation::Receive, Some(Wait::new(py, exchange, Function::Receive, place)?)),
+                Operation::Receive => match conversation.receive(py, place.is_some())? {
+                    Received::Message(message) => return Ok(Some(Turn::Returned(message.into_any().unbind()))),
+                    Received::Nothing => {
+                        (Operation::Receive, Some(Wait::new(py, conversation, Function::Receive, place)?))
+                    }
                 },
-                Operation::Send(message) if exchange.must_wait_to_send(place.is_some()) => {
+                Operation::Send(message) if conversation.must_wait_to_send(place.is_some()) => {
                     let message = match &place {
                         Some(_) => message,
-                        None => message::copy(message.bind(py), &exchange.host.names)?.into_any().unbind(),
+                        None => message::copy(message.bind(py), &conversation.host().names)?.into_any().unbind(),
                     };
-                    (Operation::Send(message), Some(Wait::new(py, exchange, Function::Send, place)?))
+                    (Operation::Send(message), Some(Wait::new(py, conversation, Function::Send, place)?))
                 }
-                Operation::Send(message) => match send(exchange, message.bind(py))? {
+                Operation::Send(message) => match conversation.clone().send(message.bind(py))? {
                     Some(rest) => (Operation::PassedOn, Some(Wait { iterator: rest, place: None })),
                     None => return Ok(Some(Turn::Returned(py.None()))),
                 },
@@ -381,8 +387,8 @@ impl State {
         }
     }
 
-    fn wait(&self, exchange: &Rc<Exchange>, operation: Operation, wait: Wait, future: Py<PyAny>) -> Turn {
-        self.stage.replace(Stage::Waiting(Box::new(Waiting { exchange: exchange.clone(), operation, wait })));
+    fn wait(&self, conversation: &Rc<dyn Conversation>, operation: Operation, wait: Wait, future: Py<PyAny>) -> Turn {
+        self.stage.replace(Stage::Waiting(Box::new(Waiting { conversation: conversation.clone(), operation, wait })));
         Turn::Yielded(future)
     }
 
@@ -393,11 +399,11 @@ impl State {
             self.set(Stage::Closed);
             return Err(error);
         }
-        let Waiting { exchange, operation, wait } = *self.waiting(stage)?;
-        self.guarded(py, &exchange, || match wait.iterator.bind(py).call_method1("throw", (error,)) {
-            Ok(future) => Ok(Some(self.wait(&exchange, operation, wait, future.unbind()))),
+        let Waiting { conversation, operation, wait } = *self.waiting(stage)?;
+        self.guarded(py, &conversation, || match wait.iterator.bind(py).call_method1("throw", (error,)) {
+            Ok(future) => Ok(Some(self.wait(&conversation, operation, wait, future.unbind()))),
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                self.go_on(py, &exchange, operation, Some(wait))
+                self.go_on(py, &conversation, operation, Some(wait))
             }
             Err(error) => Err(error),
         })

@@ -9,7 +9,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::exchange::Exchange;
+use super::conversation::{Conversation, guard};
 use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, is_coroutine, step};
 use crate::base::ffi::slots::Coroutine;
@@ -19,7 +19,7 @@ use crate::base::ffi::thread_bound::ThreadBound;
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct RequestResponseCycle {
     /// What it serves; nothing while it waits among the [`SpareCycles`].
-    exchange: ThreadBound<RefCell<Option<Rc<Exchange>>>>,
+    conversation: ThreadBound<RefCell<Option<Rc<dyn Conversation>>>>,
     run: ThreadBound<Run>,
 }
 
@@ -44,37 +44,37 @@ struct Run {
 impl RequestResponseCycle {
     /// One that serves nothing yet.
     pub(crate) fn new() -> Self {
-        Self { exchange: ThreadBound::default(), run: ThreadBound::default() }
+        Self { conversation: ThreadBound::default(), run: ThreadBound::default() }
     }
 
     #[inline]
-    pub(crate) fn exchange(&self) -> PyResult<Rc<Exchange>> {
-        self.exchange.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
+    pub(crate) fn conversation(&self) -> PyResult<Rc<dyn Conversation>> {
+        self.conversation.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
     }
 
     /// What it serves, if this is its thread and it serves something.
     #[inline]
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&Exchange) -> Option<R>) -> Option<R> {
-        look(self.exchange.if_here()?.try_borrow().ok()?.as_ref()?)
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&dyn Conversation) -> Option<R>) -> Option<R> {
+        look(&**self.conversation.if_here()?.try_borrow().ok()?.as_ref()?)
     }
 
-    /// Have it run `app` for `exchange`, with these callables.
+    /// Have it run `app` for `conversation`, with these callables.
     #[inline]
-    pub(super) fn prepare(&self, exchange: Rc<Exchange>, start: Start) {
-        self.exchange.replace(Some(exchange));
+    pub(super) fn prepare(&self, conversation: Rc<dyn Conversation>, start: Start) {
+        self.conversation.replace(Some(conversation));
         self.run.start.replace(Some(start));
     }
 
     /// It is over, and serves nothing now.
     #[inline]
     pub(super) fn reset(&self) {
-        let exchange = self.exchange.take();
-        drop(exchange);
+        let conversation = self.conversation.take();
+        drop(conversation);
     }
 
     /// `value`, bound to the thread of the same loop. Calls can be made in any thread.
     pub(crate) fn beside<T>(&self, value: T) -> ThreadBound<T> {
-        self.exchange.beside(value)
+        self.conversation.beside(value)
     }
 
     pub(crate) fn set_task(&self, task: Py<PyAny>) {
@@ -87,12 +87,12 @@ impl RequestResponseCycle {
     }
 
     /// Call the application: the coroutine that this gives, or one around whatever else can be awaited.
-    fn call<'py>(py: Python<'py>, exchange: &Exchange, start: Start) -> PyResult<Bound<'py, PyAny>> {
-        let awaitable = start.app.into_bound(py).call1((&exchange.scope, start.receive, start.send))?;
+    fn call<'py>(py: Python<'py>, conversation: &dyn Conversation, start: Start) -> PyResult<Bound<'py, PyAny>> {
+        let awaitable = start.app.into_bound(py).call1((conversation.scope(), start.receive, start.send))?;
         if is_coroutine(&awaitable) {
             return Ok(awaitable);
         }
-        exchange.host.result_of.bind(py).call1((awaitable,))
+        conversation.host().result_of.bind(py).call1((awaitable,))
     }
 
     /// What the application's coroutine says of itself: seen from outside it is the one of the task.
@@ -103,8 +103,8 @@ impl RequestResponseCycle {
 
     /// The application's call is over.
     #[inline]
-    fn end(&self, py: Python<'_>, exchange: &Rc<Exchange>) -> PyResult<()> {
-        exchange.end(py)?;
+    fn end(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<()> {
+        conversation.end(py)?;
         self.forget_task(py)
     }
 
@@ -113,19 +113,19 @@ impl RequestResponseCycle {
     pub(crate) fn guarded(
         &self,
         py: Python<'_>,
-        turn: impl FnOnce(&Rc<Exchange>) -> PyResult<Option<Py<PyAny>>>,
+        turn: impl FnOnce(&Rc<dyn Conversation>) -> PyResult<Option<Py<PyAny>>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let exchange = self.exchange()?;
-        match exchange.guard(py, "run", || turn(&exchange).map(Some))? {
+        let conversation = self.conversation()?;
+        match guard(&*conversation, py, "run", || turn(&conversation).map(Some))? {
             Some(waits_for) => Ok(waits_for),
             None => self.close(py).and(self.forget_task(py)).map(|()| None),
         }
     }
 
-    pub(crate) fn turn(&self, py: Python<'_>, exchange: &Rc<Exchange>) -> PyResult<Option<Py<PyAny>>> {
+    pub(crate) fn turn(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Py<PyAny>>> {
         let start = self.run.start.borrow_mut().take();
         let outcome = if let Some(start) = start {
-            Self::call(py, exchange, start).and_then(|coroutine| {
+            Self::call(py, &**conversation, start).and_then(|coroutine| {
                 self.run.coroutine.borrow_mut().replace(coroutine.clone().unbind());
                 step(&coroutine)
             })
@@ -136,12 +136,17 @@ impl RequestResponseCycle {
                 None => return Err(reused()),
             }
         };
-        self.settle(py, exchange, outcome)
+        self.settle(py, conversation, outcome)
     }
 
     /// Go on with what the application did: pass on what it waits for, or end.
     #[inline]
-    fn settle(&self, py: Python<'_>, exchange: &Rc<Exchange>, outcome: PyResult<Turn>) -> PyResult<Option<Py<PyAny>>> {
+    fn settle(
+        &self,
+        py: Python<'_>,
+        conversation: &Rc<dyn Conversation>,
+        outcome: PyResult<Turn>,
+    ) -> PyResult<Option<Py<PyAny>>> {
         let result = match outcome {
             Ok(Turn::Yielded(future)) => return Ok(Some(future)),
             Ok(Turn::Returned(result)) => Ok(result.into_bound(py)),
@@ -151,18 +156,18 @@ impl RequestResponseCycle {
         drop(coroutine);
         // Whatever goes wrong here, a logger that raises included, the client must not be left waiting.
         let ended = match result {
-            Ok(result) => exchange.returned(py, &result),
-            Err(error) => exchange.raised(py, &error),
+            Ok(result) => conversation.returned(py, &result),
+            Err(error) => conversation.raised(py, &error),
         };
-        self.end(py, exchange)?;
+        self.end(py, conversation)?;
         ended.map(|()| None)
     }
 
     fn forget_task(&self, py: Python<'_>) -> PyResult<()> {
         let task = self.run.task.borrow_mut().take();
         if let Some(task) = task {
-            let exchange = self.exchange()?;
-            let host = &exchange.host;
+            let conversation = self.conversation()?;
+            let host = conversation.host();
             host.tasks.bind(py).call_method1(&host.names.discard, (task,))?;
         }
         Ok(())
@@ -171,7 +176,7 @@ impl RequestResponseCycle {
     fn raise(
         &self,
         py: Python<'_>,
-        exchange: &Rc<Exchange>,
+        conversation: &Rc<dyn Conversation>,
         kind: &Bound<'_, PyAny>,
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
@@ -181,12 +186,12 @@ impl RequestResponseCycle {
             let start = self.run.start.take();
             return match start {
                 // Not started yet: the application is never called.
-                Some(_) => self.settle(py, exchange, thrown(kind, value, traceback).and_then(Err)),
+                Some(_) => self.settle(py, conversation, thrown(kind, value, traceback).and_then(Err)),
                 None => Err(reused()),
             };
         };
         let coroutine = coroutine.bind(py);
-        let name = &exchange.host.names.throw;
+        let name = &conversation.host().names.throw;
         let thrown = match value {
             Some(value) => coroutine.call_method1(name, (kind, value, traceback)),
             None => coroutine.call_method1(name, (kind,)),
@@ -198,7 +203,7 @@ impl RequestResponseCycle {
             }
             Err(error) => Err(error),
         };
-        self.settle(py, exchange, outcome)
+        self.settle(py, conversation, outcome)
     }
 }
 
@@ -206,7 +211,7 @@ impl Coroutine for RequestResponseCycle {
     #[inline]
     fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn> {
         let (py, cycle) = (slf.py(), slf.get());
-        let waits_for = cycle.guarded(py, |exchange| cycle.turn(py, exchange))?;
+        let waits_for = cycle.guarded(py, |conversation| cycle.turn(py, conversation))?;
         Ok(waits_for.map_or_else(|| Turn::Returned(py.None()), Turn::Yielded))
     }
 }
@@ -216,7 +221,7 @@ impl RequestResponseCycle {
     /// The scope of the request.
     #[getter]
     fn scope(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        Ok(self.exchange()?.scope.clone_ref(py))
+        Ok(self.conversation()?.scope().clone_ref(py))
     }
 
     fn __await__(slf: Py<Self>) -> Py<Self> {
@@ -228,7 +233,7 @@ impl RequestResponseCycle {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.guarded(py, |exchange| self.turn(py, exchange))
+        self.guarded(py, |conversation| self.turn(py, conversation))
     }
 
     /// Give the application its turn.
@@ -246,7 +251,7 @@ impl RequestResponseCycle {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let turn = |exchange: &Rc<Exchange>| self.raise(py, exchange, kind, value, traceback);
+        let turn = |conversation: &Rc<dyn Conversation>| self.raise(py, conversation, kind, value, traceback);
         self.guarded(py, turn)?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
@@ -260,7 +265,7 @@ impl RequestResponseCycle {
             (_, Some(coroutine)) => coroutine.bind(py).call_method0("close").map(drop),
             (Some(_), None) => Ok(()),
         };
-        closed.and(self.end(py, &self.exchange()?))
+        closed.and(self.end(py, &self.conversation()?))
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> String {
@@ -318,7 +323,7 @@ impl RequestResponseCycle {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let (exchange, run) = (self.exchange.for_collector(), self.run.for_collector());
+        let (conversation, run) = (self.conversation.for_collector(), self.run.for_collector());
         if let Ok(start) = run.start.try_borrow()
             && let Some(start) = &*start
         {
@@ -331,21 +336,21 @@ impl RequestResponseCycle {
                 visit.call(&*object)?;
             }
         }
-        let Ok(exchange) = exchange.try_borrow() else { return Ok(()) };
-        let Some(exchange) = &*exchange else { return Ok(()) };
-        exchange.traverse(&visit)
+        let Ok(conversation) = conversation.try_borrow() else { return Ok(()) };
+        let Some(conversation) = &*conversation else { return Ok(()) };
+        conversation.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        let (Some(exchange), Some(run)) = (self.exchange.if_here(), self.run.if_here()) else { return };
+        let (Some(conversation), Some(run)) = (self.conversation.if_here(), self.run.if_here()) else { return };
         drop(run.start.take());
         for object in [&run.coroutine, &run.task] {
             let object = object.borrow_mut().take();
             drop(object);
         }
-        let exchange = exchange.borrow().clone();
-        if let Some(exchange) = exchange {
-            exchange.clear();
+        let conversation = conversation.borrow().clone();
+        if let Some(conversation) = conversation {
+            conversation.clear();
         }
     }
 }

@@ -19,38 +19,16 @@ use wire::texts;
 
 use super::access::entry::{Entry, Head};
 use super::access::lines::About;
+use super::conversation::{Conversation, Function, Received, guard};
 use super::host::Host;
 use super::loan::Loan;
 use super::peer::Peer;
+use super::send::send;
 use super::stream::{Follows, Stream};
-use crate::base::error;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 
 /// The answer to who asked an application that failed.
 const SERVER_ERROR: &str = "Internal Server Error";
-
-/// What an application calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Function {
-    Receive,
-    Send,
-}
-
-impl Function {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Receive => "receive",
-            Self::Send => "send",
-        }
-    }
-
-    pub(super) fn qualified_name(self) -> &'static str {
-        match self {
-            Self::Receive => "RequestResponseCycle.receive",
-            Self::Send => "RequestResponseCycle.send",
-        }
-    }
-}
 
 /// How far the response has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +112,7 @@ impl Exchange {
         (self.scope, self.loan)
     }
 
-    /// Run an entry point of the application's. A panic is logged and ends the connection, and nothing else; the caller gets
-    /// the default.
+    /// Run an entry point of the application's; see [`guard`].
     #[inline]
     pub(crate) fn guard<R: Default>(
         &self,
@@ -143,7 +120,7 @@ impl Exchange {
         entry: &str,
         body: impl FnOnce() -> PyResult<R>,
     ) -> PyResult<R> {
-        error::guard(py, &self.host, entry, || self.stream.abandon(py), body)
+        guard(self, py, entry, body)
     }
 
     #[inline]
@@ -202,36 +179,6 @@ impl Exchange {
         if self.receivers.is_empty() { Ok(()) } else { self.advance(py, Function::Receive) }
     }
 
-    /// Where calls of `function` wait for their turn.
-    pub(crate) fn line(&self, function: Function) -> &Line {
-        match function {
-            Function::Receive => &self.receivers,
-            Function::Send => self.stream.writers(),
-        }
-    }
-
-    /// Let the first of those who wait have its turn, if there is something for it.
-    pub(crate) fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
-        let count = match function {
-            Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
-            Function::Receive if self.has_message() => 1,
-            Function::Send if !self.stream.is_write_paused() => WOKEN_TOGETHER,
-            Function::Receive | Function::Send => return Ok(()),
-        };
-        self.line(function).advance(py, &self.host.names, count)
-    }
-
-    /// The application's call is over: nobody completes a response that is not complete.
-    #[inline]
-    pub(super) fn end(&self, py: Python<'_>) -> PyResult<()> {
-        if self.state.get() == State::Complete {
-            return Ok(());
-        }
-        // Whoever still holds `receive` has come too late, for the request too.
-        self.ended.set(true);
-        self.break_off(py)
-    }
-
     /// The response cannot be completed.
     #[cold]
     pub(super) fn break_off(&self, py: Python<'_>) -> PyResult<()> {
@@ -244,16 +191,6 @@ impl Exchange {
     }
 
     // The garbage collector's side.
-
-    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.scope)?;
-        self.loan.traverse(visit)?;
-        self.receivers.traverse(visit)
-    }
-
-    pub(super) fn clear(&self) {
-        self.receivers.clear();
-    }
 
     // The access log.
 
@@ -294,50 +231,6 @@ impl Exchange {
     #[inline]
     fn has_message(&self) -> bool {
         self.is_at_end() || !self.ended.get() && (self.body_length.get() > 0 || !self.more_body.get())
-    }
-
-    /// `{"type": "http.disconnect"}`
-    pub(crate) fn disconnect_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.host.names.disconnect.bind(py).copy()
-    }
-
-    /// The next message, or `None`: wait first. `in_turn`: this call has waited for its turn, and has it.
-    pub(crate) fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let names = &self.host.names;
-        if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
-            self.stream.send_continue(py)?;
-        }
-        if self.is_at_end() {
-            return self.disconnect_message(py).map(Some);
-        }
-        if !self.has_message() || !(in_turn || self.receivers.is_empty()) {
-            self.stream.want_body(py)?;
-            return Ok(None);
-        }
-        let message = names.empty_request.bind(py).copy()?;
-        let body = self.body.replace(Body::Empty);
-        self.body_length.set(0);
-        match body {
-            Body::Empty => {}
-            Body::Piece(piece) => message.set_item(&names.body, piece)?,
-            Body::Pieces(pieces) => message.set_item(&names.body, PyBytes::new(py, &pieces))?,
-        }
-        if self.more_body.get() {
-            message.set_item(&names.more_body, true)?;
-            self.stream.want_body(py)?;
-        } else {
-            self.ended.set(true);
-        }
-        Ok(Some(message))
-    }
-
-    /// Whether a `send()` must wait, because of the transport or, unless it has its turn, behind others. One behind the end of
-    /// the response is refused at once.
-    #[inline]
-    pub(crate) fn must_wait_to_send(&self, in_turn: bool) -> bool {
-        (self.stream.is_write_paused() || !(in_turn || self.stream.writers().is_empty()))
-            && !self.disconnected.get()
-            && self.state.get() != State::Complete
     }
 
     /// The body is complete, of which the last piece was a file.
@@ -389,9 +282,81 @@ impl Exchange {
         self.state.set(State::Complete);
         self.wake(py)
     }
+}
 
-    /// The application has returned `result`.
-    pub(super) fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+impl Conversation for Exchange {
+    fn host(&self) -> &Rc<Host> {
+        &self.host
+    }
+
+    fn scope(&self) -> &Py<PyDict> {
+        &self.scope
+    }
+
+    fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
+        let names = &self.host.names;
+        if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
+            self.stream.send_continue(py)?;
+        }
+        if self.is_at_end() {
+            return self.last_message(py).map(Received::Message);
+        }
+        if !self.has_message() || !(in_turn || self.receivers.is_empty()) {
+            self.stream.want_body(py)?;
+            return Ok(Received::Nothing);
+        }
+        let message = names.empty_request.bind(py).copy()?;
+        let body = self.body.replace(Body::Empty);
+        self.body_length.set(0);
+        match body {
+            Body::Empty => {}
+            Body::Piece(piece) => message.set_item(&names.body, piece)?,
+            Body::Pieces(pieces) => message.set_item(&names.body, PyBytes::new(py, &pieces))?,
+        }
+        if self.more_body.get() {
+            message.set_item(&names.more_body, true)?;
+            self.stream.want_body(py)?;
+        } else {
+            self.ended.set(true);
+        }
+        Ok(Received::Message(message))
+    }
+
+    fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.host.names.disconnect.bind(py).copy()
+    }
+
+    /// One behind the end of the response is refused at once.
+    #[inline]
+    fn must_wait_to_send(&self, in_turn: bool) -> bool {
+        (self.stream.is_write_paused() || !(in_turn || self.stream.writers().is_empty()))
+            && !self.disconnected.get()
+            && self.state.get() != State::Complete
+    }
+
+    #[inline]
+    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        send(&self, message)
+    }
+
+    fn line(&self, function: Function) -> &Line {
+        match function {
+            Function::Receive => &self.receivers,
+            Function::Send => self.stream.writers(),
+        }
+    }
+
+    fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
+        let count = match function {
+            Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
+            Function::Receive if self.has_message() => 1,
+            Function::Send if !self.stream.is_write_paused() => WOKEN_TOGETHER,
+            Function::Receive | Function::Send => return Ok(()),
+        };
+        self.line(function).advance(py, &self.host.names, count)
+    }
+
+    fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {
         let host = &self.host;
         let error = &host.names.error;
         let state = self.state.get();
@@ -409,12 +374,36 @@ impl Exchange {
         if state == State::Idle { self.send_500(py) } else { Ok(()) }
     }
 
-    /// The application has raised `error`: whatever it is, it ends this response and nothing else.
     #[cold]
-    pub(super) fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+    fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
         // The line of this request, if it has one already, stands in front of its traceback.
         self.host.flush_log(py)?;
         self.host.log_exception(py, texts::APPLICATION_FAILED, error)?;
         if self.state.get() == State::Idle { self.send_500(py) } else { Ok(()) }
+    }
+
+    /// Nobody completes a response that is not complete.
+    #[inline]
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        if self.state.get() == State::Complete {
+            return Ok(());
+        }
+        // Whoever still holds `receive` has come too late, for the request too.
+        self.ended.set(true);
+        self.break_off(py)
+    }
+
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.stream.abandon(py)
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.scope)?;
+        self.loan.traverse(visit)?;
+        self.receivers.traverse(visit)
+    }
+
+    fn clear(&self) {
+        self.receivers.clear();
     }
 }

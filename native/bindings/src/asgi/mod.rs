@@ -3,6 +3,7 @@
 
 pub(crate) mod access;
 pub(crate) mod awaitable;
+pub(crate) mod conversation;
 pub(crate) mod cycle;
 pub(crate) mod exchange;
 pub(crate) mod extension;

@@ -8,8 +8,9 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use wire::texts;
 
 use super::awaitable::Callable;
+use super::conversation::{Conversation, Function};
 use super::cycle::{self, RequestResponseCycle};
-use super::exchange::{Exchange, Function};
+use super::exchange::Exchange;
 use super::host::Host;
 use super::peer::Peer;
 use super::scope::{Fields, Request, ScopeTemplate};
@@ -115,12 +116,12 @@ impl Runner {
     pub(crate) fn start(
         self: &Rc<Self>,
         py: Python<'_>,
-        exchange: Rc<Exchange>,
+        conversation: Rc<dyn Conversation>,
         app: Py<PyAny>,
         start: Start,
     ) -> PyResult<()> {
         let host = &self.host;
-        let served = self.spare_cycles.take(py, exchange, app)?;
+        let served = self.spare_cycles.take(py, conversation, app)?;
         let started = self.task(py, &served, start);
         if served.cycle.get().is_over() {
             // The task goes first, because it holds cycle and context.
@@ -215,9 +216,9 @@ impl SpareCycles {
         Self { idle: RefCell::default(), figures: Figures::default(), poison }
     }
 
-    /// A cycle that runs `app` for `exchange`.
+    /// A cycle that runs `app` for `conversation`.
     #[inline]
-    fn take(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>) -> PyResult<Served> {
+    fn take(&self, py: Python<'_>, conversation: Rc<dyn Conversation>, app: Py<PyAny>) -> PyResult<Served> {
         bury();
         let spare = self.idle.borrow_mut().pop().filter(|served| served.is_forgotten(py));
         let reused = spare.is_some();
@@ -228,13 +229,13 @@ impl SpareCycles {
             receive: served.receive.clone_ref(py).into_any(),
             send: served.send.clone_ref(py).into_any(),
         };
-        served.cycle.get().prepare(exchange, start);
+        served.cycle.get().prepare(conversation, start);
         Ok(served)
     }
 
     /// Take back a cycle that is over.
     ///
-    /// One that somebody holds keeps its exchange, of which `receive()` tells that it is over.
+    /// One that somebody holds keeps its conversation, of which `receive()` tells that it is over.
     #[inline]
     fn give(&self, py: Python<'_>, served: Served) {
         let kept = !self.poison && self.idle.borrow().len() < MAX_SPARE_CYCLES && served.is_forgotten(py);

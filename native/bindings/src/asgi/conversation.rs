@@ -1,0 +1,92 @@
+//! What an application talks to by its `receive` and `send`: a request, or whatever else ASGI has.
+
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::host::Host;
+use crate::base::error;
+use crate::base::line::Line;
+
+/// What an application calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    Receive,
+    Send,
+}
+
+impl Function {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Send => "send",
+        }
+    }
+
+    pub(super) fn qualified_name(self) -> &'static str {
+        match self {
+            Self::Receive => "RequestResponseCycle.receive",
+            Self::Send => "RequestResponseCycle.send",
+        }
+    }
+}
+
+/// What a call of `receive()` gets.
+pub(crate) enum Received<'py> {
+    Message(Bound<'py, PyDict>),
+    /// Nothing yet: wait, and ask again.
+    Nothing,
+}
+
+/// One call of an application, from its scope to its end. Any of these calls may run Python code, of the application too, and
+/// come back: the caller holds no borrow.
+pub(crate) trait Conversation {
+    fn host(&self) -> &Rc<Host>;
+    fn scope(&self) -> &Py<PyDict>;
+
+    // The application's side.
+
+    /// The next message; `in_turn`: this call has waited for its turn, and has it.
+    fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>>;
+    /// What is received when nothing else can be any more.
+    fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
+    /// Whether a `send()` must wait, because of the transport or, unless it has its turn, behind others.
+    fn must_wait_to_send(&self, in_turn: bool) -> bool;
+    /// Take one message. What this gives, if anything, is an iterator that goes on with it.
+    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>>;
+    /// Where calls of `function` wait for their turn.
+    fn line(&self, function: Function) -> &Line;
+    /// Let the first of those who wait have its turn, if there is something for it.
+    fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()>;
+
+    // Its end.
+
+    /// The application has returned `result`.
+    fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()>;
+    /// The application has raised `error`: whatever it is, it ends this and nothing else.
+    fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()>;
+    /// Its call is over, in one of these ways or because it was thrown away.
+    fn end(&self, py: Python<'_>) -> PyResult<()>;
+    /// Cut everything off after a panic, without a look at what it was doing.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()>;
+
+    // The garbage collector's side.
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
+    fn clear(&self);
+}
+
+/// Run an entry point of the application's. A panic is logged and ends what it talks to, and nothing else; the caller gets the
+/// default.
+#[inline]
+pub(crate) fn guard<R: Default>(
+    conversation: &dyn Conversation,
+    py: Python<'_>,
+    entry: &str,
+    body: impl FnOnce() -> PyResult<R>,
+) -> PyResult<R> {
+    error::guard(py, conversation.host(), entry, || conversation.abandon(py), body)
+}
