@@ -87,9 +87,9 @@ impl Host {
 
     /// Connections are served in these turns.
     #[inline]
-    pub(crate) fn share(&self, turns: &Rc<impl Turns + 'static>) {
+    pub(crate) fn share(&self, turns: impl FnOnce() -> Rc<dyn Turns>) {
         if self.turns.borrow().is_none() {
-            self.turns.replace(Some(turns.clone()));
+            self.turns.replace(Some(turns()));
         }
     }
 

@@ -10,8 +10,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::handler::{Handler, PythonProtocol};
-use super::reactor::{Poller, Reactor};
-use super::socket::{Local, Socket};
+use super::reactor::{Accepts, Poller, Reactor};
+use super::socket::{Keeper as _, Local, Opener, Socket};
 use super::sys::{self, Address};
 use super::tls::{Encryption, Tls};
 use crate::base::ffi::thread_bound::ThreadBound;
@@ -28,9 +28,9 @@ pub(crate) struct Listening {
     factory: Py<PyAny>,
     /// Told of an error that is not of one connection alone; decides what becomes of it.
     on_error: Py<PyAny>,
-    pub(super) resting: Cell<bool>,
+    resting: Cell<bool>,
     /// What waits is left to other workers for a moment.
-    pub(super) looks_away: Cell<bool>,
+    looks_away: Cell<bool>,
     encryption: Option<(Rc<Encryption>, Duration)>,
     /// Handshakes that are not complete.
     opening: Cell<usize>,
@@ -39,34 +39,6 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Take what waits, up to a bound.
-    pub(super) fn accept(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
-        for _ in 0..BATCH {
-            if self.resting.get() || !reactor.may_take(py, self)? {
-                return Ok(());
-            }
-            let accepted = match &*self.listener.borrow() {
-                Some(listener) => listener.accept(),
-                None => return Ok(()),
-            };
-            match accepted {
-                Ok((descriptor, peer)) => self.open(py, reactor, descriptor, peer)?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    reactor.all_taken();
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let rests = self.on_error.bind(py).call1((sys::os_error(&error).into_value(py),))?.is_truthy()?;
-                    if rests {
-                        return Ok(());
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn open(
         self: &Rc<Self>,
         py: Python<'_>,
@@ -95,25 +67,62 @@ impl Listening {
     }
 
     /// Look away from what waits, for others to take.
-    pub(super) fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
+    fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
+        self.looks_away.set(true);
         self.listener.borrow().as_ref().map_or(Ok(()), |listener| poll.ignore(listener))
     }
+}
 
-    /// Look again.
-    pub(super) fn look_again(&self, poll: &sys::Poll, token: u64) -> io::Result<()> {
-        match &*self.listener.borrow() {
-            Some(listener) if !self.resting.get() => poll.listen(listener, token),
-            _ => Ok(()),
+impl Accepts for Listening {
+    fn accept(self: Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
+        for _ in 0..BATCH {
+            if self.resting.get() || !reactor.may_take(py, |poll| self.look_away(poll))? {
+                return Ok(());
+            }
+            let accepted = match &*self.listener.borrow() {
+                Some(listener) => listener.accept(),
+                None => return Ok(()),
+            };
+            match accepted {
+                Ok((descriptor, peer)) => self.open(py, reactor, descriptor, peer)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    reactor.all_taken();
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let rests = self.on_error.bind(py).call1((sys::os_error(&error).into_value(py),))?.is_truthy()?;
+                    if rests {
+                        return Ok(());
+                    }
+                }
+            }
         }
+        Ok(())
     }
 
-    /// Put a new protocol on `socket`.
-    pub(super) fn stand(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
+    fn is_resting(&self) -> bool {
+        self.resting.get()
+    }
+
+    fn look_again(&self, poll: &sys::Poll, token: u64) -> io::Result<bool> {
+        if !self.looks_away.replace(false) {
+            return Ok(false);
+        }
+        match &*self.listener.borrow() {
+            Some(listener) if !self.resting.get() => poll.listen(listener, token)?,
+            _ => {}
+        }
+        Ok(true)
+    }
+}
+
+impl Opener for Listening {
+    fn stand(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
         stand_on(&self.factory.bind(py).call0()?, socket)
     }
 
-    /// One handshake is over.
-    pub(super) fn is_opened(&self, py: Python<'_>) -> PyResult<()> {
+    fn is_opened(&self, py: Python<'_>) -> PyResult<()> {
         self.opening.set(self.opening.get() - 1);
         if self.opening.get() > 0 {
             return Ok(());
@@ -146,11 +155,6 @@ fn stand_on(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
     let py = protocol.py();
     socket.set_handler(Rc::new(PythonProtocol::new(protocol)?));
     protocol.call_method1("connection_made", (socket.transport(py)?,)).map(drop)
-}
-
-/// A handler for whatever `protocol` is.
-pub(super) fn handler_of(protocol: &Bound<'_, PyAny>) -> PyResult<Rc<dyn Handler>> {
-    Ok(Rc::new(PythonProtocol::new(protocol)?))
 }
 
 /// A listening socket of a `Poller`, as its owner sees it.
@@ -244,7 +248,8 @@ impl Listener {
 
     /// Give up the handshakes that are under way.
     fn give_up_opening(&self, py: Python<'_>) -> PyResult<()> {
-        self.poller.get().reactor()?.give_up_opening(py, self.listening.here()?)
+        let listening = self.listening.here()?;
+        self.poller.get().reactor()?.give_up_opening(py, |socket| socket.is_opening_for(listening))
     }
 
     /// Take connections no more.

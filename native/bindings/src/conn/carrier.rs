@@ -20,7 +20,7 @@ impl Carrier {
     /// The transport that it is to Python.
     pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
-            Self::Socket(socket) => Ok(socket.transport(py)?.into_any()),
+            Self::Socket(socket) => socket.transport(py),
             Self::Transport(transport) => Ok(transport.clone_ref(py)),
         }
     }

@@ -18,12 +18,12 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::acceptor::Listening;
 use super::registry::Registry;
 use super::share::Share;
-use super::socket::{Local, Socket};
-use super::sys::{self, Events, Poll};
+use super::socket::{Keeper, Local, Socket};
+use super::sys::{self, Descriptor, Events, Poll};
 use super::tls::Tls;
+use super::transport::Transport;
 use crate::base::ffi::call::copy_context;
 use crate::base::ffi::thread_bound::{ThreadBound, bury};
 use crate::base::panic::{Rehearsal, describe};
@@ -70,11 +70,21 @@ impl Contexts {
     }
 }
 
+/// Accepts connections.
+pub(super) trait Accepts {
+    /// Take what waits, up to a bound.
+    fn accept(self: Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()>;
+    /// It takes none for a while.
+    fn is_resting(&self) -> bool;
+    /// Look again at what was left to other workers, if it was.
+    fn look_again(&self, poll: &Poll, token: u64) -> io::Result<bool>;
+}
+
 /// What accepts, reads and writes for one event loop.
 pub(crate) struct Reactor {
     /// While there is anything to watch.
     poll: RefCell<Option<Poll>>,
-    pub(super) event_loop: Py<PyAny>,
+    event_loop: Py<PyAny>,
     /// In copies of it the loop calls: that of a request would live on in what is done for others.
     context: Py<PyAny>,
     /// The loop is one of asyncio's, which libraries may run from inside one of its callbacks, and stay there. So nothing
@@ -82,7 +92,7 @@ pub(crate) struct Reactor {
     nests: bool,
     logger: Py<PyAny>,
     registry: Registry,
-    listeners: RefCell<Vec<Option<Rc<Listening>>>>,
+    listeners: RefCell<Vec<Option<Rc<dyn Accepts>>>>,
     /// Who has something to say, in the order in which it was noticed.
     ready: RefCell<VecDeque<Rc<Socket>>>,
     /// Whose end is due.
@@ -146,27 +156,12 @@ impl Reactor {
     /// A new connection.
     pub(super) fn open(
         self: &Rc<Self>,
-        descriptor: sys::Descriptor,
+        descriptor: Descriptor,
         peer: sys::Address,
         local: Option<Rc<Local>>,
         tls: Option<Tls>,
     ) -> Rc<Socket> {
         self.registry.insert(|token| Socket::new(self.clone(), token, descriptor, peer, local, tls))
-    }
-
-    /// Serve `socket` in its turn.
-    pub(crate) fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
-        if socket.queued.replace(true) {
-            return Ok(());
-        }
-        self.ready.borrow_mut().push_back(socket.clone());
-        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
-    }
-
-    /// The end of a connection is due: dealt with when nobody is in the middle of it.
-    pub(super) fn lose(&self, py: Python<'_>, token: u64) -> PyResult<()> {
-        self.lost.borrow_mut().push(token);
-        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
     }
 
     fn ask_for_turn(&self, py: Python<'_>) -> PyResult<()> {
@@ -295,13 +290,12 @@ impl Reactor {
     // Other workers.
 
     /// Whether the next connection that waits is to be taken here. If not, it is left to others for a moment.
-    pub(super) fn may_take(&self, py: Python<'_>, listening: &Listening) -> PyResult<bool> {
+    pub(super) fn may_take(&self, py: Python<'_>, look_away: impl FnOnce(&Poll) -> io::Result<()>) -> PyResult<bool> {
         match &*self.share.borrow() {
             Some(share) if !share.may_take(self.registry.len()) => {}
             _ => return Ok(true),
         }
-        listening.looks_away.set(true);
-        self.with_poll(|poll| listening.look_away(poll))?;
+        self.with_poll(look_away)?;
         if !self.looking_away.replace(true) {
             self.call_later(py, MOMENT.as_secs_f64(), "look_again")?;
         }
@@ -318,7 +312,7 @@ impl Reactor {
     /// Tell other workers how many connections there are here.
     pub(super) fn tell_share(&self) {
         if let Some(share) = &*self.share.borrow() {
-            let accepts = self.listeners.borrow().iter().flatten().any(|listening| !listening.resting.get());
+            let accepts = self.listeners.borrow().iter().flatten().any(|listening| !listening.is_resting());
             if accepts { share.tell(self.registry.len()) } else { share.leave() }
         }
     }
@@ -329,10 +323,15 @@ impl Reactor {
         let listeners = self.listeners.borrow().clone();
         let mut outcome = Ok(());
         for (index, listening) in listeners.iter().enumerate() {
-            if let Some(listening) = listening.as_ref().filter(|listening| listening.looks_away.replace(false)) {
-                self.with_poll(|poll| listening.look_again(poll, index as u64 | LISTENER))?;
+            let Some(listening) = listening else { continue };
+            let mut looks = false;
+            self.with_poll(|poll| {
+                looks = listening.look_again(poll, index as u64 | LISTENER)?;
+                Ok(())
+            })?;
+            if looks {
                 // At once: if it is gone, all is well, and that has to be known.
-                outcome = outcome.and(listening.accept(py, self));
+                outcome = outcome.and(listening.clone().accept(py, self));
             }
         }
         outcome
@@ -383,32 +382,26 @@ impl Reactor {
         outcome.and(self.expire_later(py))
     }
 
-    /// Give up on those that `listening` has accepted.
-    pub(super) fn give_up_opening(&self, py: Python<'_>, listening: &Rc<Listening>) -> PyResult<()> {
+    /// Give up the handshakes of those that are `meant`.
+    pub(super) fn give_up_opening(&self, py: Python<'_>, meant: impl Fn(&Socket) -> bool) -> PyResult<()> {
         let tokens: Vec<u64> = self.opening.borrow().iter().map(|(_, token)| *token).collect();
         let mut outcome = Ok(());
         for socket in tokens.into_iter().filter_map(|token| self.registry.get(token)) {
-            if socket.is_opening_for(listening) {
+            if meant(&socket) {
                 outcome = outcome.and(socket.give_up_opening(py, "the server is shutting down"));
             }
         }
         outcome
     }
 
-    #[cold]
-    pub(super) fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        let line = "Connection lost while it was being set up: %s";
-        self.logger.bind(py).call_method1("debug", (line, reason)).map(drop)
-    }
-
     // Listening.
 
-    fn listener(&self, token: u64) -> Option<Rc<Listening>> {
+    fn listener(&self, token: u64) -> Option<Rc<dyn Accepts>> {
         self.listeners.borrow().get((token & !LISTENER) as usize).cloned().flatten()
     }
 
     /// Take connections of `listening` from now on; its token.
-    pub(super) fn listen(&self, listening: Rc<Listening>) -> u64 {
+    pub(super) fn listen(&self, listening: Rc<dyn Accepts>) -> u64 {
         let mut listeners = self.listeners.borrow_mut();
         listeners.push(Some(listening));
         (listeners.len() as u64 - 1) | LISTENER
@@ -446,6 +439,44 @@ impl Reactor {
             return Ok(());
         }
         self.event_loop.bind(py).call_method1("remove_reader", (poll.number(),)).map(drop)
+    }
+}
+
+impl Keeper for Reactor {
+    fn watch(&self, descriptor: &Descriptor, token: u64) -> io::Result<()> {
+        self.with_poll(|poll| poll.watch(descriptor, token))
+    }
+
+    fn forget(&self, descriptor: &Descriptor) {
+        // It may not be watched at all.
+        let _ = self.with_poll(|poll| poll.forget(descriptor));
+    }
+
+    fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
+        if socket.queued.replace(true) {
+            return Ok(());
+        }
+        self.ready.borrow_mut().push_back(socket.clone());
+        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
+    }
+
+    fn lose(&self, py: Python<'_>, token: u64) -> PyResult<()> {
+        self.lost.borrow_mut().push(token);
+        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
+    }
+
+    fn transport_of(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Transport::new(socket.clone()))?.into_any())
+    }
+
+    fn report(&self, context: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.event_loop.bind(context.py()).call_method1("call_exception_handler", (context,)).map(drop)
+    }
+
+    #[cold]
+    fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        let line = "Connection lost while it was being set up: %s";
+        self.logger.bind(py).call_method1("debug", (line, reason)).map(drop)
     }
 }
 

@@ -6,20 +6,43 @@
 //! ```
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-use super::acceptor::Listening;
 use super::handler::Handler;
 use super::output::Output;
-use super::reactor::Reactor;
 use super::sys::{Address, Descriptor, os_error};
 use super::tls::{self, Input, Tls};
-use super::transport::Transport;
+use crate::base::turns::Turns;
+
+/// Serves sockets in its turns, and has the kernel tell of them.
+pub(crate) trait Keeper: Turns {
+    /// Have the kernel tell what happens to `descriptor`, under `token`.
+    fn watch(&self, descriptor: &Descriptor, token: u64) -> io::Result<()>;
+    /// The kernel tells of it no more, if it did.
+    fn forget(&self, descriptor: &Descriptor);
+    /// Serve `socket` in its turn.
+    fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()>;
+    /// The end of a connection is due: dealt with when nobody is in the middle of it.
+    fn lose(&self, py: Python<'_>, token: u64) -> PyResult<()>;
+    /// The transport that a socket is to Python.
+    fn transport_of(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<Py<PyAny>>;
+    /// Tell the loop of an exception.
+    fn report(&self, context: &Bound<'_, PyDict>) -> PyResult<()>;
+    fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()>;
+}
+
+/// Knows what stands on a socket whose handshake is not complete.
+pub(super) trait Opener {
+    /// Put a new protocol on `socket`.
+    fn stand(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()>;
+    /// One handshake is over.
+    fn is_opened(&self, py: Python<'_>) -> PyResult<()>;
+}
 
 /// How far its life has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +74,7 @@ enum Writing {
 
 /// A connection between the kernel and a [`Handler`].
 pub(crate) struct Socket {
-    reactor: Rc<Reactor>,
+    keeper: Rc<dyn Keeper>,
     token: u64,
     descriptor: RefCell<Option<Rc<Descriptor>>>,
     peer: Address,
@@ -60,7 +83,7 @@ pub(crate) struct Socket {
     /// Where the connection is encrypted.
     tls: Option<Tls>,
     /// Who knows which protocol stands on it, while its handshake lasts.
-    opening: RefCell<Option<Rc<Listening>>>,
+    opening: RefCell<Option<Rc<dyn Opener>>>,
     handler: RefCell<Option<Rc<dyn Handler>>>,
     phase: Cell<Phase>,
     reading: Cell<Reading>,
@@ -79,7 +102,7 @@ pub(crate) struct Socket {
     /// The kernel tells us of it.
     watched: Cell<bool>,
     /// Made when Python asks for it.
-    transport: RefCell<Option<Py<Transport>>>,
+    transport: RefCell<Option<Py<PyAny>>>,
     /// A `socket.socket` on a duplicate of the descriptor, for others.
     duplicate: RefCell<Option<Py<PyAny>>>,
     /// The close cuts the connection off.
@@ -89,7 +112,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(super) fn new(
-        reactor: Rc<Reactor>,
+        keeper: Rc<dyn Keeper>,
         token: u64,
         descriptor: Descriptor,
         peer: Address,
@@ -97,7 +120,7 @@ impl Socket {
         tls: Option<Tls>,
     ) -> Self {
         Self {
-            reactor,
+            keeper,
             token,
             descriptor: RefCell::new(Some(Rc::new(descriptor))),
             peer,
@@ -126,8 +149,9 @@ impl Socket {
         self.token
     }
 
-    pub(crate) fn reactor(&self) -> &Rc<Reactor> {
-        &self.reactor
+    /// The turns in which it is served.
+    pub(crate) fn turns(&self) -> Rc<dyn Turns> {
+        self.keeper.clone()
     }
 
     /// Whoever is told what happens from now on.
@@ -251,9 +275,9 @@ impl Socket {
 
     // The handshake.
 
-    /// What stands on this socket is known to `listening`, and is put there when the handshake is complete.
-    pub(super) fn open_later(&self, listening: Rc<Listening>) {
-        self.opening.replace(Some(listening));
+    /// What stands on this socket is known to `opener`, and is put there when the handshake is complete.
+    pub(super) fn open_later(&self, opener: Rc<dyn Opener>) {
+        self.opening.replace(Some(opener));
     }
 
     /// Go on with the handshake; a protocol stands on the socket when it is complete.
@@ -264,9 +288,9 @@ impl Socket {
         }
         match tls.open(py, &descriptor, buffer) {
             Ok(true) => {
-                let Some(listening) = self.opening.take() else { return Ok(()) };
-                let outcome = listening.stand(py, self);
-                listening.is_opened(py)?;
+                let Some(opener) = self.opening.take() else { return Ok(()) };
+                let outcome = opener.stand(py, self);
+                opener.is_opened(py)?;
                 outcome.or_else(|error| self.abort(py).and(Err(error)))
             }
             Ok(false) => {
@@ -280,9 +304,9 @@ impl Socket {
     /// The handshake fails, or lasts too long: nobody knows of the connection, so it only leaves a line for those who look.
     #[cold]
     pub(super) fn give_up_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        let Some(listening) = self.opening.take() else { return Ok(()) };
-        self.reactor.note_failed_opening(py, reason)?;
-        listening.is_opened(py)?;
+        let Some(opener) = self.opening.take() else { return Ok(()) };
+        self.keeper.note_failed_opening(py, reason)?;
+        opener.is_opened(py)?;
         self.lose(py, None)
     }
 
@@ -290,9 +314,9 @@ impl Socket {
         self.opening.borrow().is_some()
     }
 
-    /// Whether `listening` has accepted it, and its handshake is not complete.
-    pub(super) fn is_opening_for(&self, listening: &Rc<Listening>) -> bool {
-        self.opening.borrow().as_ref().is_some_and(|own| Rc::ptr_eq(own, listening))
+    /// Whether `opener` has accepted it, and its handshake is not complete.
+    pub(super) fn is_opening_for(&self, opener: &Rc<impl Opener>) -> bool {
+        self.opening.borrow().as_ref().is_some_and(|own| std::ptr::addr_eq(Rc::as_ptr(own), Rc::as_ptr(opener)))
     }
 
     /// Have the kernel tell what happens; whatever is there by now it tells at once.
@@ -301,7 +325,7 @@ impl Socket {
             return Ok(());
         }
         let Some(descriptor) = self.descriptor() else { return Ok(()) };
-        match self.reactor.with_poll(|poll| poll.watch(&descriptor, self.token)) {
+        match self.keeper.watch(&descriptor, self.token) {
             Ok(()) => Ok(()),
             Err(error) => self.lose(py, Some(os_error(&error))),
         }
@@ -328,7 +352,7 @@ impl Socket {
         self.end_told.set(false);
         // Else nobody would hear of the peer's end.
         self.watch(py)?;
-        if self.end_is_news() { self.reactor.queue(py, self) } else { Ok(()) }
+        if self.end_is_news() { self.keeper.queue(py, self) } else { Ok(()) }
     }
 
     /// Take input again.
@@ -336,7 +360,7 @@ impl Socket {
         if self.reading.get() == Reading::Paused {
             self.reading.set(Reading::On);
             if self.has_work() {
-                return self.reactor.queue(py, self);
+                return self.keeper.queue(py, self);
             }
         }
         Ok(())
@@ -591,13 +615,13 @@ impl Socket {
         drop(waiting);
         let records = self.tls.as_ref().map(Tls::forget);
         drop(records);
-        self.reactor.lose(py, self.token)
+        self.keeper.lose(py, self.token)
     }
 
     /// The end itself: nothing is known to the kernel under our number any more, then the handler hears of it.
     pub(super) fn bury(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(listening) = self.opening.take() {
-            listening.is_opened(py)?;
+        if let Some(opener) = self.opening.take() {
+            opener.is_opened(py)?;
         }
         let descriptor = self.descriptor.take();
         if let Some(descriptor) = descriptor {
@@ -638,17 +662,17 @@ impl Socket {
         context.set_item("exception", error.into_value(py))?;
         context.set_item("transport", self.transport(py)?)?;
         context.set_item("protocol", self.handler().and_then(|handler| handler.protocol(py)))?;
-        self.reactor.event_loop.bind(py).call_method1("call_exception_handler", (context,)).map(drop)
+        self.keeper.report(&context)
     }
 
     // What Python sees.
 
     /// The transport that it is to Python: always the same one.
-    pub(crate) fn transport(self: &Rc<Self>, py: Python<'_>) -> PyResult<Py<Transport>> {
+    pub(crate) fn transport(self: &Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if let Some(transport) = &*self.transport.borrow() {
             return Ok(transport.clone_ref(py));
         }
-        let transport = Py::new(py, Transport::new(self.clone()))?;
+        let transport = self.keeper.transport_of(py, self)?;
         if self.descriptor.borrow().is_some() {
             self.transport.replace(Some(transport.clone_ref(py)));
         }
@@ -717,8 +741,7 @@ impl Socket {
         let Some(made) = self.duplicate.borrow().as_ref().map(|made| made.clone_ref(py)) else { return Ok(()) };
         let made = made.bind(py);
         // Further duplicates would have the kernel tell of it for as long as they are open.
-        // It may not be watched at all.
-        let _ = self.reactor.with_poll(|poll| poll.forget(descriptor));
+        self.keeper.forget(descriptor);
         let number: i64 = made.call_method0("fileno")?.extract()?;
         let is_ours = match py.import("os")?.call_method1("fstat", (number,)) {
             Ok(status) => Some(status.getattr("st_ino")?.extract()?) == descriptor.inode(),

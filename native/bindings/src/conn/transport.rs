@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
-use super::acceptor::handler_of;
+use super::handler::PythonProtocol;
 use super::socket::Socket;
 use crate::base::ffi::thread_bound::ThreadBound;
 
@@ -63,7 +63,7 @@ impl Transport {
     /// Have another protocol told what happens.
     fn set_protocol(&self, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let socket = self.socket.here()?;
-        socket.set_handler(handler_of(protocol)?);
+        socket.set_handler(Rc::new(PythonProtocol::new(protocol)?));
         Ok(())
     }
 

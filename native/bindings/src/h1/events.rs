@@ -49,7 +49,7 @@ impl Connection {
         self.guard(py, "connection_made", |connection| {
             let client = socket.peer(py)?.into_pyobject(py)?;
             let local = socket.local(py)?.into_pyobject(py)?;
-            connection.core.host.share(socket.reactor());
+            connection.core.host.share(|| socket.turns());
             connection.open(protocol, client.as_any(), &local, socket.is_secure())
         })
     }
