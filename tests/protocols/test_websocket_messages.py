@@ -287,6 +287,7 @@ async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_protocol_cls: A
         assert peer.wire.read_paused
 
 
+@pytest.mark.no_cover
 async def test_small_fragments_pass_however_many_they_are(ws_protocol_cls: Any) -> None:
     """W9: 70,000 fragments of a message that is within its limit, 16 bytes each"""
     app = Application()
@@ -328,6 +329,7 @@ async def test_headers_of_fragments_are_limited_to_what_these_carry_and_some(
         assert peer.frames[-1].close == (1008, "message in too many small fragments")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("first", [0x01, 0x02], ids=["text", "binary"])
 async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_protocol_cls: Any, first: int) -> None:
     """W9: 6 bytes each, so that the headers are paid for"""
@@ -343,6 +345,7 @@ async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_p
             tracemalloc.stop()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["binary", "text", "fragment"])
 async def test_large_message_is_kept_once_while_it_comes(ws_protocol_cls: Any, kind: str) -> None:
     """However many reads it takes; the reader's buffer and the message are not both there."""
