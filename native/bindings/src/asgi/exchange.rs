@@ -10,22 +10,18 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use pyo3::PyTraverseError;
-use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::Trailers;
-use wire::texts;
 
 use super::access::entry::{Entry, Head};
 use super::access::lines::About;
-use super::conversation::{Conversation, Function, Received, guard};
+use super::conversation::{Conversation, Function, guard};
 use super::host::Host;
 use super::loan::Loan;
 use super::peer::Peer;
-use super::send::send;
 use super::stream::{Follows, Stream};
-use crate::base::line::{Line, WOKEN_TOGETHER};
+use crate::base::line::Line;
 
 /// The answer to who asked an application that failed.
 const SERVER_ERROR: &str = "Internal Server Error";
@@ -43,7 +39,7 @@ pub(crate) enum State {
 }
 
 /// The part of the request body that the application has not taken yet.
-enum Body {
+pub(super) enum Body {
     Empty,
     /// One piece, as a Python object already.
     Piece(Py<PyBytes>),
@@ -56,26 +52,26 @@ pub(crate) struct Exchange {
     pub(crate) stream: Rc<dyn Stream>,
     peer: Rc<Peer>,
     pub(crate) scope: Py<PyDict>,
-    loan: Box<Loan>,
-    state: Cell<State>,
-    body: RefCell<Body>,
-    body_length: Cell<usize>,
+    pub(super) loan: Box<Loan>,
+    pub(super) state: Cell<State>,
+    pub(super) body: RefCell<Body>,
+    pub(super) body_length: Cell<usize>,
     /// More of the request body is to come from the client.
-    more_body: Cell<bool>,
+    pub(super) more_body: Cell<bool>,
     /// The client waits for `100 Continue`, which the first `receive()` sends.
-    expects_continue: Cell<bool>,
+    pub(super) expects_continue: Cell<bool>,
     /// The application was given the last piece of the body.
-    ended: Cell<bool>,
+    pub(super) ended: Cell<bool>,
     /// `receive()` has only `http.disconnect` left to give; the response can still be sent.
-    peer_gone: Cell<bool>,
+    pub(super) peer_gone: Cell<bool>,
     /// Nothing can be sent any more.
-    disconnected: Cell<bool>,
+    pub(super) disconnected: Cell<bool>,
     /// Those that have come, if the application announced any.
     pub(crate) trailers: Cell<Option<Box<Trailers>>>,
     /// Of the access log.
     entry: Entry,
     /// `receive()` calls that wait.
-    receivers: Line,
+    pub(super) receivers: Line,
 }
 
 impl Exchange {
@@ -190,8 +186,6 @@ impl Exchange {
         matches!(self.state.get(), State::Started | State::Sending)
     }
 
-    // The garbage collector's side.
-
     // The access log.
 
     /// The response starts, with the head that `head` gives.
@@ -224,12 +218,12 @@ impl Exchange {
 
     /// Whether all that is left to be received is that the client is gone.
     #[inline]
-    fn is_at_end(&self) -> bool {
+    pub(super) fn is_at_end(&self) -> bool {
         self.state.get() == State::Complete || (self.peer_gone.get() && (self.ended.get() || self.more_body.get()))
     }
 
     #[inline]
-    fn has_message(&self) -> bool {
+    pub(super) fn has_message(&self) -> bool {
         self.is_at_end() || !self.ended.get() && (self.body_length.get() > 0 || !self.more_body.get())
     }
 
@@ -268,7 +262,7 @@ impl Exchange {
     }
 
     /// Answer for an application that failed before it started its response.
-    fn send_500(&self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn send_500(&self, py: Python<'_>) -> PyResult<()> {
         if self.disconnected.get() {
             return Ok(());
         }
@@ -281,129 +275,5 @@ impl Exchange {
         stream.end(py)?;
         self.state.set(State::Complete);
         self.wake(py)
-    }
-}
-
-impl Conversation for Exchange {
-    fn host(&self) -> &Rc<Host> {
-        &self.host
-    }
-
-    fn scope(&self) -> &Py<PyDict> {
-        &self.scope
-    }
-
-    fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
-        let names = &self.host.names;
-        if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
-            self.stream.send_continue(py)?;
-        }
-        if self.is_at_end() {
-            return self.last_message(py).map(Received::Message);
-        }
-        if !self.has_message() || !(in_turn || self.receivers.is_empty()) {
-            self.stream.want_body(py)?;
-            return Ok(Received::Nothing);
-        }
-        let message = names.empty_request.bind(py).copy()?;
-        let body = self.body.replace(Body::Empty);
-        self.body_length.set(0);
-        match body {
-            Body::Empty => {}
-            Body::Piece(piece) => message.set_item(&names.body, piece)?,
-            Body::Pieces(pieces) => message.set_item(&names.body, PyBytes::new(py, &pieces))?,
-        }
-        if self.more_body.get() {
-            message.set_item(&names.more_body, true)?;
-            self.stream.want_body(py)?;
-        } else {
-            self.ended.set(true);
-        }
-        Ok(Received::Message(message))
-    }
-
-    fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.host.names.disconnect.bind(py).copy()
-    }
-
-    /// One behind the end of the response is refused at once.
-    #[inline]
-    fn must_wait_to_send(&self, in_turn: bool) -> bool {
-        (self.stream.is_write_paused() || !(in_turn || self.stream.writers().is_empty()))
-            && !self.disconnected.get()
-            && self.state.get() != State::Complete
-    }
-
-    #[inline]
-    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
-        send(&self, message)
-    }
-
-    fn line(&self, function: Function) -> &Line {
-        match function {
-            Function::Receive => &self.receivers,
-            Function::Send => self.stream.writers(),
-        }
-    }
-
-    fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
-        let count = match function {
-            Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
-            Function::Receive if self.has_message() => 1,
-            Function::Send if !self.stream.is_write_paused() => WOKEN_TOGETHER,
-            Function::Receive | Function::Send => return Ok(()),
-        };
-        self.line(function).advance(py, &self.host.names, count)
-    }
-
-    fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {
-        let host = &self.host;
-        let error = &host.names.error;
-        let state = self.state.get();
-        if !result.is_none() {
-            host.logger.bind(py).call_method1(error, (texts::APPLICATION_RETURNED, result))?;
-        } else if state != State::Complete && !self.peer_gone.get() {
-            let text = match state {
-                State::Idle => texts::NOT_STARTED,
-                _ => texts::NOT_COMPLETED,
-            };
-            host.logger.bind(py).call_method1(error, (text,))?;
-        } else {
-            return Ok(());
-        }
-        if state == State::Idle { self.send_500(py) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
-        // The line of this request, if it has one already, stands in front of its traceback.
-        self.host.flush_log(py)?;
-        self.host.log_exception(py, texts::APPLICATION_FAILED, error)?;
-        if self.state.get() == State::Idle { self.send_500(py) } else { Ok(()) }
-    }
-
-    /// Nobody completes a response that is not complete.
-    #[inline]
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
-        if self.state.get() == State::Complete {
-            return Ok(());
-        }
-        // Whoever still holds `receive` has come too late, for the request too.
-        self.ended.set(true);
-        self.break_off(py)
-    }
-
-    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        self.stream.abandon(py)
-    }
-
-    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.scope)?;
-        self.loan.traverse(visit)?;
-        self.receivers.traverse(visit)
-    }
-
-    fn clear(&self) {
-        self.receivers.clear();
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod host;
 pub(crate) mod loan;
 pub(crate) mod message;
 pub(crate) mod peer;
+mod request;
 pub(crate) mod runner;
 pub(crate) mod scope;
 pub(crate) mod send;

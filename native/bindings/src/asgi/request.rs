@@ -1,0 +1,139 @@
+//! A request as what its application talks to.
+
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use wire::texts;
+
+use super::conversation::{Conversation, Function, Received};
+use super::exchange::{Body, Exchange, State};
+use super::host::Host;
+use super::send::send;
+use crate::base::line::{Line, WOKEN_TOGETHER};
+
+impl Conversation for Exchange {
+    fn host(&self) -> &Rc<Host> {
+        &self.host
+    }
+
+    fn scope(&self) -> &Py<PyDict> {
+        &self.scope
+    }
+
+    fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
+        let names = &self.host.names;
+        if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
+            self.stream.send_continue(py)?;
+        }
+        if self.is_at_end() {
+            return self.last_message(py).map(Received::Message);
+        }
+        if !self.has_message() || !(in_turn || self.receivers.is_empty()) {
+            self.stream.want_body(py)?;
+            return Ok(Received::Nothing);
+        }
+        let message = names.empty_request.bind(py).copy()?;
+        let body = self.body.replace(Body::Empty);
+        self.body_length.set(0);
+        match body {
+            Body::Empty => {}
+            Body::Piece(piece) => message.set_item(&names.body, piece)?,
+            Body::Pieces(pieces) => message.set_item(&names.body, PyBytes::new(py, &pieces))?,
+        }
+        if self.more_body.get() {
+            message.set_item(&names.more_body, true)?;
+            self.stream.want_body(py)?;
+        } else {
+            self.ended.set(true);
+        }
+        Ok(Received::Message(message))
+    }
+
+    fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.host.names.disconnect.bind(py).copy()
+    }
+
+    /// One behind the end of the response is refused at once.
+    #[inline]
+    fn must_wait_to_send(&self, in_turn: bool) -> bool {
+        (self.stream.is_write_paused() || !(in_turn || self.stream.writers().is_empty()))
+            && !self.disconnected.get()
+            && self.state.get() != State::Complete
+    }
+
+    #[inline]
+    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        send(&self, message)
+    }
+
+    fn line(&self, function: Function) -> &Line {
+        match function {
+            Function::Receive => &self.receivers,
+            Function::Send => self.stream.writers(),
+        }
+    }
+
+    fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
+        let count = match function {
+            Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
+            Function::Receive if self.has_message() => 1,
+            Function::Send if !self.stream.is_write_paused() => WOKEN_TOGETHER,
+            Function::Receive | Function::Send => return Ok(()),
+        };
+        self.line(function).advance(py, &self.host.names, count)
+    }
+
+    fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+        let host = &self.host;
+        let error = &host.names.error;
+        let state = self.state.get();
+        if !result.is_none() {
+            host.logger.bind(py).call_method1(error, (texts::APPLICATION_RETURNED, result))?;
+        } else if state != State::Complete && !self.peer_gone.get() {
+            let text = match state {
+                State::Idle => texts::NOT_STARTED,
+                _ => texts::NOT_COMPLETED,
+            };
+            host.logger.bind(py).call_method1(error, (text,))?;
+        } else {
+            return Ok(());
+        }
+        if state == State::Idle { self.send_500(py) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        // The line of this request, if it has one already, stands in front of its traceback.
+        self.host.flush_log(py)?;
+        self.host.log_exception(py, texts::APPLICATION_FAILED, error)?;
+        if self.state.get() == State::Idle { self.send_500(py) } else { Ok(()) }
+    }
+
+    /// Nobody completes a response that is not complete.
+    #[inline]
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        if self.state.get() == State::Complete {
+            return Ok(());
+        }
+        // Whoever still holds `receive` has come too late, for the request too.
+        self.ended.set(true);
+        self.break_off(py)
+    }
+
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.stream.abandon(py)
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.scope)?;
+        self.loan.traverse(visit)?;
+        self.receivers.traverse(visit)
+    }
+
+    fn clear(&self) {
+        self.receivers.clear();
+    }
+}
