@@ -145,7 +145,6 @@ INSTRUCTIONS = ("--workload", "", "--cases", "h11:get")
 
 
 @needs_valgrind
-@pytest.mark.timeout(300)  # Under valgrind everything takes fifty times as long, on a busy machine more.
 def test_the_gate_sees_two_microseconds_in_the_instructions(
     gate: Callable[..., int], trees: Trees, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,6 +159,8 @@ def test_the_gate_sees_two_microseconds_in_the_instructions(
 
     real = instructions.count
     monkeypatch.setattr(instructions, "count", count)
+    # Under valgrind everything takes fifty times as long, on a busy machine more; the test has a limit of its own.
+    monkeypatch.setattr(instructions, "TIMEOUT", 3600.0)
     assert gate("--update", *INSTRUCTIONS) == 0
     assert counted["as it is"]["h11:get"] > 10_000
     assert gate(*INSTRUCTIONS) == 0
@@ -467,6 +468,7 @@ def test_a_gate_without_upstream_says_how_to_get_it(
 @needs_valgrind
 def test_instructions_of_known_work_are_counted_and_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_OURS_PYTHON", sys.executable)
+    monkeypatch.setattr(instructions, "TIMEOUT", 3600.0)
     ours = targets.find("ours")
     found = instructions.count(ours, ["spin:10", "spin:110", "spin:210", "spin:0110"], operations=100)
     step = found["spin:110"] - found["spin:10"]

@@ -174,8 +174,9 @@ async def test_pipelined_requests_are_answered_in_order(http_protocol_cls: Any) 
 
 
 async def test_idle_connection_ends_at_its_deadline(http_protocol_cls: Any) -> None:
-    async with serve(http_protocol_cls, respond(), timeout_keep_alive=1) as service:
+    async with serve(http_protocol_cls, respond(), timeout_keep_alive=60) as service:
         client = await warm(service)
+        service.pass_time(61)
         assert await client.rest() == b""
         await service.idle()
 
