@@ -15,6 +15,7 @@ from typing import Any
 
 from uvicorn._types import Connection
 from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
+from uvicorn.protocols.http.readers import Readers
 
 Header = tuple[bytes, bytes]
 
@@ -76,6 +77,7 @@ class ServerState:
         "context",
         "event_pool",
         "protocol_settings",
+        "_readers",
         "_configured",
         "_date_header",
         "_second",
@@ -92,6 +94,7 @@ class ServerState:
         self.context = contextvars.copy_context()
         self.event_pool = EventPool(0 if is_poisoned() else DEFAULT_CAPACITY)
         self.protocol_settings: Any = None  # what the HTTP protocols derive from a Config, built by the first of them
+        self._readers: Readers | None = None
         self._configured: list[Header] = []
         self._date_header = False
         self._second = -1
@@ -164,6 +167,12 @@ class ServerState:
         self._request_limit = limit
         self._on_request_limit = callback
 
+    def readers(self, loop: asyncio.AbstractEventLoop, seconds: float) -> Readers:
+        """Return whom connections other than HTTP's wait for: clients that have `seconds` to read; made when needed."""
+        if self._readers is None:
+            self._readers = Readers(loop, self.context, seconds, loop.time)
+        return self._readers
+
     def request_complete(self) -> None:
         """Count one completed response."""
         self._total_requests += 1
@@ -185,6 +194,9 @@ class ServerState:
         Called in the thread of the event loop when the server has ended. The native core's part refers back to this
         object: without this neither would ever be freed.
         """
+        if self._readers is not None:
+            self._readers.close()
+            self._readers = None
         settings = self.protocol_settings
         if settings is not None:
             self._total_requests = self.total_requests

@@ -194,7 +194,7 @@ async def test_writers_that_were_cancelled_leave_nothing_behind(woken: bool) -> 
     await asyncio.wait(writers.tasks)
     assert writers.written == [number for number in range(50, 99) if number != 60]
     assert not writers.flow.congested
-    assert not writers.flow._writers and writers.flow._writers._waiters == {}
+    assert not writers.flow._writers and writers.flow._writers.waiters == {}
 
 
 async def test_watchers_are_told_and_forgotten() -> None:

@@ -1,26 +1,27 @@
-"""Pings and the deadlines of their pongs: the mixin alone, then in a session."""
+"""Pings and the deadlines of their pongs: alone, then in a session."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.protocols.websocket_tools import PING, PONG, TEXT, Application, ServerFrame, Timers, accept, connected, frame
+from uvicorn.protocols.websockets.attributes import Attributes
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 
 pytestmark = pytest.mark.anyio
 
 
-class Pinger(KeepAlive):
+class Pinger(Attributes):
     """Notes what it would send."""
 
     def __init__(self, interval: float | None, timeout: float | None) -> None:
-        super().__init__(interval, timeout)
         self.timers = Timers()
-        self.loop: Any = self.timers
+        self.keepalive = KeepAlive(cast(Any, self.timers), self, interval, timeout)
+        self.on_pong, self.restart_deadline = self.keepalive.pong, self.keepalive.restart_deadline
         self.pings: list[tuple[float, bytes]] = []
         self.deaf = False
         self.timed_out = False

@@ -461,7 +461,7 @@ async def test_cancelled_receive_loses_no_message(ws_protocol_cls: Any) -> None:
         await peer.open()
         await peer.until(lambda: app.done)
         assert app.messages == ["kept"]
-        assert not peer.session._receivers
+        assert not peer.session.inbox.receivers
 
 
 async def test_several_receivers_get_one_message_each(ws_protocol_cls: Any) -> None:

@@ -368,5 +368,6 @@ async def connected(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        peer.state.close()
         assert not peer.timers.pending
         assert peer.session not in peer.state.connections

@@ -7,7 +7,8 @@ import contextvars
 import re
 import sys
 import urllib.parse
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import Any
 
 from uvicorn._types import WWWScope
@@ -89,6 +90,11 @@ def is_reentrant(loop: asyncio.AbstractEventLoop) -> bool:
 
 _run_once = getattr(asyncio.BaseEventLoop, "_run_once", None)
 _NOT_REENTRANT = _run_once if getattr(_run_once, "__module__", "") == "asyncio.base_events" else object()
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """Return the clock of a loop: that of asyncio's own without the call in between."""
+    return monotonic if getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time else loop.time
 
 
 def start_task(

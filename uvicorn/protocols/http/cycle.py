@@ -244,7 +244,12 @@ class RequestResponseCycle:
             if self.entry is not None:
                 self.entry.sent += sent
             if not more_body:
-                self._end_body()
+                if self.trailers is None and self.entry is None and not self._events:
+                    # As `_end_body`, without the call.
+                    self.state = COMPLETE
+                    stream.complete()
+                else:
+                    self._end_body()
         else:
             await self._send_extension(message_type, message)
 

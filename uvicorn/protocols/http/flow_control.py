@@ -22,23 +22,26 @@ class Line:
 
     Each costs the same however many there are, and one that is cancelled leaves nothing behind. It is true while
     somebody is in it: whoever comes then has to queue up too.
+
+    Attributes:
+        waiters: those in it, by ticket; `None` until there was one. To look at it costs less than to ask for the truth.
     """
 
-    __slots__ = ("_waiters", "_last")
+    __slots__ = ("waiters", "_last")
 
     def __init__(self) -> None:
         # By ticket. Not a dict: to find the first key of one from which many were taken is to pass all their places.
-        self._waiters: OrderedDict[int, asyncio.Future[None]] | None = None  # until it is needed
+        self.waiters: OrderedDict[int, asyncio.Future[None]] | None = None  # until it is needed
         self._last = 0
 
     def __bool__(self) -> bool:
-        return bool(self._waiters)
+        return bool(self.waiters)
 
     async def wait(self, ready: Callable[[], bool]) -> None:
         """Return when it is the caller's turn, and what it waits for is there, which `ready` tells."""
-        waiters = self._waiters
+        waiters = self.waiters
         if waiters is None:
-            waiters = self._waiters = OrderedDict()
+            waiters = self.waiters = OrderedDict()
         self._last = ticket = self._last + 1
         loop = asyncio.get_running_loop()
         try:
@@ -54,7 +57,7 @@ class Line:
 
     def move(self) -> None:
         """What they wait for is there: wake the first in the line. The others follow when those have left it."""
-        waiters = self._waiters
+        waiters = self.waiters
         if not waiters or next(iter(waiters.values())).done():
             return
         for waiter in islice(waiters.values(), WOKEN_TOGETHER):

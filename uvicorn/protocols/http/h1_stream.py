@@ -65,11 +65,11 @@ class H1Stream:
         connection, reader, writer = self._connection, self._reader, self.writer
         cycle = connection.cycle
         assert cycle is not None
-        close = not self.keep_alive or connection.ending or (connection.ended and not reader.pending)
+        close = not self.keep_alive or connection.ending != 0 or (connection.ended and not reader.pending)
         if reader.state is BODY:
             # The body that is held back may come or not: nobody can tell which bytes are the next request.
             close = close or (cycle.expect_continue and not reader.body_begun)
-        if not writer.start(status, fields, connection.server_state.default_head, bool(close)):
+        if not writer.start(status, fields, connection.server_state.default_head, close):
             return False
         settings = connection.settings
         if settings.access is not None:

@@ -240,24 +240,21 @@ class HTTPProtocol(Attributes):
         self._attempt(self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
-        self._consume(data)
-
-    def _consume(self, data: bytes | None = None) -> None:
-        """Work through `data`, or what is pending; what cannot be looked at yet is kept."""
+        """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
         reader = self._reader
         budget = limits.MAX_EAGER_REQUESTS
         self._consuming = True
         try:
-            event = reader.resume() if data is None else reader.receive(data)
+            event = reader.receive(data) if data else reader.resume()
             while event is not None:
                 if type(event) is Piece:
                     self._take(event)
                 else:
                     self._begin(event)
-                    budget -= 1
                 if not reader.more:
                     break
+                if type(event) is not Piece:
+                    budget -= 1
                 if budget <= 0 and self.settings.real_loop and reader.state is HEAD:
                     reader.keep()
                     self._take_turns()
@@ -278,6 +275,10 @@ class HTTPProtocol(Attributes):
                 self._idle()
             elif self._deadline.waits is NOTHING:
                 self._deadline.set(_IDLE, self.settings.timeout_idle)
+
+    def _go_on(self) -> None:
+        """Work through what is pending. Nothing was received, so it is nothing to a class that overrides that."""
+        HTTPProtocol.data_received(self, b"")
 
     def regulate(self) -> None:
         """Read from the socket while what waits for its turn, or for the application, is below the high-water mark."""
@@ -438,7 +439,7 @@ class HTTPProtocol(Attributes):
                 # Not now: the application that has just completed its response is still running.
                 self._take_turns()
             else:
-                self._consume()
+                self._go_on()
         else:
             self._resume_reading()
             self._idle()
@@ -451,7 +452,7 @@ class HTTPProtocol(Attributes):
     def _next_turn(self) -> None:
         if self._reader.state is WAIT:
             self._reader.state = HEAD
-            self._consume()
+            self._go_on()
 
     def _idle(self) -> None:
         """Nothing is being asked: wait for the next request, not for ever, nor for what can no longer come."""

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.head import HeadLimits
 from uvicorn.protocols.http.hooks import replaced
 from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.http.request_reader import Memory
-from uvicorn.protocols.utils import EAGER_START
+from uvicorn.protocols.utils import EAGER_START, clock_of
 
 
 class ProtocolClass(Protocol):
@@ -98,9 +98,7 @@ class ProtocolSettings:
         self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
         self.eager = EAGER_START and self.real_loop and not self.customised
         self.hang_ups = HangUps(loop, context)
-        # The clock of asyncio's own loops, without the call in between.
-        usual = getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time
-        self.clock: Callable[[], float] = loop.time if self.real_loop and not usual else monotonic
+        self.clock: Callable[[], float] = clock_of(loop) if self.real_loop else monotonic
         # The double of a transport may not know what waits in it.
         self.readers = Readers(loop, context, config.timeout_write if self.real_loop else 0.0, self.clock)
 

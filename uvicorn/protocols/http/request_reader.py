@@ -265,11 +265,12 @@ class RequestReader:
             return None
         line_end = data.find(b"\r\n", begin) + 2
         known = self._memory.sections.get(data[line_end:end])
-        line = None
-        if known is not None and end - begin <= self._limits.head:
-            text = data[begin:line_end]
-            line = self._memory.lines.get(text) or self._read_line(text)
-        if known is not None and line is not None:
+        text = data[begin:line_end]
+        if (
+            known is not None
+            and end - begin <= self._limits.head
+            and (line := self._memory.lines.get(text) or self._read_line(text)) is not None
+        ):
             fields, framing = [*known[0]], known[1]
             special = None
         else:

@@ -1,4 +1,4 @@
-"""Build one ASGI http scope."""
+"""Build the ASGI scope of a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
-from uvicorn._types import HTTPScope
+from uvicorn._types import HTTPScope, WebSocketScope
 
 EXTENSIONS_10 = ("http.response.pathsend", "http.response.zerocopysend")
 """Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
@@ -92,3 +92,25 @@ class ScopeBase:
             # Of its own for each request: middleware is known to add keys.
             scope["extensions"] = {extension: {} for extension in extensions}
         return scope
+
+    def build_websocket(
+        self, line: RequestLine, headers: list[tuple[bytes, bytes]], subprotocols: list[str]
+    ) -> WebSocketScope:
+        """Return the scope of a WebSocket that is asked for."""
+        _, http_version, path, raw_path, query_string, _ = line
+        return {
+            "type": "websocket",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.4"},
+            "http_version": http_version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": self.root_path,
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query_string,
+            "headers": headers,
+            "state": self.state.copy(),
+            "subprotocols": subprotocols,
+            "extensions": {"websocket.http.response": {}},
+        }

@@ -8,106 +8,111 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Protocol
 
 
-class KeepAlive:
-    """Sends a ping every `ping_interval` seconds and expects its pong within `ping_timeout`.
-
-    Of both, `None` or 0 means off: no pings, or pings without a deadline. Subclasses provide `loop`, `read_paused`,
-    `send_ping` and `keepalive_timeout`.
-
-    Attributes:
-        ping_timer, pong_timer: what waits for the next ping to be due, and for the pong.
-        pending_ping_payload: of the ping whose pong is awaited, else `None`.
-        ping_sent_at: when the last ping was sent, by the loop's clock.
-        last_ping_rtt: seconds the last answered ping took.
-    """
-
-    __slots__ = (
-        "ping_interval",
-        "ping_timeout",
-        "ping_timer",
-        "pong_timer",
-        "pending_ping_payload",
-        "ping_sent_at",
-        "last_ping_rtt",
-    )
-
-    loop: asyncio.AbstractEventLoop
-
-    def __init__(self, ping_interval: float | None, ping_timeout: float | None) -> None:
-        self.ping_interval = ping_interval
-        self.ping_timeout = ping_timeout
-        self.ping_timer: asyncio.TimerHandle | None = None
-        self.pong_timer: asyncio.TimerHandle | None = None
-        self.pending_ping_payload: bytes | None = None
-        self.ping_sent_at = 0.0
-        self.last_ping_rtt = 0.0
+class Pinged(Protocol):
+    """The session whose peer is asked for signs of life."""
 
     @property
     def read_paused(self) -> bool:
         """Nothing is read from the peer at the moment, so a pong would not be seen."""
-        raise NotImplementedError
+
+    def send_keepalive_ping(self) -> None:
+        """A ping is due: call `KeepAlive.ping`."""
 
     def send_ping(self, payload: bytes) -> None:
         """Write a ping frame."""
-        raise NotImplementedError
 
     def keepalive_timeout(self) -> None:
         """The peer did not answer in time: end the connection."""
-        raise NotImplementedError
 
-    def start_keepalive(self) -> None:
+
+class KeepAlive:
+    """Sends a ping every `interval` seconds and expects its pong within `timeout`.
+
+    Of both, `None` or 0 means off: no pings, or pings without a deadline.
+
+    Attributes:
+        ping_timer, pong_timer: what waits for the next ping to be due, and for the pong.
+        payload: of the ping whose pong is awaited, else `None`.
+        sent_at: when the last ping was sent, by the loop's clock.
+        rtt: seconds the last answered ping took.
+    """
+
+    __slots__ = ("interval", "timeout", "ping_timer", "pong_timer", "payload", "sent_at", "rtt", "_loop", "_session")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, session: Pinged, interval: float | None, timeout: float | None
+    ) -> None:
+        self.interval = interval
+        self.timeout = timeout
+        self.ping_timer: asyncio.TimerHandle | None = None
+        self.pong_timer: asyncio.TimerHandle | None = None
+        self.payload: bytes | None = None
+        self.sent_at = 0.0
+        self.rtt = 0.0
+        self._loop = loop
+        self._session: Pinged | None = session
+
+    def start(self) -> None:
         """The connection is open: the first ping is due in one interval."""
-        if self.ping_interval:
-            self.schedule_ping(self.ping_interval)
+        if self.interval:
+            self.schedule(self.interval)
 
-    def stop_keepalive(self) -> None:
+    def stop(self) -> None:
         """No more pings, no more deadlines."""
         for timer in (self.ping_timer, self.pong_timer):
             if timer is not None:
                 timer.cancel()
         self.ping_timer = self.pong_timer = None
-        self.pending_ping_payload = None
+        self.payload = None
 
-    def schedule_ping(self, delay: float) -> None:
-        """Send the next ping in `delay` seconds."""
-        self.ping_timer = self.loop.call_later(max(0.0, delay), self.send_keepalive_ping)
+    def close(self) -> None:
+        """The connection is gone."""
+        self.stop()
+        self._session = None
 
-    def send_keepalive_ping(self) -> None:
+    def schedule(self, delay: float) -> None:
+        """Have the next ping sent in `delay` seconds."""
+        if self._session is not None:
+            self.ping_timer = self._loop.call_later(max(0.0, delay), self._session.send_keepalive_ping)
+
+    def ping(self) -> None:
         """Send a ping that only this peer can answer, now."""
-        assert self.ping_interval is not None
-        self.pending_ping_payload = os.urandom(4)
-        self.ping_sent_at = self.loop.time()
-        self.send_ping(self.pending_ping_payload)
-        if self.ping_timeout:
-            self.ping_timer = None
-            self.pong_timer = self.loop.call_later(self.ping_timeout, self._pong_due)
-        else:
-            self.schedule_ping(self.ping_interval)
-
-    def on_pong(self, payload: bytes) -> None:
-        """A pong has come. One that does not answer the ping in flight means nothing (section 5.5.3)."""
-        if payload != self.pending_ping_payload:
+        if self._session is None:
             return
-        assert self.ping_interval is not None
-        self.pending_ping_payload = None
-        self.last_ping_rtt = self.loop.time() - self.ping_sent_at
+        self.payload = os.urandom(4)
+        self.sent_at = self._loop.time()
+        self._session.send_ping(self.payload)
+        if self.timeout:
+            self.ping_timer = None
+            self.pong_timer = self._loop.call_later(self.timeout, self._pong_due)
+        elif self.interval:
+            self.schedule(self.interval)
+
+    def pong(self, payload: bytes) -> None:
+        """A pong has come. One that does not answer the ping in flight means nothing (section 5.5.3)."""
+        if payload != self.payload or self.interval is None:
+            return
+        self.payload = None
+        self.rtt = self._loop.time() - self.sent_at
         if self.pong_timer is not None:
             self.pong_timer.cancel()
             self.pong_timer = None
             # One interval after the previous ping, not after its answer.
-            self.schedule_ping(self.ping_interval - self.last_ping_rtt)
+            self.schedule(self.interval - self.rtt)
 
     def restart_deadline(self) -> None:
         """Reading goes on after a pause: the pong has all of its time again."""
-        if self.pong_timer is not None:
-            assert self.ping_timeout is not None
+        if self.pong_timer is not None and self.timeout:
             self.pong_timer.cancel()
-            self.pong_timer = self.loop.call_later(self.ping_timeout, self._pong_due)
+            self.pong_timer = self._loop.call_later(self.timeout, self._pong_due)
 
     def _pong_due(self) -> None:
-        if self.read_paused:
+        if self._session is None:
+            return
+        if self._session.read_paused:
             self.restart_deadline()
         else:
-            self.keepalive_timeout()
+            self._session.keepalive_timeout()

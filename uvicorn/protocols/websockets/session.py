@@ -12,9 +12,10 @@ What ends an open connection from the client's side, a close frame, a mistake or
 behind the messages in front of it, when the application has taken those and asks for more: until then it can answer. So
 it makes no difference which of them came in one segment.
 
-The session owns the handshake, both queues, the deadlines and the application's task. It reads messages of one frame
-and writes all messages itself (`frames.py`); what a library is for, it does in the hooks of a subclass: `open`,
-`receive_frame`, `encode_close`, `encode_ping`.
+The session joins what waits for the application (`inbox.py`), the client's end (`peer_end.py`), the pings
+(`keepalive.py`) and the end of the transport (`closing.py`). It reads messages of one frame and writes all messages
+itself (`frames.py`); what a library is for, it does in the hooks of a subclass: `open`, `receive_frame`,
+`encode_close`, `encode_ping`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import asyncio
 import contextvars
 import io
 import logging
-from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
@@ -33,20 +33,19 @@ from uvicorn._types import (
     ASGIReceiveEvent,
     ASGISendEvent,
     ProtocolConfig,
-    WebSocketDisconnectEvent,
     WebSocketScope,
 )
 from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, Line
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import HeadLimits, HeadScan, RequestRefused, asks_for_head
-from uvicorn.protocols.http.limits import READ_BYTES_PER_SECOND
-from uvicorn.protocols.http.readers import unsent
+from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.http.response import STATUS_PHRASES, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
     ClientDisconnected,
+    clock_of,
     get_client_addr,
     get_local_addr,
     get_path_with_query_string,
@@ -55,6 +54,7 @@ from uvicorn.protocols.utils import (
     is_thrown_away,
     start_task,
 )
+from uvicorn.protocols.websockets.attributes import Attributes
 from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.deflate import Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
@@ -78,8 +78,10 @@ from uvicorn.protocols.websockets.handshake import (
     refuse_response,
     requested_target,
 )
+from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.limits import ANSWER_SECONDS, CLOSE_TIMEOUT
+from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
+from uvicorn.protocols.websockets.peer_end import PeerEnd
 from uvicorn.state import ServerState
 
 
@@ -95,9 +97,10 @@ class SessionState(IntEnum):
 
 # Read for every message.
 _ACCEPTED = SessionState.ACCEPTED
+_TEXT_FRAME, _BINARY_FRAME = FIN | Opcode.TEXT, FIN | Opcode.BINARY
 
 
-class WebSocketSession(KeepAlive, asyncio.Protocol):
+class WebSocketSession(Attributes):
     """An asyncio protocol that opens a WebSocket, or refuses to, as an ASGI application says.
 
     It is handed the transport of an HTTP connection, then the handshake as the client sent it, with whatever was read
@@ -108,9 +111,6 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         server_state: shared by the connections of one event loop.
         app_state: what the lifespan left, copied into the scope.
         _loop: the running event loop unless given.
-
-    Attributes:
-        queue: events the application has not received yet.
     """
 
     __slots__ = (
@@ -121,10 +121,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "loop",
         "logger",
         "transport",
-        "flow",
         "scope",
         "state",
-        "queue",
         "closer",
         "_handshake",
         "_head",
@@ -132,49 +130,19 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         "_reader",
         "_deflate",
         "_extension",
-        "_text_frame",
-        "_binary_frame",
         "_pieces",
-        "_max_queue",
-        "_queued",
-        "_receivers",
-        "_took_at",
         "_peer_end",
-        "_peer_end_timer",
-        "_disconnect",
         "_ended",
         "_response",
         "_half_closed",
         "_awaiting_close",
         "_pong",
-        "_write_timer",
+        "_readers",
         "_log",
         "_entry",
         "_task",
         "__weakref__",
     )
-
-    never_called = (
-        "asgi_receive",
-        "asgi_send",
-        "handle_bytes",
-        "handle_close",
-        "handle_connect",
-        "handle_cont",
-        "handle_events",
-        "handle_message",
-        "handle_parser_exception",
-        "handle_ping",
-        "handle_pong",
-        "handle_text",
-        "on_task_complete",
-        "process_request",
-        "process_subprotocol",
-        "send_500_response",
-        "send_receive_event_to_app",
-        "ws_handler",
-    )
-    """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 
     def __init__(
         self,
@@ -185,7 +153,6 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     ) -> None:
         if not config.loaded:
             config.load()
-        super().__init__(config.ws_ping_interval, config.ws_ping_timeout)
         self.config = config
         self.app = config.loaded_app
         self.app_state = app_state
@@ -196,7 +163,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self.flow: FlowControl = cast(FlowControl, None)
         self.scope: WebSocketScope | None = None  # until the handshake is read
         self.state = SessionState.CONNECTING
-        self.queue: deque[ASGIReceiveEvent] = deque()
+        self.keepalive = KeepAlive(self.loop, self, config.ws_ping_interval, config.ws_ping_timeout)
+        self.inbox = Inbox(config.ws_max_queue, clock_of(self.loop))
         self.closer: Closer = cast(Closer, None)
         self._handshake: Handshake | None = None
         self._head = bytearray()  # of the handshake, until it is complete
@@ -204,22 +172,14 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._reader = FrameReader(config.ws_max_size)
         self._deflate: Deflate | None = None
         self._extension = b""  # what the client is told about it
-        self._text_frame = FIN | Opcode.TEXT  # first byte of the frames we send
-        self._binary_frame = FIN | Opcode.BINARY
         self._pieces: io.StringIO | io.BytesIO | None = None  # of a message in fragments, put together
-        self._max_queue = max(1, config.ws_max_queue)
-        self._queued = 0  # characters and bytes put into the queue since it was last empty
-        self._receivers = Line()
-        self._took_at = 0.0  # when the application took its last event, by the loop's clock
-        self._peer_end: Callable[[], None] | None = None  # the client has ended, which has not taken effect yet
-        self._peer_end_timer: asyncio.TimerHandle | None = None
-        self._disconnect: WebSocketDisconnectEvent | None = None
+        self._peer_end = PeerEnd(self.loop, self.inbox)
         self._ended = ""  # what the application did to end the connection
         self._response: DenialResponse | None = None
         self._half_closed = False  # the client has nothing more to send
         self._awaiting_close = False  # we have sent a close frame, and read on for the client's
         self._pong = b""  # the answer to the latest ping, while the peer does not read
-        self._write_timer: asyncio.TimerHandle | None = None  # while the peer does not read
+        self._readers: Readers = server_state.readers(self.loop, config.timeout_write)
         self._log: FrameLog | None = None  # if debug lines are wanted
         self._entry: Entry | None = None  # of the access log, if that has a format of the user's
         self._task: asyncio.Task[None] | None = None
@@ -249,19 +209,9 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     # Names that tools and upstream's users read.
 
     @property
-    def read_paused(self) -> bool:
-        """Reading from the socket is paused because the application does not read."""
-        return self.flow.read_paused
-
-    @property
     def handshake_complete(self) -> bool:
         """The connection was accepted, or refused."""
         return self.state is not SessionState.CONNECTING
-
-    @property
-    def disconnected(self) -> bool:
-        """The application is, or will be, told that the connection has ended."""
-        return self._disconnect is not None
 
     # The event loop's side.
 
@@ -278,10 +228,11 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         """The connection is gone, for whatever reason."""
         self.server_state.connections.discard(self)
         self._trace("%sWebSocket connection lost")
-        self._end_for_peer()
+        self._peer_end.take_effect()
         self._peer_gone()
         self.state = SessionState.CLOSED
         self.closer.cancel()
+        self.keepalive.close()
 
     def _peer_gone(self) -> None:
         """Nothing can be sent or received any more."""
@@ -303,10 +254,10 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
                 self._half_closed = True
                 return True
             if self.state is _ACCEPTED:
-                if self._peer_end is None:
+                if not self._peer_end:
                     self._peer_ends(self._peer_left)
                 return True
-        self._end_for_peer()
+        self._peer_end.take_effect()
         self._peer_gone()
         # Closing waits for what is still to be written, which a peer that has gone never reads.
         self.closer.close_within(CLOSE_TIMEOUT)
@@ -316,30 +267,16 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         """The transport's buffer is above its high-water mark."""
         if self.state < SessionState.CLOSING:  # then there is nobody who could wait
             self.flow.pause_writing()
-            self._await_reader()
+            self._readers.wait(self)
 
-    def _await_reader(self) -> None:
-        """Give the client time to take some of what waits for it."""
-        seconds = self.config.timeout_write
-        if seconds > 0:
-            self._write_timer = self.loop.call_later(seconds, self._reader_due, unsent(self.transport))
-
-    def _reader_due(self, before: int) -> None:
-        if before - unsent(self.transport) >= self.config.timeout_write * READ_BYTES_PER_SECOND:
-            self._await_reader()
-        else:
-            self._write_timer = None
-            self._trace("%sWebSocket client does not read")
-            self.transport.abort()
-
-    def _stop_awaiting_reader(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
+    def reader_is_late(self) -> None:
+        """The client has taken next to nothing in all its time."""
+        self._trace("%sWebSocket client does not read")
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
-        self._stop_awaiting_reader()
+        self._readers.forget(self)
         self.flow.resume_writing()
         if self._pong:
             pong, self._pong = self._pong, b""
@@ -403,15 +340,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             if agreed is not None:
                 self._deflate, self._extension = agreed
                 self._reader = FrameReader(config.ws_max_size, self._deflate.inflate)
-        scope = cast(dict[str, Any], base.build(base.line(b"GET", handshake.target, b"1"), handshake.headers))
-        del scope["method"]
-        scope.update(
-            type="websocket",
-            asgi={"version": config.asgi_version, "spec_version": "2.4"},
-            subprotocols=handshake.subprotocols,
-            extensions={"websocket.http.response": {}},
-        )
-        self.scope = cast(WebSocketScope, scope)
+        line = base.line(b"GET", handshake.target, b"1")
+        self.scope = base.build_websocket(line, handshake.headers, handshake.subprotocols)
         log = getattr(self.server_state.protocol_settings, "formatted", None)
         if log is not None:
             self._entry = log.begin(self.scope)
@@ -419,7 +349,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         if self._log is not None:
             lines = [b"GET %b HTTP/1.1" % handshake.target, *(b"%b: %b" % field for field in handshake.headers)]
             self._log.head("<", b"\r\n".join(lines))
-        self.queue.append({"type": "websocket.connect"})
+        self.inbox.queue.append({"type": "websocket.connect"})
         state = self.server_state
         context = contextvars.Context() if config.reset_contextvars else state.context.copy()
         self._task = task = start_task(self.loop, self.run_asgi(), context)
@@ -441,15 +371,12 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
             self._send_other(message)
         self._log_handshake(101, response)
         self.state = _ACCEPTED
-        if self._deflate is not None:
-            self._text_frame |= RSV1
-            self._binary_frame |= RSV1
         self._handshake = None
         self.open(self._deflate)
         self._write_head(response)
         self.logger.info("connection open")
         self.start_keepalive()
-        self._took_at = self.loop.time()
+        self.inbox.begin()
         self._resume_reading()
 
     def _refuse(self, status: int, text: str) -> None:
@@ -511,27 +438,16 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next event; `websocket.disconnect` is the last, and comes again however often it is asked for."""
-        queue = self.queue
-        if not queue or self._receivers:
-            if not queue:
-                self._end_for_peer()
-            if self._receivers or not self._has_event():
-                await self._receivers.wait(self._has_event)
-            if not queue:
-                assert self._disconnect is not None
-                # An application that asks for ever must not stop the event loop.
-                await asyncio.sleep(0)
-                return self._disconnect.copy()
-        event = queue.popleft()
-        self._took_at = self.loop.time()
-        if not queue:
-            self._queued = 0
-            if self.flow.read_paused and self.state is _ACCEPTED:
-                self._resume_reading()
+        inbox = self.inbox
+        if not inbox.queue or inbox.receivers.waiters:
+            if not inbox.queue:
+                self._peer_end.take_effect()
+            if not await inbox.wait():
+                return inbox.repeat_end()
+        event = inbox.take()
+        if not inbox.queue and self.flow.read_paused and self.state is _ACCEPTED:
+            self._resume_reading()
         return event
-
-    def _has_event(self) -> bool:
-        return bool(self.queue) or self._disconnect is not None
 
     async def send(self, message: ASGISendEvent) -> None:
         """Take one event from the application. Waits while the transport's buffer is above its high-water mark.
@@ -553,21 +469,21 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     def _send_message(self, message: Any) -> None:
         payload: Any = message.get("bytes")
-        first = self._binary_frame
+        first = _BINARY_FRAME
         if payload is None:
             text: str | None = message.get("text")
             if text is None:
                 raise TypeError("ASGI message 'websocket.send' needs 'bytes' or 'text'.")
             payload = text.encode()
-            first = self._text_frame
+            first = _TEXT_FRAME
         elif type(payload) is not bytes:
             payload = as_bytes(payload)
             if self.state is not _ACCEPTED:
                 self._send_other(message)  # as for an accept: a buffer can be made by code
         if self._log is not None:
             self._log.frame(">", first & 0x0F, payload)
-        if first & RSV1:
-            assert self._deflate is not None
+        if self._deflate is not None:
+            first |= RSV1
             payload = self._deflate.deflate(payload)
         self.transport.write(encode_message(first, payload))
 
@@ -679,24 +595,16 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
 
     def _deliver(self, content: str | bytes) -> None:
         """Queue a message for the application, and stop reading when it falls behind."""
-        queue = self.queue
-        if isinstance(content, str):
-            queue.append({"type": "websocket.receive", "text": content})
-        else:
-            queue.append({"type": "websocket.receive", "bytes": content})
-        self._queued += len(content)
-        if len(queue) >= self._max_queue or self._queued > HIGH_WATER_LIMIT:
+        if self.inbox.put(content):
             self.flow.pause_reading()
-        if self._receivers:
-            self._receivers.move()
         if self._log is not None:
             self._log.message(content)
 
     def _resume_reading(self) -> None:
-        if self._peer_end is not None:
+        if self._peer_end:
             return
         self.flow.resume_reading()
-        self.restart_deadline()
+        self.keepalive.restart_deadline()
         self._read_frames()
 
     def on_fragment(self, piece: str | bytes, final: bool) -> None:
@@ -709,6 +617,10 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         if final:
             self._pieces = None
             self._deliver(pieces.getvalue())
+
+    def on_pong(self, payload: bytes) -> None:
+        """A pong."""
+        self.keepalive.pong(payload)
 
     def on_ping(self, payload: bytes, pong: bytes) -> None:
         """A ping, and the frame that answers it."""
@@ -723,46 +635,20 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
     # The end.
 
     def _peer_ends(self, act: Callable[[], None]) -> None:
-        """The client has sent its last. `act` on it when the application has had the chance to answer all before it.
-
-        It has had that when it asks for more, when it ends, or some time after it took the last event.
-        """
-        if self._receivers and not self.queue:
+        """The client has sent its last: `act` on it when the application has had the chance to answer all before it."""
+        if self.inbox.is_awaited():
             act()
             return
-        self._peer_end = act
         self.flow.pause_reading()
         self.stop_keepalive()  # no pong would be read
-        if self.queue:
-            self._took_at = self.loop.time()
-        self._await_answers()
-
-    def _await_answers(self) -> None:
-        left = self._took_at + ANSWER_SECONDS - self.loop.time()
-        if left > 0:
-            self._peer_end_timer = self.loop.call_later(left, self._await_answers)
-        else:
-            self._end_for_peer()
-
-    def _end_for_peer(self) -> None:
-        """Let the client's end take effect, if it has ended."""
-        act, self._peer_end = self._peer_end, None
-        if self._peer_end_timer is not None:
-            self._peer_end_timer.cancel()
-            self._peer_end_timer = None
-        if act is not None:
-            act()
+        self._peer_end.wait(act)
 
     def _end(self, code: int, reason: str | None = None) -> None:
         """Tell the application that the connection has ended; the first to say so is right."""
-        if self._disconnect is None:
+        if self.inbox.end is None:
             if self.state is _ACCEPTED:
                 self._log_end(code)
-            self._disconnect = {"type": "websocket.disconnect", "code": code}
-            if reason is not None:
-                self._disconnect["reason"] = reason
-            self.queue.append(self._disconnect.copy())
-            self._receivers.move()
+            self.inbox.put_end(code, reason)
 
     def _start_closing(self) -> None:
         """From now on nothing is sent but what the close needs; writers who wait find out."""
@@ -770,7 +656,7 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         if self._entry is not None:
             self._entry.end()
         self.stop_keepalive()
-        self._stop_awaiting_reader()
+        self._readers.forget(self)
         self._pieces = None
         self._pong = b""
         self.flow.resume_writing()
@@ -780,8 +666,8 @@ class WebSocketSession(KeepAlive, asyncio.Protocol):
         self._end(code, reason)
         self._start_closing()
         self._write(self._close_frame(code, reason))
-        if self._peer_end is not None:
-            self._end_for_peer()
+        if self._peer_end:
+            self._peer_end.take_effect()
         else:
             self._await_close()
 

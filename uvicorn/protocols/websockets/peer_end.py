@@ -1,0 +1,52 @@
+"""The end of a connection from the client's side, which takes effect behind the messages in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from uvicorn.protocols.websockets.inbox import Inbox
+from uvicorn.protocols.websockets.limits import ANSWER_SECONDS
+
+
+class PeerEnd:
+    """The client has sent its last: a close frame, a mistake, or the end of its stream.
+
+    What that leads to waits until the application has had the chance to answer all before it: until it asks for more,
+    ends, or some time after it took the last event.
+    """
+
+    __slots__ = ("_loop", "_inbox", "_act", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, inbox: Inbox) -> None:
+        self._loop = loop
+        self._inbox = inbox
+        self._act: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        """Tell whether there is one that has not taken effect."""
+        return self._act is not None
+
+    def wait(self, act: Callable[[], None]) -> None:
+        """Have `act` called when it takes effect."""
+        self._act = act
+        if self._inbox.queue:
+            self._inbox.begin()
+        self._await_answers()
+
+    def take_effect(self) -> None:
+        """Let it, if there is one."""
+        act, self._act = self._act, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if act is not None:
+            act()
+
+    def _await_answers(self) -> None:
+        left = self._inbox.took_at + ANSWER_SECONDS - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._await_answers)
+        else:
+            self.take_effect()
