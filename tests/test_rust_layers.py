@@ -154,6 +154,14 @@ def test_no_version_of_http_is_known_below_its_room(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
+def test_things_are_used_again_by_one_rule(path: Path) -> None:
+    """Whoever keeps something for its next use does it in the room whose head states when that is safe."""
+    text = silenced(path.read_text("utf-8"))
+    if name_of(path) != "base/reuse":
+        assert not re.search(r"\b(spare|idle)\w*: (RefCell|Cell)<(Option|Vec)<", text), f"{path} keeps something itself"
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
 def test_unsafe_is_said_in_one_room(path: Path) -> None:
     if not name_of(path).startswith(UNSAFE_ROOM):
         assert not re.search(r"\bunsafe\b", silenced(path.read_text("utf-8"))), f"{path} says unsafe"

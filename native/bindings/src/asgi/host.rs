@@ -13,7 +13,7 @@ use crate::base::error::guard_server;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::home::Home;
 use crate::base::objects::KnownText;
-use crate::base::pool::SpareObject;
+use crate::base::reuse::SpareObject;
 use crate::base::turns::{AfterTurn, Turns};
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.

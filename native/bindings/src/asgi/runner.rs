@@ -1,6 +1,5 @@
 //! From a request to its application: the scope, the exchange and the task, for the connections of one event loop.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
@@ -19,14 +18,18 @@ use crate::base::connections::Connections;
 use crate::base::ffi::call::copy_context;
 use crate::base::ffi::refcount::{is_held_by, is_known_to};
 use crate::base::ffi::thread_bound::bury;
-use crate::base::pool::{Figures, Stats};
+use crate::base::reuse::{Stats, Stock};
 use crate::base::task::{EagerCall, Keywords, Reentrance, Start, is_empty};
+
+/// As many as applications that run inside one another, which are few.
+const MAX_SPARE_CYCLES: usize = 8;
 
 /// What makes exchanges, and starts their applications.
 pub(crate) struct Runner {
     pub(crate) host: Rc<Host>,
     scope: ScopeTemplate,
-    spare_cycles: SpareCycles,
+    /// Cycles whose application ended in its first turn and kept nothing of them: they serve the next requests.
+    spare_cycles: Stock<Served>,
     eager_call: EagerCall,
     reentrance: Reentrance,
     new_context: Py<PyAny>,
@@ -51,7 +54,7 @@ impl Runner {
         let event_loop = host.event_loop.bind(py);
         Ok(Self {
             scope: ScopeTemplate::new(config, &host.settings, &host.names)?,
-            spare_cycles: SpareCycles::new(poison),
+            spare_cycles: Stock::new(MAX_SPARE_CYCLES, poison),
             eager_call: EagerCall::new(&task_class, event_loop, &host.names, poison)?,
             reentrance: Reentrance::of(event_loop)?,
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
@@ -121,16 +124,22 @@ impl Runner {
         start: Start,
     ) -> PyResult<()> {
         let host = &self.host;
-        let served = self.spare_cycles.take(py, conversation, app)?;
+        bury();
+        let spare = self.spare_cycles.take(|served| served.is_forgotten(py));
+        let served = spare.map_or_else(|| Served::new(py), Ok)?;
+        served.prepare(py, conversation, app);
         let started = self.task(py, &served, start);
         if served.cycle.get().is_over() {
             // The task goes first, because it holds cycle and context.
             let keywords = started.map(|(_task, keywords)| keywords);
-            self.spare_cycles.give(py, served);
+            // One that somebody holds keeps its conversation, of which `receive()` tells that it is over.
+            let is_fit = served.is_forgotten(py);
+            self.spare_cycles.give(served, is_fit, |served| served.cycle.get().reset());
             return keywords?.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names));
         }
         let cycle = served.cycle.clone_ref(py);
-        self.spare_cycles.part_with(served);
+        // It is left to its task.
+        self.spare_cycles.give(served, false, |_| {});
         let (task, keywords) = started?;
         cycle.get().set_task(task.clone().unbind());
         host.tasks.bind(py).call_method1(&host.names.add, (task,))?;
@@ -190,6 +199,14 @@ impl Served {
         Ok(Self { cycle: cycle.unbind(), receive, send, arguments })
     }
 
+    /// Have it run `app` for `conversation`.
+    #[inline]
+    fn prepare(&self, py: Python<'_>, conversation: Rc<dyn Conversation>, app: Py<PyAny>) {
+        let receive = self.receive.clone_ref(py).into_any();
+        let send = self.send.clone_ref(py).into_any();
+        self.cycle.get().prepare(conversation, cycle::Start { app, receive, send });
+    }
+
     /// Whether it is as it was made, and nobody else holds anything of it.
     #[inline]
     fn is_forgotten(&self, py: Python<'_>) -> bool {
@@ -197,62 +214,5 @@ impl Served {
         is_known_to(self.cycle.bind(py), 4)
             && is_held_by(self.arguments.bind(py), 1)
             && [&self.receive, &self.send].into_iter().all(|callable| is_known_to(callable.bind(py), 1))
-    }
-}
-
-/// Cycles whose application ended in its first turn and kept nothing of them: they serve the next requests.
-struct SpareCycles {
-    idle: RefCell<Vec<Served>>,
-    figures: Figures,
-    poison: bool,
-}
-
-/// As many as applications that run inside one another, which are few.
-const MAX_SPARE_CYCLES: usize = 8;
-
-impl SpareCycles {
-    /// None yet; none ever, if what comes back is to be poisoned.
-    fn new(poison: bool) -> Self {
-        Self { idle: RefCell::default(), figures: Figures::default(), poison }
-    }
-
-    /// A cycle that runs `app` for `conversation`.
-    #[inline]
-    fn take(&self, py: Python<'_>, conversation: Rc<dyn Conversation>, app: Py<PyAny>) -> PyResult<Served> {
-        bury();
-        let spare = self.idle.borrow_mut().pop().filter(|served| served.is_forgotten(py));
-        let reused = spare.is_some();
-        let served = spare.map_or_else(|| Served::new(py), Ok)?;
-        self.figures.taken(reused);
-        let start = cycle::Start {
-            app,
-            receive: served.receive.clone_ref(py).into_any(),
-            send: served.send.clone_ref(py).into_any(),
-        };
-        served.cycle.get().prepare(conversation, start);
-        Ok(served)
-    }
-
-    /// Take back a cycle that is over.
-    ///
-    /// One that somebody holds keeps its conversation, of which `receive()` tells that it is over.
-    #[inline]
-    fn give(&self, py: Python<'_>, served: Served) {
-        let kept = !self.poison && self.idle.borrow().len() < MAX_SPARE_CYCLES && served.is_forgotten(py);
-        self.figures.given(kept);
-        if kept {
-            served.cycle.get().reset();
-            self.idle.borrow_mut().push(served);
-        }
-    }
-
-    /// Leave a cycle that is not over to its task.
-    fn part_with(&self, served: Served) {
-        self.figures.given(false);
-        drop(served);
-    }
-
-    fn stats(&self) -> Stats {
-        self.figures.stats(self.idle.borrow().len())
     }
 }

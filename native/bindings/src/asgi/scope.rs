@@ -1,6 +1,6 @@
 //! Build one ASGI http scope, in upstream's key order.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -11,6 +11,7 @@ use super::peer::Peer;
 use crate::base::ffi::refcount::is_held_by;
 use crate::base::names::Names;
 use crate::base::objects::text;
+use crate::base::reuse::Single;
 use crate::base::settings::Settings;
 
 /// The header fields of a request.
@@ -47,15 +48,14 @@ pub(crate) struct ScopeTemplate {
     items: Items,
     asgi: Py<PyDict>,
     asgi_items: Items,
-    /// What came back of the last scope. Taken out while a scope is made of it, and then the exchange's.
-    spare: Cell<Option<Spare>>,
+    /// What came back of the last scope. While a request has it, it is the exchange's.
+    spare: Single<Spare>,
     /// Names of those that are offered, and of those that are to clients of HTTP/1.0; mostly none.
     extensions: Vec<String>,
     extensions_10: Vec<String>,
     root_path: String,
     raw_root_path: Vec<u8>,
     paths: RefCell<Vec<Option<KeptPath>>>,
-    poison: bool,
 }
 
 /// What a scope left that is over.
@@ -124,13 +124,12 @@ impl ScopeTemplate {
             pattern: scope.unbind(),
             asgi_items: items_of(&asgi),
             asgi: asgi.unbind(),
-            spare: Cell::default(),
+            spare: Single::new(settings.poison),
             extensions,
             extensions_10,
             root_path,
             raw_root_path,
             paths: RefCell::new(paths),
-            poison: settings.poison,
         })
     }
 
@@ -199,13 +198,13 @@ impl ScopeTemplate {
     #[inline]
     pub(crate) fn give(&self, scope: Bound<'_, PyDict>, mut loan: Box<Loan>) {
         let py = scope.py();
-        if self.poison {
+        if self.spare.poisons() {
             let _: PyResult<()> = loan.poison(&scope);
             return;
         }
         let scope = Some(scope).filter(|scope| loan.is_back(scope));
         if loan.take_back(py, scope.as_ref(), &self.asgi_items).is_ok() {
-            self.spare.set(Some(Spare { scope: scope.map(Bound::unbind), loan }));
+            self.spare.give(Spare { scope: scope.map(Bound::unbind), loan });
         }
     }
 

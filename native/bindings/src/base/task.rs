@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::ffi::{call, dict, refcount};
 use super::home::Home;
 use super::names::Names;
+use super::reuse::Single;
 
 /// How the tasks of a connection are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +44,8 @@ impl Start {
 pub(crate) struct EagerCall {
     class: Py<PyType>,
     pattern: Py<PyDict>,
-    /// Taken out while an application may run: a task that starts inside another has keywords and a context of its own.
-    spare: Cell<Option<Keywords>>,
-    poison: bool,
+    /// A task that starts inside another has keywords and a context of its own.
+    spare: Single<Keywords>,
 }
 
 /// The keywords of one call, which the caller alone has, and the context that stands in them.
@@ -65,7 +65,7 @@ impl EagerCall {
         pattern.set_item("loop", event_loop)?;
         pattern.set_item(&names.context, class.py().None())?;
         pattern.set_item("eager_start", true)?;
-        Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Cell::default(), poison })
+        Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Single::new(poison) })
     }
 
     /// Keywords with a context that is empty, if one `may_be_empty` and is at hand, and otherwise with a `new` one.
@@ -110,11 +110,11 @@ impl EagerCall {
         let stands = dict.get_item(&names.context)?;
         let is_same = matches!((&stands, &keywords.context), (Some(stands), Some(context)) if stands.is(context));
         drop(stands);
-        if self.poison || !is_same || !keywords.has_empty_context(py) {
+        if !is_same || !keywords.has_empty_context(py) {
             dict.set_item(&names.context, py.None())?;
             keywords.context = None;
         }
-        self.spare.set(Some(keywords));
+        self.spare.give(keywords);
         Ok(())
     }
 }

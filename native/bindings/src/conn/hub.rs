@@ -6,10 +6,10 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use super::buffers::BufferPool;
 use super::deadline::Deadlines;
 use crate::base::connections::Connections;
 use crate::base::home::Home;
-use crate::base::pool::BufferPool;
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Hub {

@@ -9,6 +9,7 @@
 //! and wherever somebody else has made a connection, its transport serves: a [`Carrier`](carrier::Carrier) is either.
 
 pub(crate) mod acceptor;
+pub(crate) mod buffers;
 pub(crate) mod carrier;
 pub(crate) mod deadline;
 pub(crate) mod handler;

@@ -1,0 +1,155 @@
+//! What is used again: one of a kind in a [`Single`], a few in a [`Stock`], each of one event loop and so without a lock.
+//!
+//! The rule that makes it safe, for all of them:
+//!
+//! 1. What is lent is taken out. While anybody else's code can run, a thing is not in its place: a second use, inside the
+//!    first, finds nothing and makes its own. What a panic leaves behind is in no place either.
+//! 2. At the return, identity and count decide: only what is the same thing that was lent, and held by nobody else, goes back,
+//!    nested objects included. It is looked at again when it is taken.
+//! 3. Nothing waits in its place with contents that a user could have reached: it is emptied when it comes back, not when it
+//!    is taken.
+//! 4. With `UVICORN_POISON=1` nothing goes back; what can be is overwritten, so that a use of it after its end is seen.
+
+use std::cell::{Cell, RefCell};
+
+use pyo3::prelude::*;
+
+use super::ffi::refcount::is_known_to;
+
+/// Figures of a pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
+pub(crate) type Stats = [(&'static str, i64); 5];
+
+/// What a free list counts.
+#[derive(Default)]
+struct Figures {
+    created: Cell<u64>,
+    reused: Cell<u64>,
+    discarded: Cell<u64>,
+    in_use: Cell<i64>,
+}
+
+impl Figures {
+    /// One was taken: one that was there, or one made anew.
+    #[inline]
+    fn taken(&self, reused: bool) {
+        let count = if reused { &self.reused } else { &self.created };
+        count.set(count.get() + 1);
+        self.in_use.set(self.in_use.get() + 1);
+    }
+
+    /// One came back, to be kept or not.
+    #[inline]
+    fn given(&self, kept: bool) {
+        self.in_use.set(self.in_use.get() - 1);
+        if !kept {
+            self.discarded.set(self.discarded.get() + 1);
+        }
+    }
+
+    fn stats(&self, idle: usize) -> Stats {
+        [
+            ("created", self.created.get().cast_signed()),
+            ("reused", self.reused.get().cast_signed()),
+            ("discarded", self.discarded.get().cast_signed()),
+            ("idle", i64::try_from(idle).unwrap_or(i64::MAX)),
+            ("in_use", self.in_use.get()),
+        ]
+    }
+}
+
+/// One thing, in its place or lent.
+pub(crate) struct Single<T> {
+    thing: Cell<Option<T>>,
+    poison: bool,
+}
+
+impl<T> Single<T> {
+    /// None yet; none ever, if what comes back is to be poisoned.
+    pub(crate) fn new(poison: bool) -> Self {
+        Self { thing: Cell::new(None), poison }
+    }
+
+    /// Whether what comes back is to be overwritten instead.
+    #[inline]
+    pub(crate) fn poisons(&self) -> bool {
+        self.poison
+    }
+
+    /// Take it out, if it is there.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<T> {
+        self.thing.take()
+    }
+
+    /// Put it back. If another has come back meanwhile, that goes.
+    #[inline]
+    pub(crate) fn give(&self, thing: T) {
+        if !self.poison {
+            let old = self.thing.replace(Some(thing));
+            drop(old);
+        }
+    }
+}
+
+/// A Python object that is over, and nobody knows any more: it serves as the next.
+pub(crate) struct SpareObject(Single<Py<PyAny>>);
+
+impl SpareObject {
+    pub(crate) fn new(poison: bool) -> Self {
+        Self(Single::new(poison))
+    }
+
+    /// The object, unless somebody has kept it.
+    #[inline]
+    pub(crate) fn take<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let object = self.0.take()?.into_bound(py);
+        is_known_to(&object, 1).then_some(object)
+    }
+
+    /// `object` is over. Whoever uses it still holds it.
+    #[inline]
+    pub(crate) fn give(&self, object: &Bound<'_, PyAny>) {
+        if !self.0.poisons() {
+            self.0.give(object.clone().unbind());
+        }
+    }
+}
+
+/// A few things, and how often they were used again.
+pub(crate) struct Stock<T> {
+    idle: RefCell<Vec<T>>,
+    limit: usize,
+    figures: Figures,
+    poison: bool,
+}
+
+impl<T> Stock<T> {
+    /// None yet, and `limit` at most; none ever, if what comes back is to be poisoned.
+    pub(crate) fn new(limit: usize, poison: bool) -> Self {
+        Self { idle: RefCell::default(), limit, figures: Figures::default(), poison }
+    }
+
+    /// Take out one that still `is_fit`, if there is one; otherwise the caller makes one.
+    #[inline]
+    pub(crate) fn take(&self, is_fit: impl FnOnce(&T) -> bool) -> Option<T> {
+        let idle = self.idle.borrow_mut().pop();
+        let thing = idle.filter(is_fit);
+        self.figures.taken(thing.is_some());
+        thing
+    }
+
+    /// Put one back that `is_fit`, when it is emptied.
+    #[inline]
+    pub(crate) fn give(&self, mut thing: T, is_fit: bool, empty: impl FnOnce(&mut T)) {
+        let kept = is_fit && !self.poison && self.idle.borrow().len() < self.limit;
+        self.figures.given(kept);
+        if kept {
+            empty(&mut thing);
+            self.idle.borrow_mut().push(thing);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.figures.stats(self.idle.borrow().len())
+    }
+}
