@@ -18,7 +18,7 @@ use crate::base::ffi::thread_bound::ThreadBound;
 /// The coroutine of a request's task.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct RequestResponseCycle {
-    /// What it serves; nothing while it waits among the [`SpareCycles`].
+    /// What it serves; nothing while it waits to be used again.
     conversation: ThreadBound<RefCell<Option<Rc<dyn Conversation>>>>,
     run: ThreadBound<Run>,
 }
