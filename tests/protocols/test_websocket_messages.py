@@ -345,7 +345,6 @@ async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_p
             tracemalloc.stop()
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["binary", "text", "fragment"])
 async def test_large_message_is_kept_once_while_it_comes(ws_protocol_cls: Any, kind: str) -> None:
     """However many reads it takes; the reader's buffer and the message are not both there."""
