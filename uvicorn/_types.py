@@ -429,8 +429,8 @@ class Room(Protocol):
 class Stream(Protocol):
     """What one request comes on, and its response goes: all that a cycle knows of the connection and its protocol.
 
-    The order is ``start``, ``body`` or ``file`` until there is no more, ``trailers`` if they were promised, and
-    ``complete``; ``interim`` in front of all that. The native core's trait has the same words.
+    The order is ``start``, ``body`` or a file until there is no more, ``trailers`` if they were promised, and
+    ``finish``; ``interim`` in front of all that. The native core's trait has the same words.
     """
 
     @property
@@ -478,14 +478,14 @@ class Stream(Protocol):
     async def writable(self) -> None:
         """Wait until more can be written, or the client is gone; first come, first served."""
 
-    def file(self, length: int, more: bool) -> bool:
+    def begin_file(self, length: int, more: bool) -> bool:
         """Make ready for ``length`` bytes of the body from a file. Returns whether they are wanted.
 
         Raises:
             RuntimeError: as for ``body``.
         """
 
-    def write(self, data: bytes) -> None:
+    def file(self, data: bytes) -> None:
         """Write some of these bytes at once, behind what stands in front of them."""
 
     def end_file(self) -> None:
@@ -497,8 +497,8 @@ class Stream(Protocol):
     def stop_awaiting_reader(self) -> None:
         """It does not any more."""
 
-    def complete(self) -> None:
-        """The response is complete."""
+    def finish(self) -> None:
+        """The response is complete: go on with what comes next."""
 
     def announce_close(self) -> None:
         """This response is the last of its connection, where that matters."""

@@ -63,7 +63,7 @@ class Connection:
     def want_body(self) -> None:
         self.calls.append("want")
 
-    def complete(self) -> None:
+    def finish(self) -> None:
         self.calls.append("complete")
 
     def abort(self) -> None:

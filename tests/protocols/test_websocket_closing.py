@@ -974,7 +974,7 @@ async def test_no_object_of_a_connection_has_a_dict(ws_protocol_cls: Any) -> Non
         peer.send(handshake()[:-1])
         peer.send(handshake()[-1:])
         objects = [session, session._reader, session._handshake, session.flow, session.closer]
-        objects += [session.keepalive, session.inbox, session._peer_end]
+        objects += [session.keepalive, session.inbox, session._peer_end, session._head]
         await peer.until(lambda: peer.wire.written)
         objects += [peer.session._log] if peer.session._log else []
         for item in objects:

@@ -247,7 +247,7 @@ class RequestResponseCycle:
                 if self.trailers is None and self.entry is None and not self._events:
                     # As `_end_body`, without the call.
                     self.state = COMPLETE
-                    stream.complete()
+                    stream.finish()
                 else:
                     self._end_body()
         else:
@@ -263,7 +263,7 @@ class RequestResponseCycle:
             self._wake()
         if self.entry is not None:
             self.entry.end()
-        self.stream.complete()
+        self.stream.finish()
 
     # Extensions.
 
@@ -337,14 +337,14 @@ class RequestResponseCycle:
         """Prepare for a file of `length` bytes."""
         if self.state is not STARTED:
             raise self.out_of_order(kind)
-        wanted = self.stream.file(length, more_body)
+        wanted = self.stream.begin_file(length, more_body)
         self.state = SENDING
         return wanted
 
     def write(self, data: bytes) -> None:
         """Write some of them."""
         self.sent(len(data))
-        self.stream.write(data)
+        self.stream.file(data)
 
     def sent(self, size: int) -> None:
         """So many of them were sent."""

@@ -111,11 +111,11 @@ class H1Stream:
         if data:
             self._connection.write(data)
 
-    def file(self, length: int, more: bool) -> bool:
-        """Make ready for `length` bytes of the body, which come through `write` or past the transport."""
+    def begin_file(self, length: int, more: bool) -> bool:
+        """Make ready for `length` bytes of the body, which come through `file` or past the transport."""
         return self.writer.begin_part(length, more)
 
-    def write(self, data: bytes) -> None:
+    def file(self, data: bytes) -> None:
         """Write some of these bytes, and at once, behind what stands in front of them."""
         data = self.writer.take_head() + data
         if data:
@@ -126,7 +126,7 @@ class H1Stream:
         """All of these bytes are written."""
         self.writer.end_part()
 
-    def complete(self) -> None:
+    def finish(self) -> None:
         """The response is complete: the connection goes on."""
         self._connection.on_response_complete()
 

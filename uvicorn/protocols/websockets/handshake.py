@@ -15,6 +15,7 @@ from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.head import (
     TOKEN,
     HeadLimits,
+    HeadScan,
     RequestRefused,
     examine,
     is_usual,
@@ -71,6 +72,47 @@ class Handshake:
         self.key = key
         self.subprotocols = subprotocols
         self.extensions = _values(headers, b"sec-websocket-extensions")
+
+
+class HandshakeReader:
+    """Collects the head of a handshake: bytes in, the handshake out.
+
+    Attributes:
+        head: what there is of it.
+    """
+
+    __slots__ = ("head", "_limits", "_end", "_scan")
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self.head = bytearray()
+        self._end = 0
+        self._limits = limits
+        self._scan: HeadScan | None = None
+
+    def receive(self, data: bytes) -> Handshake | None:
+        """Take more bytes. Returns the handshake once it is complete.
+
+        Raises:
+            RequestRefused: see `parse_handshake`.
+        """
+        head = self.head
+        searched = len(head)
+        head += data
+        # Its end can begin in the last three bytes searched before.
+        end = head.find(b"\r\n\r\n", max(0, searched - 3)) + 4
+        if end == 3:
+            self._scan = self._scan or HeadScan(self._limits)
+            self._scan.advance(head)
+            return None
+        self._end = end
+        return parse_handshake(bytes(head[:end]), self._limits)
+
+    def take_rest(self) -> bytes:
+        """Return what came behind the head, and keep nothing."""
+        rest = bytes(self.head[self._end :])
+        self.head = bytearray()
+        self._scan = None
+        return rest
 
 
 def parse_handshake(head: bytes, limits: HeadLimits) -> Handshake:

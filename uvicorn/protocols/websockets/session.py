@@ -39,7 +39,7 @@ from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.head import HeadLimits, HeadScan, RequestRefused, asks_for_head
+from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
 from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.http.response import STATUS_PHRASES, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
@@ -73,8 +73,8 @@ from uvicorn.protocols.websockets.frames import (
 )
 from uvicorn.protocols.websockets.handshake import (
     Handshake,
+    HandshakeReader,
     accept_response,
-    parse_handshake,
     refuse_response,
     requested_target,
 )
@@ -126,7 +126,6 @@ class WebSocketSession(Attributes):
         "closer",
         "_handshake",
         "_head",
-        "_scan",
         "_reader",
         "_deflate",
         "_extension",
@@ -167,8 +166,9 @@ class WebSocketSession(Attributes):
         self.inbox = Inbox(config.ws_max_queue, clock_of(self.loop))
         self.closer: Closer = cast(Closer, None)
         self._handshake: Handshake | None = None
-        self._head = bytearray()  # of the handshake, until it is complete
-        self._scan: HeadScan | None = None
+        self._head = HandshakeReader(
+            HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
+        )
         self._reader = FrameReader(config.ws_max_size)
         self._deflate: Deflate | None = None
         self._extension = b""  # what the client is told about it
@@ -304,25 +304,14 @@ class WebSocketSession(Attributes):
         """Collect the head of the handshake; its deadline was the HTTP protocol's."""
         if self.state is not SessionState.CONNECTING:
             return
-        config, head = self.config, self._head
-        limits = HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
-        searched = len(head)
-        head += data
-        # Its end can begin in the last three bytes searched before.
-        end = head.find(b"\r\n\r\n", max(0, searched - 3)) + 4
         try:
-            if end == 3:
-                self._scan = self._scan or HeadScan(limits)
-                self._scan.advance(head)
-                return
-            self._begin(parse_handshake(bytes(head[:end]), limits))
+            handshake = self._head.receive(data)
+            if handshake is not None:
+                self._begin(handshake)
+                self._reader.feed(self._head.take_rest())
         except RequestRefused as refused:
             self._note_refusal(refused)
             self._refuse(refused.status, f"Failed to open a WebSocket connection: {refused.reason}.\n")
-            return
-        self._reader.feed(bytes(head[end:]))
-        self._head = bytearray()
-        self._scan = None
 
     def _begin(self, handshake: Handshake) -> None:
         """The handshake is valid: start the application."""
@@ -381,7 +370,7 @@ class WebSocketSession(Attributes):
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer with a response of the server's own."""
-        head_request = asks_for_head(self._head)
+        head_request = asks_for_head(self._head.head)
         response = refuse_response(status, text.encode(), self.server_state.default_head, head_request)
         self._log_handshake(status, response)
         if self._entry is not None:
@@ -758,7 +747,7 @@ class WebSocketSession(Attributes):
         if self.scope is not None:
             return get_client_addr(self.scope), get_path_with_query_string(self.scope)
         client = get_remote_addr(self.transport)
-        return "%s:%d" % client if client else "", requested_target(self._head)
+        return "%s:%d" % client if client else "", requested_target(self._head.head)
 
     def _log_handshake(self, status: int, head: bytes) -> None:
         """Log what became of the handshake, with the client and what it asked for; in the access log if it has a format
