@@ -17,6 +17,7 @@ from uvicorn.state import ServerState
 __all__ = [
     "Call",
     "Callable",
+    "Factory",
     "FileSink",
     "HTTPProtocol",
     "Listener",
@@ -153,7 +154,7 @@ class Factory:
     """Makes the protocols of a server's connections, without a call of Python's."""
 
     def __new__(cls, kind: type[HTTPProtocol], server: Server, app_state: dict[str, Any], last: bool) -> Self: ...
-    def __call__(self) -> HTTPProtocol: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> HTTPProtocol: ...
 
 @disjoint_base
 class HTTPProtocol:
