@@ -19,7 +19,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::conversation::{Conversation, Function, Received, guard};
+use super::conversation::{Conversation, Function, Received, Sent, guard};
 use super::cycle::RequestResponseCycle;
 use super::message;
 use crate::base::coroutine::{outcome, reused, thrown};
@@ -27,6 +27,7 @@ use crate::base::error::undisturbed;
 use crate::base::ffi::call::{Turn, step};
 use crate::base::ffi::slots::{self, Awaited, Called, Coroutine, Entry};
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::reuse::SpareObject;
 
 /// `receive` or `send` of one request, as its application has it: called as fast as a function, and known for one whose
 /// calls are coroutines.
@@ -246,7 +247,7 @@ impl Call {
         cycle: &Bound<'py, RequestResponseCycle>,
         message: Option<&Bound<'py, PyAny>>,
     ) -> Option<Bound<'py, PyAny>> {
-        let spare = cycle.get().look(|conversation| conversation.host().spare_call.take(cycle.py()))?;
+        let spare = cycle.get().spare_calls().if_here()?.take(cycle.py())?;
         spare.cast_exact::<Self>().ok()?.get().state.if_here()?.begin(cycle, message);
         Some(spare)
     }
@@ -261,16 +262,17 @@ impl Call {
             stage => return state.resume(py, stage),
         };
         let conversation = cycle.get().conversation().inspect_err(|_| state.set(Stage::Closed))?;
-        let message = match message {
-            Some(message) if !conversation.must_wait_to_send(false) => message.into_bound(py),
-            message => return state.start(py, &conversation, message),
+        // Bound, because to let go of it costs less then.
+        let Some(message) = message.map(|message| message.into_bound(py)) else {
+            return state.start(py, &conversation, None);
         };
-        let rest = guard(&*conversation, py, "send", || conversation.clone().send(&message));
+        let sent = conversation.send(&message, false);
         state.set(Stage::Closed);
-        if let Some(rest) = rest? {
-            return state.pass_on(py, &conversation, rest);
+        match sent? {
+            Sent::Done => cycle.get().spare_calls().give(slf.as_any()),
+            Sent::PassedOn(rest) => return state.pass_on(py, &cycle.get().conversation()?, rest),
+            Sent::Later => return state.start(py, &cycle.get().conversation()?, Some(message.unbind())),
         }
-        conversation.host().spare_call.give(slf.as_any());
         Ok(Turn::Returned(py.None()))
     }
 }
@@ -371,16 +373,16 @@ impl State {
                         (Operation::Receive, Some(Wait::new(py, conversation, Function::Receive, place)?))
                     }
                 },
-                Operation::Send(message) if conversation.must_wait_to_send(place.is_some()) => {
-                    let message = match &place {
-                        Some(_) => message,
-                        None => message::copy(message.bind(py), &conversation.host().names)?.into_any().unbind(),
-                    };
-                    (Operation::Send(message), Some(Wait::new(py, conversation, Function::Send, place)?))
-                }
-                Operation::Send(message) => match conversation.clone().send(message.bind(py))? {
-                    Some(rest) => (Operation::PassedOn, Some(Wait { iterator: rest, place: None })),
-                    None => return Ok(Some(Turn::Returned(py.None()))),
+                Operation::Send(message) => match conversation.clone().send(message.bind(py), place.is_some())? {
+                    Sent::Done => return Ok(Some(Turn::Returned(py.None()))),
+                    Sent::PassedOn(rest) => (Operation::PassedOn, Some(Wait { iterator: rest, place: None })),
+                    Sent::Later => {
+                        let message = match &place {
+                            Some(_) => message,
+                            None => message::copy(message.bind(py), &conversation.host().names)?.into_any().unbind(),
+                        };
+                        (Operation::Send(message), Some(Wait::new(py, conversation, Function::Send, place)?))
+                    }
                 },
                 Operation::PassedOn => return Ok(Some(Turn::Returned(py.None()))),
             };
@@ -457,7 +459,7 @@ impl Awaited for Call {
 pub(crate) fn install_slots(py: Python<'_>) -> PyResult<()> {
     slots::install_turns::<RequestResponseCycle>(py);
     slots::install_awaits::<Call>(py);
-    let cycle = Bound::new(py, RequestResponseCycle::new())?;
+    let cycle = Bound::new(py, RequestResponseCycle::new(Rc::new(SpareObject::new(true))))?;
     slots::install_entry(&Bound::new(py, Callable::new(&cycle, Function::Send))?);
     Ok(())
 }

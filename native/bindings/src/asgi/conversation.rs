@@ -41,6 +41,17 @@ pub(crate) enum Received<'py> {
     Nothing,
 }
 
+/// What becomes of a message that is sent.
+#[derive(Default)]
+pub(crate) enum Sent {
+    #[default]
+    Done,
+    /// This iterator goes on with it.
+    PassedOn(Py<PyAny>),
+    /// Nothing was done: it must wait.
+    Later,
+}
+
 /// One call of an application, from its scope to its end. Any of these calls may run Python code, of the application too, and
 /// come back: the caller holds no borrow.
 pub(crate) trait Conversation {
@@ -53,10 +64,11 @@ pub(crate) trait Conversation {
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>>;
     /// What is received when nothing else can be any more.
     fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
-    /// Whether a `send()` must wait, because of the transport or, unless it has its turn, behind others.
-    fn must_wait_to_send(&self, in_turn: bool) -> bool;
-    /// Take one message. What this gives, if anything, is an iterator that goes on with it.
-    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>>;
+    /// Take one message, unless it must wait, because of the transport or, unless it is `in_turn`, behind others. [Guarded]
+    /// here, where that costs no detour.
+    ///
+    /// [Guarded]: guard
+    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent>;
     /// Where calls of `function` wait for their turn.
     fn line(&self, function: Function) -> &Line;
     /// Let the first of those who wait have its turn, if there is something for it.

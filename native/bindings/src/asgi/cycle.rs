@@ -14,6 +14,7 @@ use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, is_coroutine, step};
 use crate::base::ffi::slots::Coroutine;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::reuse::SpareObject;
 
 /// The coroutine of a request's task.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
@@ -21,6 +22,8 @@ pub struct RequestResponseCycle {
     /// What it serves; nothing while it waits to be used again.
     conversation: ThreadBound<RefCell<Option<Rc<dyn Conversation>>>>,
     run: ThreadBound<Run>,
+    /// Where calls of its functions go when they are over, and come from.
+    spare_calls: ThreadBound<Rc<SpareObject>>,
 }
 
 /// What the first turn needs.
@@ -43,19 +46,22 @@ struct Run {
 
 impl RequestResponseCycle {
     /// One that serves nothing yet.
-    pub(crate) fn new() -> Self {
-        Self { conversation: ThreadBound::default(), run: ThreadBound::default() }
+    pub(crate) fn new(spare_calls: Rc<SpareObject>) -> Self {
+        Self {
+            conversation: ThreadBound::default(),
+            run: ThreadBound::default(),
+            spare_calls: ThreadBound::new(spare_calls),
+        }
+    }
+
+    #[inline]
+    pub(super) fn spare_calls(&self) -> &ThreadBound<Rc<SpareObject>> {
+        &self.spare_calls
     }
 
     #[inline]
     pub(crate) fn conversation(&self) -> PyResult<Rc<dyn Conversation>> {
         self.conversation.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
-    }
-
-    /// What it serves, if this is its thread and it serves something.
-    #[inline]
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&dyn Conversation) -> Option<R>) -> Option<R> {
-        look(&**self.conversation.if_here()?.try_borrow().ok()?.as_ref()?)
     }
 
     /// Have it run `app` for `conversation`, with these callables.

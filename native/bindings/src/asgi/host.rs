@@ -29,7 +29,7 @@ pub(crate) struct Host {
     /// `files.send_file`
     pub(crate) send_file: Py<PyAny>,
     /// A call of `receive` or `send` that is over.
-    pub(crate) spare_call: SpareObject,
+    pub(crate) spare_calls: Rc<SpareObject>,
     pub(crate) access: AccessLog,
     /// In which connections are served, if it is not by transports.
     turns: RefCell<Option<Rc<dyn Turns>>>,
@@ -59,7 +59,7 @@ impl Host {
             tasks: state.getattr("tasks")?.unbind(),
             result_of: py.import("uvicorn.protocols.utils")?.getattr("result_of")?.unbind(),
             send_file: py.import("uvicorn.protocols.http.files")?.getattr("send_file")?.unbind(),
-            spare_call: SpareObject::new(home.settings.poison),
+            spare_calls: Rc::new(SpareObject::new(home.settings.poison)),
             access: AccessLog::new(config, home.event_loop.bind(py))?,
             turns: RefCell::default(),
             flushes_after_turn: Cell::new(false),

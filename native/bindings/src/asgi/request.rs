@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::texts;
 
-use super::conversation::{Conversation, Function, Received};
+use super::conversation::{Conversation, Function, Received, Sent};
 use super::exchange::{Body, Exchange, State};
 use super::host::Host;
 use super::send::send;
@@ -57,16 +57,11 @@ impl Conversation for Exchange {
     }
 
     /// One behind the end of the response is refused at once.
-    #[inline]
-    fn must_wait_to_send(&self, in_turn: bool) -> bool {
-        (self.stream.is_write_paused() || !(in_turn || self.stream.writers().is_empty()))
-            && !self.disconnected.get()
-            && self.state.get() != State::Complete
-    }
-
-    #[inline]
-    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
-        send(&self, message)
+    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent> {
+        if !self.stream.takes_more(in_turn) && !self.disconnected.get() && self.state.get() != State::Complete {
+            return Ok(Sent::Later);
+        }
+        self.guard(message.py(), Function::Send.name(), || send(&self, message))
     }
 
     fn line(&self, function: Function) -> &Line {

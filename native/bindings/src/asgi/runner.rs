@@ -18,7 +18,7 @@ use crate::base::connections::Connections;
 use crate::base::ffi::call::copy_context;
 use crate::base::ffi::refcount::{is_held_by, is_known_to};
 use crate::base::ffi::thread_bound::bury;
-use crate::base::reuse::{Stats, Stock};
+use crate::base::reuse::{SpareObject, Stats, Stock};
 use crate::base::task::{EagerCall, Keywords, Reentrance, Start, is_empty};
 
 /// As many as applications that run inside one another, which are few.
@@ -126,7 +126,7 @@ impl Runner {
         let host = &self.host;
         bury();
         let spare = self.spare_cycles.take(|served| served.is_forgotten(py));
-        let served = spare.map_or_else(|| Served::new(py), Ok)?;
+        let served = spare.map_or_else(|| Served::new(py, &self.host.spare_calls), Ok)?;
         served.prepare(py, conversation, app);
         let started = self.task(py, &served, start);
         if served.cycle.get().is_over() {
@@ -191,8 +191,8 @@ struct Served {
 }
 
 impl Served {
-    fn new(py: Python<'_>) -> PyResult<Self> {
-        let cycle = Bound::new(py, RequestResponseCycle::new())?;
+    fn new(py: Python<'_>, spare_calls: &Rc<SpareObject>) -> PyResult<Self> {
+        let cycle = Bound::new(py, RequestResponseCycle::new(spare_calls.clone()))?;
         let receive = Py::new(py, Callable::new(&cycle, Function::Receive))?;
         let send = Py::new(py, Callable::new(&cycle, Function::Send))?;
         let arguments = PyTuple::new(py, [&cycle])?.unbind();

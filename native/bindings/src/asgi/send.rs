@@ -7,18 +7,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList};
 use wire::texts;
 
+use super::conversation::Sent;
 use super::exchange::{Exchange, State};
 use super::extension::{self, out_of_order};
 use super::message::{Message, with_pair};
 use super::stream::Follows;
 use crate::base::objects::copy_of;
 
-/// Take one message of the response from the application. What this gives, if anything, is an iterator that goes on
-/// with it.
+/// Take one message of the response from the application.
 #[inline]
-pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
     if this.is_disconnected() && this.state() != State::Complete {
-        return Ok(None);
+        return Ok(Sent::Done);
     }
     let py = message.py();
     let host = &this.host;
@@ -61,9 +61,9 @@ pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<
                 Follows::Nothing => this.complete(py)?,
             }
         }
-        _ => return extension::send(this, message, kind),
+        _ => return Ok(extension::send(this, message, kind)?.map_or(Sent::Done, Sent::PassedOn)),
     }
-    Ok(None)
+    Ok(Sent::Done)
 }
 
 /// Encode the head of the response, and log it.

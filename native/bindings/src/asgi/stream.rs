@@ -68,6 +68,8 @@ pub(crate) trait Stream {
 
     // How fast.
 
+    /// Whether a message is taken now; unless a call is `in_turn`, those who wait come first.
+    fn takes_more(&self, in_turn: bool) -> bool;
     /// Whether as much waits to be written as should.
     fn is_write_paused(&self) -> bool;
     /// `send()` calls that wait until less does.

@@ -119,6 +119,11 @@ impl Stream for Connection {
     }
 
     #[inline]
+    fn takes_more(&self, in_turn: bool) -> bool {
+        !self.write_paused.get() && (in_turn || self.writers.is_empty())
+    }
+
+    #[inline]
     fn is_write_paused(&self) -> bool {
         self.write_paused.get()
     }
