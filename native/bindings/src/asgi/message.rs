@@ -59,16 +59,17 @@ impl<'py> Message<'py> {
 
     #[inline]
     fn place(&mut self, names: &Names, is: impl Fn(&Py<PyString>) -> bool) -> Option<&mut Option<Bound<'py, PyAny>>> {
+        // There are more pieces of bodies than heads.
         if is(&names.r#type) {
             Some(&mut self.kind)
-        } else if is(&names.status) {
-            Some(&mut self.status)
-        } else if is(&names.headers) {
-            Some(&mut self.headers)
         } else if is(&names.body) {
             Some(&mut self.body)
         } else if is(&names.more_body) {
             Some(&mut self.more_body)
+        } else if is(&names.status) {
+            Some(&mut self.status)
+        } else if is(&names.headers) {
+            Some(&mut self.headers)
         } else if is(&names.trailers) {
             Some(&mut self.trailers)
         } else {

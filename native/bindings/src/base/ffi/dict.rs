@@ -39,10 +39,13 @@ pub(crate) fn each_item<'py>(
     let py = dict.py();
     let mut position = 0;
     let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // To be told that there are no more costs as much as another one.
+    let mut left = dict.len();
     // SAFETY: `dict` is a live dict, and we hold the thread state. PyDict_Next sets both to live objects of the dict's, or
     // returns 0. The value gets a reference of its own; the key is only lent, which `Borrowed` says.
     unsafe {
-        while ffi::PyDict_Next(dict.as_ptr(), &raw mut position, &raw mut key, &raw mut value) != 0 {
+        while left > 0 && ffi::PyDict_Next(dict.as_ptr(), &raw mut position, &raw mut key, &raw mut value) != 0 {
+            left -= 1;
             if !visit(&Borrowed::from_ptr(py, key), Bound::from_borrowed_ptr(py, value)) {
                 return false;
             }
