@@ -74,10 +74,11 @@ def is_refused(address: tuple[str, int] | str) -> bool:
 
 
 def start(cwd: Path, *arguments: str, workers: int = 2, app: str = "app:app") -> ServerProcess:
-    server = ServerProcess(app, "--port", "0", "--workers", str(workers), *arguments, cwd=cwd)
+    """All workers serve, and the parent knows: their applications are ready a moment before."""
+    settings = ["--port", "0", "--workers", str(workers), "--log-level", "debug"]
+    server = ServerProcess(app, *settings, *arguments, cwd=cwd)
     try:
-        server.wait_for(READY, count=workers)
-        wait_for(lambda: is_listening(server.address))
+        server.wait_for_pattern(r"Child process \[\d+\] serves\n", count=workers)
     except BaseException:
         server.__exit__(None, None, None)
         raise

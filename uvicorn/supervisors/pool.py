@@ -242,6 +242,7 @@ class Pool(Generic[W]):
                 self._served.add(worker)
                 self._has_served = True
                 self._failures = 0
+                logger.debug("Child process [%d] serves", worker.pid)
 
     def _wants_replacement(self, worker: W) -> bool:
         """Whether the worker has asked for a replacement, and nothing has come of it yet."""
