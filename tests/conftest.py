@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import importlib
+import importlib.util
 import itertools
 import logging
 import os
@@ -112,19 +113,23 @@ def http_protocol_cls(request: pytest.FixtureRequest) -> Any:
 WS_PROTOCOLS = {
     "websockets-sansio": "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol",
     "wsproto": "uvicorn.protocols.websockets.wsproto_impl:WSProtocol",
+    "native": "uvicorn.protocols.websockets.native_impl:NativeWebSocketProtocol",
 }
 
 
 @pytest.fixture(params=WS_PROTOCOLS)
 def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
     """Each implementation of WebSocket in turn."""
+    if request.param == "native":
+        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     return _load(WS_PROTOCOLS[request.param])
 
 
 @pytest.fixture
 def ws_protocol_classes() -> dict[str, Any]:
     """All of them, by name, for those who compare them."""
-    return {name: _load(path) for name, path in WS_PROTOCOLS.items()}
+    built = importlib.util.find_spec("uvicorn._native") is not None
+    return {name: _load(path) for name, path in WS_PROTOCOLS.items() if built or name != "native"}
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ WS_PROTOCOLS: dict[str, str | None] = {
     "websockets": "uvicorn.protocols.websockets.websockets_impl:WebSocketProtocol",
     "websockets-sansio": "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol",
     "wsproto": "uvicorn.protocols.websockets.wsproto_impl:WSProtocol",
+    "native": "uvicorn.protocols.websockets.native_impl:NativeWebSocketProtocol",
 }
 LIFESPAN: dict[str, str] = {
     "auto": "uvicorn.lifespan.on:LifespanOn",

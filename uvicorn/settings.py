@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uvicorn.config import Config
 
 HTTPProtocolType = Literal["auto", "h11", "httptools", "zttp", "native"]
-WSProtocolType = Literal["auto", "none", "websockets", "websockets-sansio", "wsproto"]
+WSProtocolType = Literal["auto", "none", "websockets", "websockets-sansio", "wsproto", "native"]
 LifespanType = Literal["auto", "on", "off"]
 LoopFactoryType = Literal["none", "auto", "asyncio", "uvloop", "zuvloop"]
 InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
@@ -93,7 +93,7 @@ class Settings:
         section="Implementations",
         help="WebSocket implementation: a name, or the import string of an asyncio protocol class. "
         "`auto` is websockets-sansio, else wsproto, else none; `none` leaves upgrade requests to the application; "
-        "`websockets` is a deprecated name for websockets-sansio.",
+        "`websockets` is a deprecated name for websockets-sansio; `native` is the native core.",
     )
     ws_max_size: int = setting(
         default=16777216, section="WebSocket", help="Largest message in bytes, after inflation; beyond it close 1009."

@@ -78,6 +78,7 @@ class ServerState:
         "event_pool",
         "protocol_settings",
         "_readers",
+        "websocket_settings",
         "_configured",
         "_date_header",
         "_second",
@@ -95,6 +96,7 @@ class ServerState:
         self.event_pool = EventPool(0 if is_poisoned() else DEFAULT_CAPACITY)
         self.protocol_settings: Any = None  # what the HTTP protocols derive from a Config, built by the first of them
         self._readers: Readers | None = None
+        self.websocket_settings: Any = None  # the same of native WebSockets, if the HTTP protocols are others
         self._configured: list[Header] = []
         self._date_header = False
         self._second = -1
@@ -201,4 +203,8 @@ class ServerState:
         if settings is not None:
             self._total_requests = self.total_requests
             self.protocol_settings = None
+            settings.close()
+        settings = self.websocket_settings
+        if settings is not None:
+            self.websocket_settings = None
             settings.close()

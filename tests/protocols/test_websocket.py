@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -203,7 +203,7 @@ async def test_client_that_vanishes_releases_a_blocked_send(http_protocol_cls: A
             # The connection is another object after the upgrade.
             await wait_until(
                 lambda: any(
-                    getattr(connection, "flow", None) is not None and cast(Any, connection).flow.write_paused
+                    getattr(getattr(connection, "flow", connection), "write_paused", False)
                     for connection in server.server_state.connections
                 )
             )

@@ -49,6 +49,10 @@ class Deflater:
     def decompress(self, data: bytes) -> bytes:
         return self.decompressor.decompress(data + b"\x00\x00\xff\xff")
 
+    def unpack(self, sent: ServerFrame) -> bytes:
+        """What a message says. The native core sends one as it is that would get longer by being compressed."""
+        return self.decompress(sent.payload) if sent.first & RSV1 else sent.payload
+
 
 def sends(*messages: Any) -> Application:
     async def script(receive: Any, send: Any) -> None:
@@ -93,9 +97,9 @@ async def test_message_of_any_size_is_echoed_in_one_frame(ws_protocol_cls: Any, 
         await peer.until(lambda: len(app.messages) == 2)
         assert app.messages == [data, data]
         await peer.until(lambda: len(peer.frames) == 2)
-        for first, payload in peer.frames:
-            assert first == (BINARY | RSV1 if lines else BINARY)
-            assert (client.decompress(payload) if lines else payload) == data
+        for sent in peer.frames:
+            assert sent.first in ((BINARY | RSV1, BINARY) if lines else (BINARY,))
+            assert client.unpack(sent) == data
 
 
 async def test_fragments_are_joined_and_control_frames_between_them_handled_at_once(ws_protocol_cls: Any) -> None:
@@ -469,7 +473,7 @@ async def test_cancelled_receive_loses_no_message(ws_protocol_cls: Any) -> None:
         await peer.open()
         await peer.until(lambda: app.done)
         assert app.messages == ["kept"]
-        assert not peer.session.inbox.receivers
+        assert not peer.waits_to_receive
 
 
 async def test_several_receivers_get_one_message_each(ws_protocol_cls: Any) -> None:
@@ -682,8 +686,8 @@ async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_prot
         for sent in echoed:
             if parameter.startswith("; server"):
                 client.decompressor = zlib.decompressobj(-15)
-            assert sent.first == TEXT | RSV1
-            decompressed.append(client.decompress(sent.payload).decode())
+            decompressed.append(client.unpack(sent).decode())
+        assert parameter.startswith("; server") or all(sent.first == TEXT | RSV1 for sent in echoed)
         assert decompressed == app.messages
 
 
@@ -693,8 +697,8 @@ async def test_empty_compressed_messages_keep_the_stream_in_step(ws_protocol_cls
     async with connected(ws_protocol_cls, sends({"text": ""}, {"text": "a"}, {"text": ""}, {"text": "a"})) as peer:
         await peer.open(DEFLATE)
         await peer.until(lambda: len(peer.frames) == 4)
-        assert [client.decompress(sent.payload) for sent in peer.frames] == [b"", b"a", b"", b"a"]
-        assert peer.frames[0].payload == b"\x00"
+        assert [client.unpack(sent) for sent in peer.frames] == [b"", b"a", b"", b"a"]
+        assert peer.frames[0] in (ServerFrame(TEXT | RSV1, b"\x00"), ServerFrame(TEXT, b""))
 
 
 async def test_message_that_ends_its_deflate_stream_is_followed_by_a_new_one(ws_protocol_cls: Any) -> None:

@@ -99,6 +99,7 @@ class Timers:
         self.loop = asyncio.get_running_loop()
         self.now = 1000.0
         self.pending: list[Timer] = []
+        self.native: Any = None  # a native server that goes by this clock
 
     def time(self) -> float:
         return self.now
@@ -119,9 +120,14 @@ class Timers:
         end = self.now + seconds
         while due := sorted((timer for timer in self.pending if timer.when <= end), key=lambda timer: timer.when):
             self.pending.remove(due[0])
-            self.now = due[0].when
+            self._pass_to(due[0].when)
             due[0].callback()
-        self.now = end
+        self._pass_to(end)
+
+    def _pass_to(self, when: float) -> None:
+        seconds, self.now = when - self.now, when
+        if self.native is not None:
+            self.native.advance(seconds + 1e-6)  # what is lost by rounding must not be what is missing
 
 
 class Wire(asyncio.Transport):
@@ -223,6 +229,9 @@ class Peer:
         self.state.configure(headers=config.encoded_headers, date_header=False)
         self.timers = Timers()
         self.session = protocol_cls(config, self.state, state or {}, _loop=self.timers)
+        if hasattr(self.session, "server"):
+            self.timers.native = self.session.server
+            self.timers.native.hold_clock()
         self.wire = Wire(tls)
         self.wire.protocol = self.session
         self.session.connection_made(self.wire)
@@ -267,6 +276,23 @@ class Peer:
         self.send(handshake(*lines, target=target))
         await self.until(lambda: b"\r\n\r\n" in self.wire.written)
         assert self.status == 101, self.wire.written
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the client's that the session has not looked at yet."""
+        kept = self.session.buffered if self.timers.native is not None else len(self.session._reader)
+        assert isinstance(kept, int)
+        return kept
+
+    @property
+    def waits_to_receive(self) -> bool:
+        """Somebody waits for an event."""
+        return bool(self.session.waiting[0] if self.timers.native is not None else self.session.inbox.receivers)
+
+    @property
+    def waits_to_send(self) -> bool:
+        """Somebody waits until the client reads."""
+        return bool(self.session.waiting[1] if self.timers.native is not None else self.session.flow._writers)
 
     @property
     def head(self) -> bytes:

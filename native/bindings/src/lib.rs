@@ -3,8 +3,8 @@
 //! Table of contents, nothing else. Rooms, each of which knows those below it only:
 //!
 //! ```text
-//! protocol · server   the objects that Python sees
-//! h1                  HTTP/1.1: between `wire`, `conn` and `asgi`
+//! protocol · websocket · server   the objects that Python sees
+//! h1 · ws             HTTP/1.1 · WebSocket: between `wire`, `conn` and `asgi`
 //! asgi · conn         one request · one socket; neither knows of the other
 //! base                Python objects, the event loop, buffers; `base::ffi` alone may be unsafe
 //! ```
@@ -15,6 +15,8 @@ mod conn;
 mod h1;
 mod protocol;
 mod server;
+mod websocket;
+mod ws;
 
 /// Native HTTP/1.1 for uvicorn. Protocol objects belong to the thread of their event loop.
 #[pyo3::pymodule(gil_used = false)]
@@ -40,11 +42,14 @@ mod native {
     use crate::protocol::{Factory, HTTPProtocol};
     #[pymodule_export]
     use crate::server::Server;
+    #[pymodule_export]
+    use crate::websocket::WebSocketProtocol;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::base::panic::keep_panics();
         crate::conn::acceptor::recognise_by(crate::protocol::recognise);
+        crate::conn::handler::recognise_successors_by(crate::websocket::recognise);
         crate::asgi::awaitable::install_slots(module.py())
     }
 }

@@ -16,11 +16,13 @@ use crate::base::ffi::thread_bound::{ThreadBound, bury};
 use crate::base::home::Home;
 use crate::conn::hub::Hub;
 use crate::h1::core::Core;
+use crate::ws::core::Core as WebSockets;
 
 /// What the native connections of one event loop share.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Server {
     pub(crate) h1: ThreadBound<Rc<Core>>,
+    pub(crate) ws: ThreadBound<Rc<WebSockets>>,
     config: Py<PyAny>,
     total_requests: Arc<AtomicU64>,
 }
@@ -39,8 +41,9 @@ impl Server {
         let host = Rc::new(Host::new(home.clone(), config, server_state)?);
         let total_requests = host.total_requests();
         let runner = Rc::new(Runner::new(host, config)?);
+        let ws = Rc::new(WebSockets::new(home.clone(), hub.clone(), runner.clone(), config)?);
         let h1 = Rc::new(Core::new(home, hub, runner, config)?);
-        Ok(Self { h1: ThreadBound::new(h1), config: config.clone().unbind(), total_requests })
+        Ok(Self { h1: ThreadBound::new(h1), ws: ThreadBound::new(ws), config: config.clone().unbind(), total_requests })
     }
 
     /// The configuration it was made from.
@@ -100,6 +103,12 @@ impl Server {
         let time = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.h1.here()?.hub.deadlines.advance(time);
         self.sweep(py)
+    }
+
+    /// Have no time pass for the deadlines but what `advance` lets.
+    fn hold_clock(&self) -> PyResult<()> {
+        self.h1.here()?.hub.deadlines.hold();
+        Ok(())
     }
 
     /// Make the next call of an entry point panic, to see what that costs: `data_received`, `send`, `sweep` and so on; or

@@ -19,9 +19,8 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::conversation::{Conversation, Function, Received, Sent, guard};
+use super::conversation::{Conversation, Function, REQUEST, Received, Sent, guard};
 use super::cycle::RequestResponseCycle;
-use super::message;
 use crate::base::coroutine::{outcome, reused, thrown};
 use crate::base::error::undisturbed;
 use crate::base::ffi::call::{Turn, step};
@@ -42,7 +41,12 @@ impl Callable {
     pub(crate) fn new(cycle: &Bound<'_, RequestResponseCycle>, function: Function) -> Self {
         Self { entry: Entry::of::<Self>(), cycle: cycle.clone().unbind(), function }
     }
+
+    fn qualified_name(&self) -> String {
+        self.function.qualified_name(self.cycle.get().class())
+    }
 }
+
 
 impl Called for Callable {
     fn entry(&self) -> &Entry {
@@ -80,7 +84,7 @@ impl Called for Callable {
         if let Some(message) = message {
             return Self::make(slf, message.as_ref());
         }
-        let name = ours.function.qualified_name();
+        let name = ours.qualified_name();
         let takes = if ours.function == Function::Send { "one argument, 'message'" } else { "no arguments" };
         Err(PyTypeError::new_err(format!("{name}() takes {takes}")))
     }
@@ -100,7 +104,7 @@ impl Callable {
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let this = slf.get();
         let cycle = this.cycle.bind(slf.py()).repr()?;
-        Ok(format!("<bound method {} of {cycle}>", this.function.qualified_name()))
+        Ok(format!("<bound method {} of {cycle}>", this.qualified_name()))
     }
 
     /// The name of the function.
@@ -111,8 +115,8 @@ impl Callable {
 
     /// The name of the function, with its class.
     #[getter]
-    fn __qualname__(&self) -> &'static str {
-        self.function.qualified_name()
+    fn __qualname__(&self) -> String {
+        self.qualified_name()
     }
 
     /// What it belongs to.
@@ -146,6 +150,8 @@ impl Callable {
 enum Operation {
     Receive,
     Send(Py<PyAny>),
+    /// Receive what is left when nothing else can come.
+    Last,
     /// What is waited for does it.
     PassedOn,
 }
@@ -197,6 +203,11 @@ impl Wait {
         conversation.advance(py, function)?;
         Ok(Self { iterator, place: Some(place) })
     }
+}
+
+/// What lets the loop run once.
+fn one_turn(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    py.import("asyncio")?.call_method1("sleep", (0,))?.call_method0("__await__").map(Bound::unbind)
 }
 
 /// How far a call has come.
@@ -372,6 +383,7 @@ impl State {
                     Received::Nothing => {
                         (Operation::Receive, Some(Wait::new(py, conversation, Function::Receive, place)?))
                     }
+                    Received::Last => (Operation::Last, Some(Wait { iterator: one_turn(py)?, place: None })),
                 },
                 Operation::Send(message) => match conversation.clone().send(message.bind(py), place.is_some())? {
                     Sent::Done => return Ok(Some(Turn::Returned(py.None()))),
@@ -379,11 +391,13 @@ impl State {
                     Sent::Later => {
                         let message = match &place {
                             Some(_) => message,
-                            None => message::copy(message.bind(py), &conversation.host().names)?.into_any().unbind(),
+                            None => conversation.copy(message.bind(py))?.into_any().unbind(),
                         };
                         (Operation::Send(message), Some(Wait::new(py, conversation, Function::Send, place)?))
                     }
                 },
+                // What a call of `receive()` gives that has nothing else to give.
+                Operation::Last => return Ok(None),
                 Operation::PassedOn => return Ok(Some(Turn::Returned(py.None()))),
             };
         }
@@ -413,9 +427,11 @@ impl State {
 
     /// It was thrown away: if it was never awaited, somebody has forgotten to.
     fn abandon(&self) {
-        let Stage::Created { .. } = self.stage.take() else { return };
+        let stage = self.stage.take();
+        let Stage::Created { cycle, .. } = &stage else { return };
         let _ = Python::try_attach(|py| {
-            let text = format!("coroutine '{}' was never awaited", self.function.get().qualified_name());
+            let name = self.function.get().qualified_name(cycle.get().class());
+            let text = format!("coroutine '{name}' was never awaited");
             undisturbed(py, || {
                 let text = std::ffi::CString::new(text)?;
                 PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
@@ -478,8 +494,14 @@ impl Call {
 
     /// The name of the function, with its class.
     #[getter]
-    fn __qualname__(&self) -> PyResult<&'static str> {
-        Ok(self.state.here()?.function.get().qualified_name())
+    fn __qualname__(&self) -> PyResult<String> {
+        let state = self.state.here()?;
+        let class = match state.stage.try_borrow().as_deref() {
+            Ok(Stage::Created { cycle, .. }) => cycle.get().class(),
+            Ok(Stage::Waiting(waiting)) => waiting.conversation.class(),
+            _ => REQUEST,
+        };
+        Ok(state.function.get().qualified_name(class))
     }
 
     fn __await__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
@@ -539,7 +561,7 @@ impl Call {
                 visit.call(&waiting.wait.iterator)?;
                 match &waiting.operation {
                     Operation::Send(message) => visit.call(message),
-                    Operation::Receive | Operation::PassedOn => Ok(()),
+                    Operation::Receive | Operation::Last | Operation::PassedOn => Ok(()),
                 }
             }
             Stage::Running | Stage::Closed => Ok(()),

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::host::Host;
+use super::message;
 use crate::base::error;
 use crate::base::line::Line;
 
@@ -19,18 +20,16 @@ pub(crate) enum Function {
 }
 
 impl Function {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Receive => "receive",
             Self::Send => "send",
         }
     }
 
-    pub(super) fn qualified_name(self) -> &'static str {
-        match self {
-            Self::Receive => "RequestResponseCycle.receive",
-            Self::Send => "RequestResponseCycle.send",
-        }
+    /// With the class that Python's path has it in.
+    pub(super) fn qualified_name(self, class: &str) -> String {
+        format!("{class}.{}", self.name())
     }
 }
 
@@ -39,6 +38,8 @@ pub(crate) enum Received<'py> {
     Message(Bound<'py, PyDict>),
     /// Nothing yet: wait, and ask again.
     Nothing,
+    /// Nothing ever again, but that: behind a turn of the loop, which an application that asks for ever must not stop.
+    Last,
 }
 
 /// What becomes of a message that is sent.
@@ -52,11 +53,18 @@ pub(crate) enum Sent {
     Later,
 }
 
+/// The class that applications know requests by.
+pub(super) const REQUEST: &str = "RequestResponseCycle";
+
 /// One call of an application, from its scope to its end. Any of these calls may run Python code, of the application too, and
 /// come back: the caller holds no borrow.
 pub(crate) trait Conversation {
     fn host(&self) -> &Rc<Host>;
     fn scope(&self) -> &Py<PyDict>;
+    /// The class in which Python's path has `run_asgi`, `receive` and `send`.
+    fn class(&self) -> &'static str {
+        REQUEST
+    }
 
     // The application's side.
 
@@ -69,6 +77,11 @@ pub(crate) trait Conversation {
     ///
     /// [Guarded]: guard
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent>;
+    /// A copy of a message that has to wait: what is sent is what there was when it was sent.
+    fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let names = &self.host().names;
+        message::copy(message, [&names.body])
+    }
     /// Where calls of `function` wait for their turn.
     fn line(&self, function: Function) -> &Line;
     /// Let the first of those who wait have its turn, if there is something for it.

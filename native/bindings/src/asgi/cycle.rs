@@ -9,7 +9,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::conversation::{Conversation, guard};
+use super::conversation::{Conversation, REQUEST, guard};
 use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, is_coroutine, step};
 use crate::base::ffi::slots::Coroutine;
@@ -62,6 +62,12 @@ impl RequestResponseCycle {
     #[inline]
     pub(crate) fn conversation(&self) -> PyResult<Rc<dyn Conversation>> {
         self.conversation.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
+    }
+
+    /// The class that Python's path has in place of what it serves.
+    pub(super) fn class(&self) -> &'static str {
+        let conversation = self.conversation.if_here().and_then(|conversation| conversation.try_borrow().ok()?.clone());
+        conversation.map_or(REQUEST, |conversation| conversation.class())
     }
 
     /// Have it run `app` for `conversation`, with these callables.
@@ -287,9 +293,8 @@ impl RequestResponseCycle {
 
     /// The same with its class.
     #[getter]
-    #[expect(clippy::unused_self, reason = "a getter")]
-    fn __qualname__(&self) -> &'static str {
-        "RequestResponseCycle.run_asgi"
+    fn __qualname__(&self) -> String {
+        format!("{}.run_asgi", self.class())
     }
 
     /// The frame of the application.

@@ -120,14 +120,20 @@ impl<'py> Message<'py> {
 }
 
 /// A copy of `message`, for a `send()` that must wait: what the application does with its own meanwhile, and with the
-/// buffer in it, changes nothing.
+/// buffers in it, which have these names, changes nothing.
 #[cold]
-pub(crate) fn copy<'py>(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn copy<'py, const N: usize>(
+    message: &Bound<'py, PyAny>,
+    buffers: [&Py<PyString>; N],
+) -> PyResult<Bound<'py, PyDict>> {
     let copy = message.py().get_type::<PyDict>().call1((message,))?.cast_into::<PyDict>()?;
-    if let Some(body) = copy.get_item(&names.body)?
-        && !body.is_exact_instance_of::<PyBytes>()
-    {
-        copy.set_item(&names.body, copy_of(&body)?)?;
+    for name in buffers {
+        if let Some(buffer) = copy.get_item(name)?
+            && !buffer.is_exact_instance_of::<PyBytes>()
+            && !buffer.is_none()
+        {
+            copy.set_item(name, copy_of(&buffer)?)?;
+        }
     }
     Ok(copy)
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use wire::texts;
 
 use super::awaitable::Callable;
@@ -79,6 +79,17 @@ impl Runner {
         let (more_body, expects_continue) = (request.has_body, request.expects_continue);
         let lent = (scope.unbind(), loan);
         Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, more_body, expects_continue)))
+    }
+
+    /// The scope of a request to open a WebSocket; see [`ScopeTemplate::websocket`].
+    pub(crate) fn websocket_scope<'py>(
+        &self,
+        target: (&[u8], &[u8]),
+        headers: &Bound<'py, PyList>,
+        subprotocols: &[&str],
+        peer: &Peer,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.scope.websocket(headers.py(), &self.host.names, target, headers, subprotocols, peer)
     }
 
     /// Who answers a request; `is_forwarded`: it has a field that the proxy headers middleware looks at.
@@ -166,7 +177,11 @@ impl Runner {
         let event_loop = host.event_loop.bind(py);
         let cycle = served.cycle.bind(py).as_any();
         let coroutine = match start {
-            Start::Inspectably => self.run_asgi.bind(py).call1((cycle,))?,
+            Start::Inspectably => {
+                let coroutine = self.run_asgi.bind(py).call1((cycle,))?;
+                coroutine.setattr("__qualname__", cycle.getattr("__qualname__")?)?;
+                coroutine
+            }
             Start::Eagerly | Start::Later => cycle.clone(),
         };
         let task = if host.task_context && start == Start::Later {

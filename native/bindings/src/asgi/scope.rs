@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use wire::headers::{Field, Name};
 use wire::method::Method;
 
 use super::loan::{Items, Loan, Place};
@@ -172,6 +173,36 @@ impl ScopeTemplate {
         Ok((scope, loan))
     }
 
+    /// The scope of a request to open a WebSocket, which has the keys of a request's but for its method.
+    pub(crate) fn websocket<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        (path, query): (&[u8], &[u8]),
+        headers: &Bound<'py, PyList>,
+        subprotocols: &[&str],
+        peer: &Peer,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let scope = self.pattern.bind(py).copy()?;
+        let asgi = self.asgi.bind(py).copy()?;
+        asgi.set_item("spec_version", "2.4")?;
+        scope.set_item(&names.r#type, "websocket")?;
+        scope.set_item(&names.asgi, asgi)?;
+        scope.set_item(&names.server, &peer.server)?;
+        scope.set_item(&names.client, &peer.client)?;
+        scope.set_item(&names.scheme, if peer.secure { "wss" } else { "ws" })?;
+        scope.del_item(&names.method)?;
+        let (path, raw_path) = self.path(py, path)?;
+        scope.set_item(&names.path, path)?;
+        scope.set_item(&names.raw_path, raw_path)?;
+        scope.set_item(&names.query_string, PyBytes::new(py, query))?;
+        scope.set_item(&names.headers, headers)?;
+        scope.set_item(&names.state, peer.app_state.bind(py).copy()?)?;
+        scope.set_item("subprotocols", PyList::new(py, subprotocols)?)?;
+        scope.set_item(&names.extensions, offer(py, &["websocket.http.response".to_owned()])?)?;
+        Ok(scope)
+    }
+
     /// A scope to begin with, and what is known of it.
     #[inline]
     fn take<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
@@ -275,4 +306,46 @@ fn percent_decode(path: &[u8]) -> Vec<u8> {
 
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+/// The fields of a request, of which `input` has the texts; `authority` is what its target names, if it does.
+pub(crate) fn header_list<'py>(
+    py: Python<'py>,
+    names: &Names,
+    fields: &[Field],
+    authority: &[u8],
+    input: &[u8],
+) -> PyResult<Bound<'py, PyList>> {
+    if authority.is_empty() {
+        return PyList::new(py, fields.iter().map(|field| FieldPair { names, field, input }));
+    }
+    // RFC 9112 section 3.2.2: the authority of the target replaces the Host field.
+    let list = PyList::empty(py);
+    list.append((PyBytes::new(py, b"host"), PyBytes::new(py, authority)))?;
+    for field in fields.iter().filter(|field| field.known != Name::Host) {
+        list.append(FieldPair { names, field, input })?;
+    }
+    Ok(list)
+}
+
+/// A field as the scope has it.
+struct FieldPair<'a> {
+    names: &'a Names,
+    field: &'a Field,
+    input: &'a [u8],
+}
+
+impl<'py> IntoPyObject<'py> for FieldPair<'_> {
+    type Target = PyTuple;
+    type Output = Bound<'py, PyTuple>;
+    type Error = PyErr;
+
+    #[inline]
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let value = PyBytes::new(py, self.field.value.of(self.input));
+        match self.names.fields.get(self.field.known as usize) {
+            Some(name) => (name.bind(py), value).into_pyobject(py),
+            None => (PyBytes::new(py, &self.field.name.of(self.input).to_ascii_lowercase()), value).into_pyobject(py),
+        }
+    }
 }

@@ -34,6 +34,11 @@ impl Line {
         self.places.borrow().as_ref().is_none_or(|places| places.futures.is_empty())
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.places.borrow().as_ref().map_or(0, |places| places.futures.len())
+    }
+
     /// Take the last place; the ticket for it.
     pub(crate) fn join(&self, future: Py<PyAny>) -> u64 {
         let mut places = self.places.borrow_mut();

@@ -72,7 +72,7 @@ impl Settings {
 }
 
 /// A setting in seconds; `None` if it is zero or less, which means that there is no deadline.
-fn seconds(config: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Duration>> {
+pub(crate) fn seconds(config: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Duration>> {
     let value: f64 = config.getattr(name)?.extract()?;
     let duration = Duration::try_from_secs_f64(value.min(CENTURY)).ok();
     Ok(duration.filter(|duration| !duration.is_zero()))

@@ -57,6 +57,8 @@ pub(crate) struct Deadlines {
     timer: RefCell<Option<Py<PyAny>>>,
     /// How far our clock is ahead of the system's.
     ahead: Cell<Duration>,
+    /// When the system's clock was stopped, if it was.
+    held: Cell<Option<Instant>>,
 }
 
 impl Deadlines {
@@ -68,13 +70,19 @@ impl Deadlines {
             next: Cell::new(None),
             timer: RefCell::default(),
             ahead: Cell::default(),
+            held: Cell::new(None),
         }
     }
 
     /// The time that deadlines go by.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
-        Instant::now() + self.ahead.get()
+        self.held.get().unwrap_or_else(Instant::now) + self.ahead.get()
+    }
+
+    /// From now on no time passes but what is [let](Self::advance).
+    pub(crate) fn hold(&self) {
+        self.held.set(Some(Instant::now()));
     }
 
     /// Let so much time have passed.
@@ -151,8 +159,7 @@ impl Deadlines {
 
     /// End what is over its deadline, and set the timer for the earliest of the others.
     pub(crate) fn sweep(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.next.set(None);
-        self.timer.borrow_mut().take();
+        self.disarm(py)?;
         let now = self.now();
         let mut earliest: Option<Instant> = None;
         let mut expired = Vec::new();

@@ -1,6 +1,7 @@
 //! What stands on a socket.
 
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -25,6 +26,22 @@ pub(crate) trait Handler {
     fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// The asyncio protocol that it is to Python.
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>>;
+}
+
+/// Finds the native protocol that takes a socket over, on which another has stood: it has been told of the connection.
+type Recognise = fn(&Bound<'_, PyAny>) -> PyResult<Option<Rc<dyn Handler>>>;
+
+static RECOGNISE: OnceLock<Recognise> = OnceLock::new();
+
+/// Have native protocols that take over recognised by this function.
+pub(crate) fn recognise_successors_by(recognise: Recognise) {
+    let _ = RECOGNISE.set(recognise);
+}
+
+/// A handler for whatever `protocol` is, which takes a socket over.
+pub(super) fn handler_of(protocol: &Bound<'_, PyAny>) -> PyResult<Rc<dyn Handler>> {
+    let native = RECOGNISE.get().map_or(Ok(None), |recognise| recognise(protocol))?;
+    native.map_or_else(|| Ok(Rc::new(PythonProtocol::new(protocol)?) as Rc<dyn Handler>), Ok)
 }
 
 /// An asyncio protocol written in Python.

@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
-use super::handler::PythonProtocol;
+use super::handler::handler_of;
 use super::socket::Socket;
 use crate::base::ffi::thread_bound::ThreadBound;
 
@@ -22,6 +22,11 @@ pub struct Transport {
 impl Transport {
     pub(super) fn new(socket: Rc<Socket>) -> Self {
         Self { socket: ThreadBound::new(socket) }
+    }
+
+    /// What it is.
+    pub(crate) fn socket(&self) -> PyResult<Rc<Socket>> {
+        self.socket.here().cloned()
     }
 }
 
@@ -63,7 +68,7 @@ impl Transport {
     /// Have another protocol told what happens.
     fn set_protocol(&self, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let socket = self.socket.here()?;
-        socket.set_handler(Rc::new(PythonProtocol::new(protocol)?));
+        socket.set_handler(handler_of(protocol)?);
         Ok(())
     }
 

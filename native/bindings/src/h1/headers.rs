@@ -4,14 +4,14 @@ use std::cell::RefCell;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::PyList;
 use wire::h1::Sections;
 use wire::h1::request::Head;
 use wire::h1::sections::Number;
-use wire::headers::{Field, Name};
+use wire::headers::Name;
 use wire::limits::Limits;
 
-use crate::asgi::scope::Fields;
+use crate::asgi::scope::{Fields, header_list};
 use crate::base::names::Names;
 
 /// The header lists of field sections that came word for word before, by the numbers of [`Sections`].
@@ -130,42 +130,5 @@ fn has_forwarded(head: &Head) -> bool {
 }
 
 fn headers<'py>(py: Python<'py>, names: &Names, head: &Head, input: &[u8]) -> PyResult<Bound<'py, PyList>> {
-    let authority = head.target.authority.of(input);
-    if authority.is_empty() {
-        return PyList::new(py, head.fields.iter().map(|field| pair(py, names, field, input)));
-    }
-    // RFC 9112 section 3.2.2: the authority of the target replaces the Host field.
-    let list = PyList::empty(py);
-    list.append((PyBytes::new(py, b"host"), PyBytes::new(py, authority)))?;
-    for field in head.fields.iter().filter(|field| field.known != Name::Host) {
-        list.append(pair(py, names, field, input))?;
-    }
-    Ok(list)
-}
-
-/// A field as the scope has it.
-struct FieldPair<'a> {
-    names: &'a Names,
-    field: &'a Field,
-    input: &'a [u8],
-}
-
-#[inline]
-fn pair<'a>(_py: Python<'_>, names: &'a Names, field: &'a Field, input: &'a [u8]) -> FieldPair<'a> {
-    FieldPair { names, field, input }
-}
-
-impl<'py> IntoPyObject<'py> for FieldPair<'_> {
-    type Target = PyTuple;
-    type Output = Bound<'py, PyTuple>;
-    type Error = PyErr;
-
-    #[inline]
-    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let value = PyBytes::new(py, self.field.value.of(self.input));
-        match self.names.fields.get(self.field.known as usize) {
-            Some(name) => (name.bind(py), value).into_pyobject(py),
-            None => (PyBytes::new(py, &self.field.name.of(self.input).to_ascii_lowercase()), value).into_pyobject(py),
-        }
-    }
+    header_list(py, names, &head.fields, head.target.authority.of(input), input)
 }

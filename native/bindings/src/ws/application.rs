@@ -1,0 +1,313 @@
+//! What the application asks for.
+
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+use wire::texts;
+use wire::ws::{is_close_code, truncate_reason};
+
+use super::handshake::get;
+use super::session::Session;
+use super::states::{Stage, State};
+use crate::asgi::conversation::{Conversation, Function, Received, Sent};
+use crate::asgi::host::Host;
+use crate::asgi::message;
+use crate::base::line::{Line, WOKEN_TOGETHER};
+use crate::base::objects::copy_of;
+
+/// `message.get(name)` of a message that is mostly a dict, unless that is None.
+#[inline]
+fn look_up<'py>(message: &Bound<'py, PyAny>, name: &Py<PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let value = match message.cast_exact::<PyDict>() {
+        Ok(message) => message.get_item(name)?,
+        Err(_) => Some(message.call_method1("get", (name,))?),
+    };
+    Ok(value.filter(|value| !value.is_none()))
+}
+
+/// What is `bytes` as it is, and a copy of what is not: the application may use its buffer again.
+fn as_bytes<'py>(value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    match value.cast_into_exact::<PyBytes>() {
+        Ok(bytes) => Ok(bytes),
+        Err(other) => copy_of(&other.into_inner()),
+    }
+}
+
+impl Session {
+    #[inline]
+    fn has_event(&self) -> bool {
+        !self.queue.borrow().is_empty() || self.disconnect.borrow().is_some()
+    }
+
+    fn send_message(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, names) = (message.py(), &self.core.names);
+        let Some(payload) = look_up(message, &names.bytes)? else {
+            let Some(text) = look_up(message, &names.text)? else {
+                return Err(PyTypeError::new_err("ASGI message 'websocket.send' needs 'bytes' or 'text'."));
+            };
+            // What is no str has no `encode`, which the exception says.
+            let text = match text.cast_into::<PyString>() {
+                Ok(text) => text,
+                Err(other) => other.into_inner().call_method0("encode")?.call_method0("decode")?.cast_into()?,
+            };
+            let encoded = text.to_str()?;
+            self.log_sent(py, 1, || PyBytes::new(py, encoded.as_bytes()))?;
+            return self.write_text(py, encoded);
+        };
+        let payload = as_bytes(payload)?;
+        if !self.is_accepted() {
+            return self.send_other(message); // as for an accept: a buffer can be made by code
+        }
+        self.log_sent(py, 2, || payload.clone())?;
+        self.write_bytes(py, &payload)
+    }
+
+    #[inline]
+    fn log_sent<'py>(
+        &self,
+        py: Python<'py>,
+        opcode: u8,
+        payload: impl FnOnce() -> Bound<'py, PyBytes>,
+    ) -> PyResult<()> {
+        match self.frame_log(py) {
+            None => Ok(()),
+            Some(log) => log.bind(py).call_method1("frame", (">", opcode, payload())).map(drop),
+        }
+    }
+
+    /// Take an event that is not a message on an open connection.
+    #[cold]
+    pub(super) fn send_other(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = message.py();
+        let kind = message.get_item(&self.core.names.r#type)?;
+        let kind = kind.str()?;
+        let kind = kind.to_cow()?;
+        match (self.stage(), &*kind) {
+            (Stage::Connecting, "websocket.accept") => self.accept(message),
+            (Stage::Connecting, "websocket.close") => self.turn_away(py),
+            (Stage::Connecting, "websocket.http.response.start") => self.start_response(message),
+            (Stage::Connecting, _) => Err(PyRuntimeError::new_err(format!(
+                "Expected ASGI message 'websocket.accept', 'websocket.close' or 'websocket.http.response.start' but got \
+                 '{kind}'."
+            ))),
+            (Stage::Accepted, "websocket.close") => self.app_close(message),
+            (Stage::Accepted, _) => Err(PyRuntimeError::new_err(format!(
+                "Expected ASGI message 'websocket.send' or 'websocket.close', but got '{kind}'."
+            ))),
+            (Stage::Denying, "websocket.http.response.body") => self.send_response_body(message),
+            (Stage::Denying, _) => Err(PyRuntimeError::new_err(format!(
+                "Expected ASGI message 'websocket.http.response.body' but got '{kind}'."
+            ))),
+            (Stage::Closing, _) if !self.ended.get().is_empty() => {
+                Err(PyRuntimeError::new_err(format!("Unexpected ASGI message '{kind}', {}.", self.ended.get())))
+            }
+            (Stage::Closing | Stage::Closed, _) => {
+                Err(PyErr::from_value(self.core.client_disconnected.bind(py).call0()?))
+            }
+        }
+    }
+
+    fn app_close(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = message.py();
+        let code = look_up(message, &self.core.names.code)?;
+        let number = match &code {
+            None => Some(1000),
+            Some(code) => code.extract::<u16>().ok().filter(|&code| is_close_code(code)),
+        };
+        let Some(number) = number else {
+            let code = py.get_type::<PyInt>().call1((code,))?;
+            return Err(PyValueError::new_err(format!(
+                "Invalid close code {code}: 1000 to 1003, 1007 to 1014 or 3000 to 4999 can be sent."
+            )));
+        };
+        let reason = look_up(message, &self.core.names.reason)?.map(|reason| reason.extract::<String>()).transpose()?;
+        self.ended.set("after sending 'websocket.close'");
+        self.close(py, number, truncate_reason(reason.as_deref().unwrap_or_default()))
+    }
+
+    // A response of the application's own.
+
+    fn start_response(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = message.py();
+        let names = &self.core.names;
+        let headers = get(message, "headers")?.unwrap_or_else(|| PyTuple::empty(py).into_any());
+        let class = py.import("uvicorn.protocols.websockets.denial")?.getattr("DenialResponse")?;
+        let response = class.call1((message.get_item(&names.status)?, headers, self.default_head(py)?))?;
+        if self.stage() != Stage::Connecting {
+            return self.send_other(message); // as for an accept
+        }
+        let status = response.getattr(&names.status)?.extract()?;
+        self.log_handshake(py, status, &response.getattr("head")?.cast_into()?)?;
+        self.enter(State::Denying(response.unbind()));
+        Ok(())
+    }
+
+    fn send_response_body(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = message.py();
+        let names = &self.core.names;
+        let body = as_bytes(message.call_method1("get", (&names.body, &names.empty_bytes))?)?;
+        let more_body = message.call_method1("get", (&names.more_body, false))?.is_truthy()?;
+        let response = match &*self.state.borrow() {
+            State::Denying(response) => Some(response.clone_ref(py)),
+            _ => None,
+        };
+        let Some(response) = response else {
+            return self.send_other(message); // reading it ran code of the application, which has sent the last piece
+        };
+        let response = response.bind(py);
+        let encoded = response.call_method1("encode", (body, more_body))?.cast_into::<PyBytes>()?;
+        self.write(py, encoded.as_bytes())?;
+        let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
+        if let Some(entry) = entry {
+            entry.bind(py).setattr("head", response.getattr("head")?)?;
+            entry.bind(py).setattr("sent", response.getattr("sent")?)?;
+        }
+        if more_body {
+            return Ok(());
+        }
+        self.ended.set("after response already completed");
+        self.rejected(py, response.getattr(&names.status)?.extract()?)
+    }
+
+    /// Nobody will send any more: end what is still open.
+    fn app_ended(&self, py: Python<'_>, failed: bool) -> PyResult<()> {
+        match self.stage() {
+            Stage::Accepted => self.close(py, if failed { 1011 } else { 1000 }, ""),
+            Stage::Connecting => self.refuse(py, 500, "Internal Server Error"),
+            Stage::Denying => {
+                // As with any response that was started: the client sees that it is not complete.
+                self.tell_end(py, 1006, None)?;
+                self.start_closing(py)?;
+                self.close_transport(py)
+            }
+            Stage::Closing | Stage::Closed => Ok(()),
+        }
+    }
+}
+
+impl Conversation for Session {
+    fn host(&self) -> &Rc<Host> {
+        &self.core.host
+    }
+
+    fn scope(&self) -> &Py<PyDict> {
+        // It begins with one.
+        self.scope.get().unwrap_or(&self.core.names.disconnect)
+    }
+
+    fn class(&self) -> &'static str {
+        "WebSocketSession"
+    }
+
+    fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
+        if self.queue.borrow().is_empty() && !in_turn {
+            self.end_for_peer(py)?;
+        }
+        if !(in_turn || self.receivers.is_empty()) || !self.has_event() {
+            return Ok(Received::Nothing);
+        }
+        let event = self.queue.borrow_mut().pop_front();
+        let Some(event) = event else { return Ok(Received::Last) };
+        self.took_at.set(Some(self.now()));
+        if self.queue.borrow().is_empty() {
+            self.queued.set(0);
+            if self.read_paused.get() && self.is_accepted() {
+                self.taking.set(in_turn);
+                let resumed = self.resume_reading(py);
+                self.taking.set(false);
+                resumed?;
+            }
+        }
+        Ok(Received::Message(event.into_bound(py)))
+    }
+
+    fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let event = self.disconnect.borrow().as_ref().map(|event| event.clone_ref(py));
+        match event {
+            Some(event) => event.bind(py).copy(),
+            None => {
+                let event = PyDict::new(py);
+                event.set_item(&self.core.names.r#type, "websocket.disconnect")?;
+                event.set_item(&self.core.names.code, 1006)?;
+                Ok(event)
+            }
+        }
+    }
+
+    fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        message::copy(message, [&self.core.names.bytes, &self.core.names.body])
+    }
+
+    fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent> {
+        if self.write_paused.get() || !(in_turn || self.writers.is_empty()) {
+            return Ok(Sent::Later);
+        }
+        self.guard(message.py(), Function::Send.name(), |session| {
+            let kind = message.get_item(&session.core.names.r#type)?;
+            if session.is_accepted() && session.core.send.is(&kind)? {
+                session.send_message(message)?;
+            } else {
+                session.send_other(message)?;
+            }
+            Ok(Sent::Done)
+        })
+    }
+
+    fn line(&self, function: Function) -> &Line {
+        match function {
+            Function::Receive => &self.receivers,
+            Function::Send => &self.writers,
+        }
+    }
+
+    fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
+        let ready = match function {
+            Function::Receive => self.has_event(),
+            Function::Send => !self.write_paused.get(),
+        };
+        if ready { self.line(function).advance(py, &self.core.names, WOKEN_TOGETHER) } else { Ok(()) }
+    }
+
+    fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+        let logger = self.core.logger.bind(py);
+        let error = &self.core.names.error;
+        let failed = !result.is_none();
+        if failed {
+            logger.call_method1(error, (texts::APPLICATION_RETURNED, result))?;
+        } else if matches!(self.stage(), Stage::Connecting | Stage::Denying) {
+            logger.call_method1(error, ("ASGI callable returned without completing handshake.",))?;
+        }
+        self.app_ended(py, failed)
+    }
+
+    fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        // The application need not handle that its client has gone.
+        let failed = !error.is_instance(py, self.core.client_disconnected.bind(py));
+        if failed {
+            self.core.log_exception(py, texts::APPLICATION_FAILED, error)?;
+        }
+        self.app_ended(py, failed)
+    }
+
+    /// What there was to be done is done, unless it was thrown away, which nobody is told.
+    fn end(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
+
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.cut_off(py)
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if self.shown.get() { Ok(()) } else { self.visit(visit) }
+    }
+
+    fn clear(&self) {
+        self.receivers.clear();
+        self.writers.clear();
+    }
+}

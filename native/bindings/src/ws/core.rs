@@ -1,0 +1,93 @@
+//! What the WebSockets of one event loop share.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+use wire::ws::{Limits, Pool};
+
+use crate::asgi::host::Host;
+use crate::asgi::runner::Runner;
+use crate::base::home::Home;
+use crate::base::level::Level;
+use crate::base::objects::KnownText;
+use crate::base::settings::seconds;
+use crate::conn::hub::Hub;
+
+const INFO: u8 = 20;
+
+/// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
+pub(crate) struct Core {
+    home: Rc<Home>,
+    pub(crate) hub: Rc<Hub>,
+    pub(super) host: Rc<Host>,
+    pub(super) runner: Rc<Runner>,
+    pub(crate) config: Py<PyAny>,
+    pub(super) limits: Limits,
+    pub(super) pool: RefCell<Pool>,
+    pub(super) max_queue: usize,
+    pub(super) deflate: bool,
+    pub(super) ping_interval: Option<Duration>,
+    pub(super) ping_timeout: Option<Duration>,
+    pub(super) shutdown_code: u16,
+    pub(super) close_timeout: Duration,
+    pub(super) answer_time: Duration,
+    pub(super) linger: Duration,
+    pub(super) info: Level,
+    pub(super) send: KnownText,
+    /// `websocket.receive`
+    pub(super) receive: Py<PyString>,
+    /// `utils.ClientDisconnected`
+    pub(super) client_disconnected: Py<PyAny>,
+    /// The class of protocols that nobody has changed.
+    pub(crate) untouched: RefCell<Option<Py<PyType>>>,
+}
+
+impl Deref for Core {
+    type Target = Home;
+
+    #[inline]
+    fn deref(&self) -> &Home {
+        &self.home
+    }
+}
+
+impl Core {
+    pub(crate) fn new(home: Rc<Home>, hub: Rc<Hub>, runner: Rc<Runner>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = config.py();
+        let constants = py.import("uvicorn.protocols.websockets.limits")?;
+        let max_size: Option<usize> = config.getattr("ws_max_size")?.extract()?;
+        let patience = |name: &str| -> PyResult<Option<Duration>> {
+            if config.getattr(name)?.is_none() { Ok(None) } else { seconds(config, name) }
+        };
+        let max_queue: i64 = config.getattr("ws_max_queue")?.extract()?;
+        Ok(Self {
+            limits: Limits {
+                message: max_size.unwrap_or(usize::MAX),
+                overhead: constants.getattr("MAX_OVERHEAD")?.extract()?,
+            },
+            pool: RefCell::default(),
+            max_queue: usize::try_from(max_queue).unwrap_or_default().max(1),
+            deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,
+            ping_interval: patience("ws_ping_interval")?,
+            ping_timeout: patience("ws_ping_timeout")?,
+            shutdown_code: config.getattr("ws_shutdown_code")?.extract()?,
+            close_timeout: seconds(&constants, "CLOSE_TIMEOUT")?.unwrap_or_default(),
+            answer_time: seconds(&constants, "ANSWER_SECONDS")?.unwrap_or_default(),
+            linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
+            info: Level::new(home.logger.bind(py), INFO)?,
+            send: KnownText::new(py, "websocket.send"),
+            receive: PyString::intern(py, "websocket.receive").unbind(),
+            client_disconnected: py.import("uvicorn.protocols.utils")?.getattr("ClientDisconnected")?.unbind(),
+            untouched: RefCell::default(),
+            config: config.clone().unbind(),
+            host: runner.host.clone(),
+            runner,
+            hub,
+            home,
+        })
+    }
+}

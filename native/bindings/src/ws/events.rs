@@ -1,0 +1,177 @@
+//! What happens to a WebSocket, one method for each event, whoever tells of it: a socket of ours, or the protocol object.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+
+use super::session::Session;
+use super::states::{PeerEnd, Stage, State};
+use crate::asgi::peer::Peer;
+use crate::conn::carrier::Carrier;
+use crate::conn::handler::Handler;
+use crate::conn::transport::Transport;
+
+impl Session {
+    /// An HTTP protocol hands over its connection.
+    pub(crate) fn connection_made(
+        self: &Rc<Self>,
+        protocol: &Bound<'_, PyAny>,
+        transport: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = protocol.py();
+        self.protocol.replace(Some(protocol.clone().unbind()));
+        let carrier = match transport.cast_exact::<Transport>() {
+            Ok(ours) => Carrier::Socket(ours.get().socket()?),
+            Err(_) => Carrier::Transport(Rc::new(transport.clone().unbind())),
+        };
+        self.carrier.replace(Some(carrier));
+        self.guard(py, "connection_made", |session| session.open(protocol, transport))
+    }
+
+    fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = protocol.py();
+        let carrier = self.carrier.borrow().clone();
+        let (client, local, secure) = if let Some(Carrier::Socket(socket)) = carrier {
+            let local = socket.local(py)?.into_pyobject(py)?;
+            let client = socket.peer(py)?.into_pyobject(py)?.into_any().unbind();
+            (client, self.core.hub.server_address(&local)?, socket.is_secure())
+        } else {
+            let utils = py.import("uvicorn.protocols.utils")?;
+            (
+                utils.call_method1("get_remote_addr", (transport,))?.unbind(),
+                utils.call_method1("get_local_addr", (transport,))?.unbind(),
+                utils.call_method1("is_ssl", (transport,))?.is_truthy()?,
+            )
+        };
+        let app_state = self.peer.borrow().app_state.clone_ref(py);
+        self.peer.replace(Rc::new(Peer::new(client, local, secure, app_state)));
+        self.enter_deadlines();
+        self.open_frame_log(py)?;
+        self.core.hub.connections.add(protocol, &self.core.names)?;
+        self.trace(py, "WebSocket connection made")
+    }
+
+    /// It is gone, for whatever reason.
+    pub(super) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
+        self.forget(py)?;
+        self.trace(py, "WebSocket connection lost")?;
+        self.end_for_peer(py)?;
+        self.peer_gone(py)?;
+        self.enter(State::Closed);
+        self.leave_deadlines();
+        let carrier = self.carrier.take();
+        drop(carrier);
+        Ok(())
+    }
+
+    /// Nothing can be sent or received any more.
+    pub(super) fn peer_gone(&self, py: Python<'_>) -> PyResult<()> {
+        // There was no close frame, which RFC 6455 section 7.1.5 calls 1006 and upstream 1005 once it is open.
+        let code = if self.is_accepted() { 1005 } else { 1006 };
+        self.tell_end(py, code, None)?;
+        self.start_closing(py)?;
+        self.awaiting_close.set(false);
+        self.drop_input();
+        Ok(())
+    }
+
+    /// The client sends nothing more. Whether the connection stays open, for answers that it still reads.
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.can_write_eof(py)? {
+            match self.stage() {
+                Stage::Denying => {
+                    self.half_closed.set(true);
+                    return Ok(true);
+                }
+                Stage::Accepted => {
+                    if self.peer_end.borrow().is_none() {
+                        self.peer_ends(py, PeerEnd::Left)?;
+                    }
+                    return Ok(true);
+                }
+                _ => {}
+            }
+        }
+        self.end_for_peer(py)?;
+        self.peer_gone(py)?;
+        // Closing waits for what is still to be written, which a peer that has gone never reads.
+        self.close_within(py, self.core.close_timeout)?;
+        Ok(false)
+    }
+
+    /// Bytes from the client: its handshake, then frames.
+    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if self.scope.get().is_none() {
+            return self.receive_head(py, data);
+        }
+        match self.stage() {
+            Stage::Accepted => {
+                self.feed(data);
+                self.read_frames(py)
+            }
+            Stage::Connecting => {
+                // Frames behind a handshake that the application has not answered yet.
+                self.feed(data);
+                self.hold_if_full(py)
+            }
+            _ if self.awaiting_close.get() => {
+                self.feed(data);
+                self.read_close(py)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The server stops: close an open connection, refuse one that is not; a response in progress is completed.
+    pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "shutdown", |session| session.stop(py))
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        match self.stage() {
+            Stage::Accepted => {
+                let code = self.core.shutdown_code;
+                self.tell_end(py, code, None)?;
+                self.close(py, code, "")
+            }
+            Stage::Connecting if self.scope.get().is_some() => self.refuse(py, 500, "Internal Server Error"),
+            Stage::Denying => Ok(()),
+            _ if self.awaiting_close.get() => Ok(()),
+            _ => self.on_carrier(py, |carrier, names| carrier.close(py, names)).map(drop),
+        }
+    }
+
+    /// Tell the application that its client is gone, without waiting for it.
+    pub(crate) fn disconnect(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "disconnect", |session| {
+            session.stop(py)?;
+            session.tell_end(py, 1006, None)
+        })
+    }
+}
+
+impl Handler for Session {
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.guard(py, "data_received", |session| session.data_received(py, data))
+    }
+
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
+        self.guard(py, "eof_received", |session| session.eof_received(py))
+    }
+
+    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
+        self.guard(py, "connection_lost", |session| session.connection_lost(py))
+    }
+
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "pause_writing", |session| session.pause_writing(py))
+    }
+
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "resume_writing", |session| session.resume_writing(py))
+    }
+
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py))
+    }
+}

@@ -1,0 +1,191 @@
+//! The opening handshake: what the client asks for, and what it is answered.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use wire::error::Error;
+use wire::h1::Status;
+use wire::h1::request::Head;
+use wire::ws::{Connection as Wire, Handshake};
+
+use super::session::Session;
+use super::states::{Connecting, Stage, State};
+use crate::asgi::message::with_pair;
+use crate::asgi::scope::header_list;
+use crate::base::error::exception;
+use crate::base::names::Names;
+use crate::base::task::Start;
+
+/// How far the head of the handshake has come.
+enum Read {
+    Partly,
+    /// The bytes of the head, and itself.
+    Whole(usize, Box<Head>),
+    Refused(Error),
+}
+
+impl Session {
+    /// Collect the head of the handshake; its deadline was the HTTP protocol's.
+    pub(super) fn receive_head(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if self.stage() != Stage::Connecting {
+            return Ok(());
+        }
+        self.feed(data);
+        match self.read_head() {
+            Read::Partly => Ok(()),
+            Read::Refused(error) => self.refuse_handshake(py, error),
+            Read::Whole(length, head) => {
+                // A copy, because what follows may run Python code.
+                let bytes = self.input.borrow().get(..length).unwrap_or_default().to_vec();
+                match Handshake::read(&head, &bytes, self.core.deflate) {
+                    Ok(handshake) => self.begin(py, &head, &bytes, &handshake),
+                    Err(error) => self.refuse_handshake(py, error),
+                }
+            }
+        }
+    }
+
+    fn read_head(&self) -> Read {
+        let State::Connecting(Connecting::Head(head)) = &mut *self.state.borrow_mut() else { return Read::Partly };
+        match head.parse(&self.input.borrow(), &self.core.settings.limits) {
+            Ok(Status::Partial) => Read::Partly,
+            Ok(Status::Complete(length)) => Read::Whole(length, std::mem::take(head)),
+            Err(error) => Read::Refused(error),
+        }
+    }
+
+    fn refuse_handshake(&self, py: Python<'_>, error: Error) -> PyResult<()> {
+        let (status, reason) = (error.status(), error.reason());
+        self.note_refusal(py, status, &reason)?;
+        self.refuse(py, status, &format!("Failed to open a WebSocket connection: {reason}.\n"))
+    }
+
+    /// The handshake is valid: start the application.
+    fn begin(self: &Rc<Self>, py: Python<'_>, head: &Head, input: &[u8], handshake: &Handshake<'_>) -> PyResult<()> {
+        let core = &self.core;
+        let peer = self.peer.borrow().clone();
+        let target = head.target;
+        let headers = header_list(py, &core.names, &head.fields, target.authority.of(input), input)?;
+        let parts = (target.effective_path(input, head.verb), target.query.of(input));
+        let scope = core.runner.websocket_scope(parts, &headers, &handshake.subprotocols, &peer)?;
+        let _ = self.scope.set(scope.clone().unbind());
+        self.enter(State::Connecting(Connecting::Asked(handshake.answer)));
+        self.input.borrow_mut().drain(..input.len());
+        let shared = core.host.state.bind(py).getattr("protocol_settings")?;
+        if let Some(log) = shared.getattr_opt("formatted")?.filter(|log| !log.is_none()) {
+            self.entry.replace(Some(log.call_method1("begin", (&scope,))?.unbind()));
+        }
+        if let Some(log) = self.frame_log(py) {
+            let whole = match target.authority.is_empty() {
+                true => target.whole.of(input).to_vec(),
+                false if parts.1.is_empty() => parts.0.to_vec(),
+                false => [parts.0, b"?", parts.1].concat(),
+            };
+            let mut lines = [b"GET ".as_slice(), &whole, b" HTTP/1.1"].concat();
+            for field in headers.iter() {
+                with_pair(&field, |name, value| {
+                    lines.extend_from_slice(&[b"\r\n".as_slice(), name, b": ", value].concat());
+                    Ok(())
+                })?;
+            }
+            log.bind(py).call_method1("head", ("<", PyBytes::new(py, &lines)))?;
+        }
+        let event = PyDict::new(py);
+        event.set_item(&core.names.r#type, "websocket.connect")?;
+        self.queue.borrow_mut().push_back(event.unbind());
+        let start = match Start::of(core, py)? {
+            // What is behind the handshake has to be there first.
+            Start::Eagerly => Start::Later,
+            start => start,
+        };
+        core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)
+    }
+
+    /// What the server says in front of each response.
+    pub(super) fn default_head<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(self.core.host.state.bind(py).getattr(&self.core.names.default_head)?.cast_into()?)
+    }
+
+    /// Open the connection as the application says, and read what has come meanwhile.
+    pub(super) fn accept(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = message.py();
+        let State::Connecting(Connecting::Asked(answer)) = *self.state.borrow() else { return Ok(()) };
+        let fields = collect_headers(message, &self.core.names)?;
+        let subprotocol = get(message, "subprotocol")?.filter(|name| name.is_truthy().unwrap_or(true));
+        let subprotocol = subprotocol.map(|name| name.extract::<String>()).transpose()?;
+        let defaults = self.default_head(py)?;
+        let mut out = Vec::new();
+        let pairs = fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+        answer.accept(&mut out, subprotocol.as_deref(), defaults.as_bytes(), pairs).map_err(exception)?;
+        if self.stage() != Stage::Connecting {
+            // Reading the message ran code of the application, which has sent something meanwhile.
+            return self.send_other(message);
+        }
+        let response = PyBytes::new(py, &out);
+        self.log_handshake(py, 101, &response)?;
+        self.enter(State::Accepted(Box::new(Wire::new(answer.deflate))));
+        self.write_head(py, &response)?;
+        self.say(py, ("connection open",))?;
+        self.start_keepalive(py)?;
+        self.took_at.set(Some(self.now()));
+        self.resume_reading(py)
+    }
+
+    pub(super) fn write_head(&self, py: Python<'_>, response: &Bound<'_, PyBytes>) -> PyResult<()> {
+        if let Some(log) = self.frame_log(py) {
+            log.bind(py).call_method1("head", (">", response))?;
+        }
+        self.write(py, response.as_bytes())
+    }
+
+    /// A response of the server's own, that opens nothing.
+    fn refusal<'py>(&self, py: Python<'py>, status: u16, text: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let is_head = self.scope.get().is_none() && {
+            let head = PyBytes::new(py, &self.input.borrow());
+            let module = py.import("uvicorn.protocols.http.head")?;
+            module.call_method1("asks_for_head", (head,))?.is_truthy()?
+        };
+        let module = py.import("uvicorn.protocols.websockets.handshake")?;
+        let body = PyBytes::new(py, text.as_bytes());
+        Ok(module.call_method1("refuse_response", (status, body, self.default_head(py)?, is_head))?.cast_into()?)
+    }
+
+    /// Answer with a response of the server's own.
+    pub(super) fn refuse(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<()> {
+        let response = self.refusal(py, status, text)?;
+        self.log_handshake(py, status, &response)?;
+        let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
+        if let Some(entry) = entry {
+            entry.bind(py).setattr("sent", text.len())?;
+        }
+        self.write_head(py, &response)?;
+        self.rejected(py, status)
+    }
+
+    /// The application does not want it.
+    pub(super) fn turn_away(&self, py: Python<'_>) -> PyResult<()> {
+        let response = self.refusal(py, 403, "")?;
+        self.log_handshake(py, 403, &response)?;
+        self.ended.set("after sending 'websocket.close'");
+        self.write_head(py, &response)?;
+        self.rejected(py, 403)
+    }
+}
+
+/// `message.get(name)`, unless that is None.
+pub(super) fn get<'py>(message: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let value = message.call_method1("get", (name,))?;
+    Ok(Some(value).filter(|value| !value.is_none()))
+}
+
+fn collect_headers(message: &Bound<'_, PyAny>, names: &Names) -> PyResult<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut fields = Vec::new();
+    let headers = message.call_method1("get", (&names.headers,))?;
+    if headers.is_truthy()? {
+        for field in headers.try_iter()? {
+            fields.push(with_pair(&field?, |name, value| Ok((name.to_vec(), value.to_vec())))?);
+        }
+    }
+    Ok(fields)
+}

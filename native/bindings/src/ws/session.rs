@@ -1,0 +1,298 @@
+//! One WebSocket, from the handshake on: what it is. `uvicorn/protocols/websockets/session.py` says the same in Python, and
+//! behaves the same.
+//!
+//! ```text
+//!                 accept                    close frame sent or received, or the
+//! CONNECTING ─────────▶ ACCEPTED ──────▶ response complete ───────────────────▶ CLOSING ──▶ CLOSED
+//!     │                                            ▲                                ▲
+//!     ├── websocket.http.response.start ──▶ DENYING                                 │
+//!     └── websocket.close: 403 ─────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Any call into Python can come back here, so no borrow is held across one. What happens to it is in `events`, what comes in
+//! in `handshake` and `input`, what the application asks for in `application`, the end in `closing`, deadlines in `times`, the
+//! way out in `output`.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Instant;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::core::Core;
+use super::states::{Connecting, PeerEnd, Ping, Stage, State};
+use super::waits::Times;
+use crate::asgi::peer::Peer;
+use crate::base::error;
+use crate::base::line::{Line, WOKEN_TOGETHER};
+use crate::conn::carrier::Carrier;
+
+/// One WebSocket. Shared by the protocol object, what carries it, its application's call and the list of deadlines.
+pub(crate) struct Session {
+    pub(crate) core: Rc<Core>,
+    /// The protocol object, between `connection_made` and `connection_lost`.
+    pub(super) protocol: RefCell<Option<Py<PyAny>>>,
+    pub(super) carrier: RefCell<Option<Carrier>>,
+    /// Of nobody before `connection_made`.
+    pub(super) peer: RefCell<Rc<Peer>>,
+    pub(super) state: RefCell<State>,
+    /// Once the handshake is read.
+    pub(super) scope: OnceCell<Py<PyDict>>,
+    /// The handshake, then frames that were not looked at yet.
+    pub(super) input: RefCell<Vec<u8>>,
+    /// How much of it is dealt with.
+    pub(super) dealt_with: Cell<usize>,
+    /// Frames are being read.
+    pub(super) consuming: Cell<bool>,
+    pub(super) read_paused: Cell<bool>,
+    pub(super) write_paused: Cell<bool>,
+    /// Events that the application has not received yet.
+    pub(super) queue: RefCell<VecDeque<Py<PyDict>>>,
+    /// Bytes put into the queue since it was last empty.
+    pub(super) queued: Cell<usize>,
+    pub(super) receivers: Line,
+    /// The first of them has its turn: it waits no more, though it has its place until it is through.
+    pub(super) taking: Cell<bool>,
+    pub(super) writers: Line,
+    /// When the application took its last event.
+    pub(super) took_at: Cell<Option<Instant>>,
+    pub(super) peer_end: RefCell<Option<PeerEnd>>,
+    /// What the application is told of the end.
+    pub(super) disconnect: RefCell<Option<Py<PyDict>>>,
+    /// What the application did to end it.
+    pub(super) ended: Cell<&'static str>,
+    /// The client has nothing more to send, and may read the response.
+    pub(super) half_closed: Cell<bool>,
+    /// We have sent a close frame, and read on for the client's.
+    pub(super) awaiting_close: Cell<bool>,
+    /// What the latest ping carried, while the peer does not read.
+    pub(super) pong: RefCell<Option<Vec<u8>>>,
+    pub(super) ping: Cell<Ping>,
+    pub(super) times: Times,
+    /// A `FrameLog`, if debug lines are wanted.
+    pub(super) log: RefCell<Option<Py<PyAny>>>,
+    /// Of the access log, if that has a format of the user's.
+    pub(super) entry: RefCell<Option<Py<PyAny>>>,
+    /// A protocol object has it, and shows the garbage collector what is in it: nobody else may, while that is there.
+    pub(crate) shown: Cell<bool>,
+}
+
+impl Session {
+    pub(crate) fn new(core: Rc<Core>, peer: Peer) -> Self {
+        Self {
+            core,
+            protocol: RefCell::default(),
+            carrier: RefCell::default(),
+            peer: RefCell::new(Rc::new(peer)),
+            state: RefCell::new(State::Connecting(Connecting::Head(Box::default()))),
+            scope: OnceCell::new(),
+            input: RefCell::default(),
+            dealt_with: Cell::new(0),
+            consuming: Cell::new(false),
+            read_paused: Cell::new(false),
+            write_paused: Cell::new(false),
+            queue: RefCell::default(),
+            queued: Cell::new(0),
+            receivers: Line::default(),
+            taking: Cell::new(false),
+            writers: Line::default(),
+            took_at: Cell::new(None),
+            peer_end: RefCell::default(),
+            disconnect: RefCell::default(),
+            ended: Cell::new(""),
+            half_closed: Cell::new(false),
+            awaiting_close: Cell::new(false),
+            pong: RefCell::default(),
+            ping: Cell::default(),
+            times: Times::default(),
+            log: RefCell::default(),
+            entry: RefCell::default(),
+            shown: Cell::new(false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn stage(&self) -> Stage {
+        self.state.borrow().stage()
+    }
+
+    #[inline]
+    pub(super) fn is_accepted(&self) -> bool {
+        self.stage() == Stage::Accepted
+    }
+
+    /// Whether nothing more is to be sent but what the end needs.
+    pub(super) fn is_ending(&self) -> bool {
+        self.stage() >= Stage::Closing
+    }
+
+    /// Go over to another state; what the old one had is dropped behind it.
+    pub(super) fn enter(&self, state: State) {
+        let old = self.state.replace(state);
+        drop(old);
+    }
+
+    /// Run an entry point. A panic is logged and ends this connection, and nothing else; the caller gets the default.
+    #[inline]
+    pub(crate) fn guard<R: Default>(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        entry: &str,
+        body: impl FnOnce(&Rc<Self>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        error::guard(py, &self.core, entry, || self.cut_off(py), || body(self))
+    }
+
+    /// Cut the connection off after a panic, without a look at what it was doing.
+    #[cold]
+    pub(super) fn cut_off(&self, py: Python<'_>) -> PyResult<()> {
+        self.leave_deadlines();
+        self.enter(State::Closed);
+        let gone = self.tell_end(py, 1006, None);
+        let aborted = self.abort(py);
+        self.resume_writers(py)?;
+        self.forget(py).and(aborted).and(gone)
+    }
+
+    /// Take the protocol object out of the live connections.
+    pub(super) fn forget(&self, py: Python<'_>) -> PyResult<()> {
+        let protocol = self.protocol.borrow_mut().take();
+        match protocol {
+            Some(protocol) => self.core.hub.connections.discard(protocol.bind(py), &self.core.names),
+            None => Ok(()),
+        }
+    }
+
+    /// What the application is told last.
+    pub(super) fn set_disconnect(&self, py: Python<'_>, code: u16, reason: Option<&str>) -> PyResult<()> {
+        let event = PyDict::new(py);
+        event.set_item(&self.core.names.r#type, "websocket.disconnect")?;
+        event.set_item(&self.core.names.code, code)?;
+        if let Some(reason) = reason {
+            event.set_item(&self.core.names.reason, reason)?;
+        }
+        let copy = event.copy()?.unbind();
+        self.disconnect.replace(Some(event.unbind()));
+        self.queue.borrow_mut().push_back(copy);
+        Ok(())
+    }
+
+    /// Tell the application that it is over; the first to say so is right.
+    pub(super) fn tell_end(&self, py: Python<'_>, code: u16, reason: Option<&str>) -> PyResult<()> {
+        if self.disconnect.borrow().is_some() {
+            return Ok(());
+        }
+        if self.is_accepted() {
+            self.log_end(py, code)?;
+        }
+        self.set_disconnect(py, code, reason)?;
+        self.wake_receivers(py)
+    }
+
+    pub(super) fn wake_receivers(&self, py: Python<'_>) -> PyResult<()> {
+        if self.receivers.is_empty() {
+            return Ok(());
+        }
+        self.receivers.advance(py, &self.core.names, WOKEN_TOGETHER)
+    }
+
+    // What the protocol object shows.
+
+    /// What Python knows its carrier as.
+    pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let carrier = self.carrier.borrow().clone();
+        carrier.map(|carrier| carrier.transport(py)).transpose()
+    }
+
+    /// The scope, once the handshake is read.
+    pub(crate) fn shown_scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.scope.get().map(|scope| scope.clone_ref(py))
+    }
+
+    /// What waits for the application.
+    pub(crate) fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let events: Vec<_> = self.queue.borrow().iter().map(|event| event.clone_ref(py)).collect();
+        PyList::new(py, events)
+    }
+
+    /// Bytes that were not looked at.
+    pub(crate) fn buffered(&self) -> usize {
+        self.input.borrow().len() - self.dealt_with.get()
+    }
+
+    pub(crate) fn is_read_paused(&self) -> bool {
+        self.read_paused.get()
+    }
+
+    pub(crate) fn is_write_paused(&self) -> bool {
+        self.write_paused.get()
+    }
+
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.disconnect.borrow().is_some()
+    }
+
+    pub(crate) fn has_waiting_receivers(&self) -> bool {
+        !self.receivers.is_empty()
+    }
+
+    pub(crate) fn has_waiting_writers(&self) -> bool {
+        !self.writers.is_empty()
+    }
+
+    /// What the latest ping carried, when it was sent by the clock of the loop, and seconds that the last answered one took.
+    pub(crate) fn ping(&self) -> (Option<[u8; 4]>, f64, f64) {
+        let ping = self.ping.get();
+        (ping.pending, ping.sent_at, ping.round_trip)
+    }
+
+    // The garbage collector's side.
+
+    /// Show the collector the objects that a cycle of references may go through.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Ok(peer) = self.peer.try_borrow() {
+            visit.call(&peer.app_state)?;
+        }
+        if let Some(scope) = self.scope.get() {
+            visit.call(scope)?;
+        }
+        if let Ok(carrier) = self.carrier.try_borrow()
+            && let Some(Carrier::Transport(transport)) = &*carrier
+        {
+            visit.call(&**transport)?;
+        }
+        if let Ok(state) = self.state.try_borrow()
+            && let State::Denying(response) = &*state
+        {
+            visit.call(response)?;
+        }
+        if let Ok(queue) = self.queue.try_borrow() {
+            queue.iter().try_for_each(|event| visit.call(event))?;
+        }
+        for object in [&self.log, &self.entry, &self.protocol] {
+            if let Ok(object) = object.try_borrow() {
+                visit.call(&*object)?;
+            }
+        }
+        self.receivers.traverse(visit)?;
+        self.writers.traverse(visit)
+    }
+
+    /// Let go of them.
+    pub(crate) fn let_go(&self) {
+        let carrier = self.carrier.take();
+        drop(carrier);
+        for object in [&self.log, &self.entry, &self.protocol] {
+            let object = object.take();
+            drop(object);
+        }
+        let queue = self.queue.take();
+        drop(queue);
+        self.receivers.clear();
+        self.writers.clear();
+    }
+}

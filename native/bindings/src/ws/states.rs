@@ -1,0 +1,71 @@
+//! How far things have come on a WebSocket. What excludes each other is one state, with what belongs to it inside.
+
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use wire::h1::request::Head;
+use wire::ws::{Answer, Connection as Wire, Failure};
+
+/// The life of a WebSocket; the diagram is that of `uvicorn/protocols/websockets/session.py`.
+pub(super) enum State {
+    /// The handshake is being read, or its answer is up to the application.
+    Connecting(Connecting),
+    Accepted(Box<Wire>),
+    /// The application answers with a response of its own: a `DenialResponse`.
+    Denying(Py<PyAny>),
+    /// We have said that this is the end. If that was a close frame, the client's is looked for.
+    Closing(Option<Box<Wire>>),
+    Closed,
+}
+
+pub(super) enum Connecting {
+    Head(Box<Head>),
+    Asked(Answer),
+}
+
+/// The same without what belongs to it; in the order in which they follow each other, and with Python's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Connecting,
+    Accepted,
+    Denying,
+    Closing,
+    Closed,
+}
+
+impl State {
+    #[inline]
+    pub(super) fn stage(&self) -> Stage {
+        match self {
+            Self::Connecting(_) => Stage::Connecting,
+            Self::Accepted(_) => Stage::Accepted,
+            Self::Denying(_) => Stage::Denying,
+            Self::Closing(_) => Stage::Closing,
+            Self::Closed => Stage::Closed,
+        }
+    }
+}
+
+/// The end of what the client sends, which takes effect behind the messages in front of it.
+pub(super) enum PeerEnd {
+    /// Its close frame.
+    Close { code: u16, reason: String },
+    /// It has broken the protocol or a limit.
+    Failed(Failure),
+    /// Nothing more comes.
+    Left,
+}
+
+/// How far the pings have come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ping {
+    /// Of the one whose pong is awaited.
+    pub(super) pending: Option<[u8; 4]>,
+    pub(super) sent: Option<Instant>,
+    /// Its pong has a deadline; otherwise the deadline is that of the next ping.
+    pub(super) is_timed: bool,
+    /// By the clock of the loop.
+    pub(super) sent_at: f64,
+    /// Seconds the last answered ping took.
+    pub(super) round_trip: f64,
+}

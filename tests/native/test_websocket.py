@@ -1,0 +1,150 @@
+"""What only the native WebSocket has: panics, and sockets that are read without a call of Python's."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import re
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests import loops
+from tests.protocols.websocket_tools import PING, TEXT, Application, accept, close_frame, connected, frame, handshake
+from tests.utils import run_server, server_port, wait_until
+from uvicorn.config import Config
+
+pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+
+from uvicorn.protocols.websockets.native_impl import NativeWebSocketProtocol  # noqa: E402
+
+pytestmark = pytest.mark.anyio
+
+anyio_backend = loops.each
+
+
+@asynccontextmanager
+async def serving(app: Any, protocol_cls: Any = "native", **settings: Any) -> AsyncIterator[Any]:
+    config = Config(app, http="native", ws=protocol_cls, port=0, lifespan="off", log_config=None, **settings)
+    async with run_server(config) as server:
+        yield server
+
+
+async def open_socket(server: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server_port(server))
+    writer.write(handshake())
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+    return reader, writer
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("entry", ["data_received", "receive", "send", "write", "run", "shutdown", "eof_received"])
+async def test_panic_ends_its_connection_and_no_other(entry: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await Application()(scope, receive, send)
+
+    async with serving(app) as server:
+        state = server.server_state
+        other = await open_socket(server)
+        connections = set(state.connections)
+        victim = await open_socket(server)
+        await wait_until(lambda: len(state.connections) == 2)
+        (protocol,) = set(state.connections) - connections
+        # The one waits in its `receive()`, from which the rehearsal takes it.
+        state.protocol_settings.rehearse_panic(entry)
+        if entry == "shutdown":
+            protocol.shutdown()
+        elif entry == "eof_received":
+            victim[1].write_eof()
+        else:
+            victim[1].write(frame(TEXT, b"a"))
+        assert await victim[0].read() == b""
+        (line,) = complaints(caplog)
+        assert re.fullmatch(r"Native core panicked in (\w+), closing the connection: panicked at \S+: rehearsal", line)
+        await wait_until(lambda: set(state.connections) == connections and len(state.tasks) == 1)
+        other[1].write(frame(TEXT, b"b"))
+        assert await other[0].readexactly(3) == b"\x81\x01b"
+        for _, writer in (victim, other):
+            writer.close()
+
+
+async def test_expiry_that_panics_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    app = Application()
+    async with connected(NativeWebSocketProtocol, app, ws_ping_interval=20.0) as peer:
+        await peer.open()
+        peer.session.server.rehearse_panic("expire")
+        peer.timers.advance(20.0)
+        await peer.until(lambda: app.done)
+        assert peer.wire.aborted and app.events[-1] == {"type": "websocket.disconnect", "code": 1006}
+    assert len(complaints(caplog)) == 1
+
+
+async def test_reads_of_an_own_socket_do_not_call_python() -> None:
+    async with serving(Application()) as server:
+        reader, writer = await open_socket(server)
+        (protocol,) = server.server_state.connections
+        assert type(protocol.transport).__name__ == "Transport"
+        writer.write(frame(PING, b"p"))
+        assert await reader.readexactly(3) == b"\x8a\x01p"
+        assert protocol.transport.get_protocol() is protocol
+        writer.write(close_frame(1000))
+        await reader.read()
+        writer.close()
+
+
+async def test_method_of_a_subclass_is_called() -> None:
+    class Noting(NativeWebSocketProtocol):
+        received: list[bytes] = []
+
+        def data_received(self, data: bytes) -> None:
+            self.received.append(data)
+            super().data_received(data)
+
+    async with serving(Application(), Noting) as server:
+        reader, writer = await open_socket(server)
+        writer.write(frame(TEXT, b"a"))
+        assert await reader.readexactly(3) == b"\x81\x01a"
+        assert Noting.received[1:] == [frame(TEXT, b"a")]
+        writer.write(close_frame(1000))
+        await reader.read()
+        writer.close()
+
+
+async def test_application_that_holds_its_own_connection_is_collected() -> None:
+    """A cycle through the session: the application's frame, its receive, and the scope."""
+    references: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        peer.session.scope["state"]["me"] = peer.session
+        peer.session.scope["state"]["receive"] = receive
+        references.append(weakref.ref(peer.session))
+
+    async with connected(NativeWebSocketProtocol, app) as peer:
+        await peer.open()
+        await peer.until(lambda: references)
+    del peer
+    await asyncio.sleep(0)
+    gc.collect()
+    assert references[0]() is None
+
+
+async def test_names_of_calls_are_those_of_the_session() -> None:
+    names: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        task: Any = asyncio.current_task()
+        names.extend([receive.__qualname__, send.__qualname__, task.get_coro().__qualname__])
+        await send({"type": "websocket.close"})
+
+    async with connected(NativeWebSocketProtocol, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: names)
+    assert names == [f"WebSocketSession.{name}" for name in ("receive", "send", "run_asgi")]

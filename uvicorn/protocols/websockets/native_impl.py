@@ -1,0 +1,67 @@
+"""WebSocket in Rust: the class of `uvicorn._native` with the constructor of every other implementation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvicorn._native as _native
+from uvicorn._types import ASGI3Application, ProtocolConfig
+from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
+from uvicorn.state import ServerState
+
+
+def _server_of(
+    config: ProtocolConfig, server_state: ServerState, loop: asyncio.AbstractEventLoop | None
+) -> _native.Server:
+    """Return that of the HTTP protocols if they are native, else one for the WebSockets alone."""
+    for server in (server_state.protocol_settings, server_state.websocket_settings):
+        if isinstance(server, _native.Server) and server.config is config:
+            return server
+    if not config.loaded:
+        config.load()
+    server = server_state.websocket_settings = _native.Server(config, server_state, loop or asyncio.get_event_loop())
+    return server
+
+
+class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
+    """One WebSocket, read, written and timed by the native core.
+
+    Args:
+        config: loaded if it is not yet.
+        server_state: shared by the connections of one event loop.
+        app_state: what the lifespan left, copied into the scope.
+        _loop: the running event loop unless given.
+    """
+
+    __slots__ = ()
+
+    never_called = WebSocketSession.never_called
+    """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
+
+    def __new__(
+        cls,
+        config: ProtocolConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> NativeWebSocketProtocol:
+        """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
+        return super().__new__(cls, _server_of(config, server_state, _loop), app_state)
+
+    # What programs read. Unlike that of the Python implementations, it cannot be assigned.
+
+    @property
+    def app(self) -> ASGI3Application:
+        """The application behind its middleware."""
+        return self.config.loaded_app
+
+    @property
+    def state(self) -> SessionState:
+        """How far the connection has come."""
+        return SessionState(self.stage)
+
+    @property
+    def handshake_complete(self) -> bool:
+        """The connection was accepted, or refused."""
+        return self.state is not SessionState.CONNECTING
