@@ -57,6 +57,16 @@ def test_http_is_native_where_it_was_built(reimport: Any) -> None:
     assert reimport(f"{HTTP}.auto").AutoHTTPProtocol.__name__ == "NativeProtocol"
 
 
+def test_websocket_is_native_where_it_was_built(reimport: Any) -> None:
+    """Also without a library."""
+    pytest.importorskip("uvicorn._native")
+    missing = [f"{WEBSOCKETS}.websockets_sansio_impl", f"{WEBSOCKETS}.wsproto_impl"]
+    assert reimport(f"{WEBSOCKETS}.auto", *missing).AutoWebSocketsProtocol.__name__ == "NativeWebSocketProtocol"
+
+
+NO_NATIVE = ["uvicorn._native", f"{WEBSOCKETS}.native_impl"]
+
+
 @pytest.mark.parametrize(
     ("missing", "expected"),
     [
@@ -66,12 +76,12 @@ def test_http_is_native_where_it_was_built(reimport: Any) -> None:
 )
 def test_websocket_prefers_websockets(reimport: Any, missing: list[str], expected: str) -> None:
     """UPG-10"""
-    assert reimport(f"{WEBSOCKETS}.auto", *missing).AutoWebSocketsProtocol.__name__ == expected
+    assert reimport(f"{WEBSOCKETS}.auto", *NO_NATIVE, *missing).AutoWebSocketsProtocol.__name__ == expected
 
 
-def test_websocket_is_none_without_a_library(reimport: Any) -> None:
+def test_websocket_is_none_without_native_core_and_library(reimport: Any) -> None:
     """UPG-10"""
-    missing = [f"{WEBSOCKETS}.websockets_sansio_impl", f"{WEBSOCKETS}.wsproto_impl"]
+    missing = [*NO_NATIVE, f"{WEBSOCKETS}.websockets_sansio_impl", f"{WEBSOCKETS}.wsproto_impl"]
     assert reimport(f"{WEBSOCKETS}.auto", *missing).AutoWebSocketsProtocol is None
 
 

@@ -488,6 +488,8 @@ class Config(Settings):
                 stacklevel=3,
             )
         implementation: WebSocketProtocolFactory | None = self._implementation("ws", WS_PROTOCOLS)
+        if self.ws == "auto":
+            implementation = import_from_string("uvicorn.protocols.websockets.auto:unless_replaced")(implementation)
         return implementation
 
     def _ssl_context(self) -> SSLContext | None:

@@ -92,8 +92,8 @@ class Settings:
         default="auto",
         section="Implementations",
         help="WebSocket implementation: a name, or the import string of an asyncio protocol class. "
-        "`auto` is websockets-sansio, else wsproto, else none; `none` leaves upgrade requests to the application; "
-        "`websockets` is a deprecated name for websockets-sansio; `native` is the native core.",
+        "`auto` is the native core, else websockets-sansio, else wsproto, else none; `none` leaves upgrade requests to "
+        "the application; `websockets` is a deprecated name for websockets-sansio.",
     )
     ws_max_size: int = setting(
         default=16777216, section="WebSocket", help="Largest message in bytes, after inflation; beyond it close 1009."

@@ -49,7 +49,7 @@ def client_of(server: ServerProcess) -> httpx.Client:
 COMBINATIONS = [
     pytest.param(("httptools", "auto", "websockets-sansio"), id="httptools"),
     pytest.param(("h11", "auto", "wsproto"), id="h11"),
-    pytest.param(("native", "uvloop", "websockets-sansio"), id="native-uvloop"),
+    pytest.param(("native", "uvloop", "native"), id="native-uvloop"),
     pytest.param(("native", "asyncio", "wsproto"), id="native-asyncio"),
 ]
 

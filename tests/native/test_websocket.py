@@ -20,7 +20,7 @@ from uvicorn.config import Config
 
 pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
 
-from uvicorn.protocols.websockets.native_impl import NativeWebSocketProtocol  # noqa: E402
+from uvicorn.protocols.websockets.native_impl import NativeWebSocketProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -120,14 +120,16 @@ async def test_method_of_a_subclass_is_called() -> None:
 async def test_application_that_holds_its_own_connection_is_collected() -> None:
     """A cycle through the session: the application's frame, its receive, and the scope."""
     references: list[Any] = []
+    sessions: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await accept(receive, send)
-        peer.session.scope["state"]["me"] = peer.session
-        peer.session.scope["state"]["receive"] = receive
-        references.append(weakref.ref(peer.session))
+        session = sessions.pop()
+        scope["state"].update(me=session, receive=receive)
+        references.append(weakref.ref(session))
 
     async with connected(NativeWebSocketProtocol, app) as peer:
+        sessions.append(peer.session)
         await peer.open()
         await peer.until(lambda: references)
     del peer

@@ -503,6 +503,48 @@ def test_what_is_asked_for_by_name_is_taken(core: Any, monkeypatch: pytest.Monke
     assert config.http_protocol_class is core
 
 
+def chosen_websocket(**settings: Any) -> Any:
+    config = Config(respond(), log_config=None, **settings)
+    config.load()
+    return config.ws_protocol_class
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("websockets_sansio_impl:WebSocketsSansIOProtocol", "data_received"),
+        ("websockets_sansio_impl:WebSocketsSansIOProtocol", "__init__"),
+        ("session:WebSocketSession", "send"),
+        ("attributes:Attributes", "of_its_own"),
+    ],
+)
+def test_auto_is_the_websocket_that_somebody_has_patched(
+    core: Any, where: str, name: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    native = importlib.import_module("uvicorn.protocols.websockets.native_impl").NativeWebSocketProtocol
+    python = importlib.import_module("uvicorn.protocols.websockets.websockets_sansio_impl").WebSocketsSansIOProtocol
+    assert chosen_websocket() is native
+    module, _, attribute = where.partition(":")
+    cls = getattr(importlib.import_module(f"uvicorn.protocols.websockets.{module}"), attribute)
+    monkeypatch.setattr(cls, name, nothing, raising=False)
+    assert chosen_websocket() is python
+    assert [record.getMessage() for record in log.records] == [
+        f"WebSocket is not served by the native core, which would not call this: {attribute}.{name}."
+    ]
+    assert chosen_websocket(ws="native") is native
+    monkeypatch.undo()
+    assert chosen_websocket() is native
+
+
+def test_auto_is_the_websocket_class_that_somebody_has_put_in_the_module(
+    core: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("uvicorn.protocols.websockets.websockets_sansio_impl")
+    mine = type("Mine", (module.WebSocketsSansIOProtocol,), {})
+    monkeypatch.setattr(module, "WebSocketsSansIOProtocol", mine)
+    assert chosen_websocket() is mine
+
+
 # Subclasses of the native core
 
 

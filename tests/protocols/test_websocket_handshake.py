@@ -534,9 +534,9 @@ async def test_trace_lines_tell_of_the_connection(ws_protocol_cls: Any, caplog: 
 @pytest.mark.parametrize(
     ("missing", "expected"),
     [
-        pytest.param((), "WebSocketsSansIOProtocol", id="both"),
-        pytest.param(("websockets",), "WSProtocol", id="no websockets"),
-        pytest.param(("websockets", "wsproto"), "NoneType", id="neither"),
+        pytest.param(("uvicorn._native",), "WebSocketsSansIOProtocol", id="both"),
+        pytest.param(("uvicorn._native", "websockets"), "WSProtocol", id="no websockets"),
+        pytest.param(("uvicorn._native", "websockets", "wsproto"), "NoneType", id="neither"),
     ],
 )
 def test_auto_prefers_websockets_then_wsproto_then_none(missing: tuple[str, ...], expected: str) -> None:

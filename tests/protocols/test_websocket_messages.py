@@ -20,6 +20,7 @@ from tests.protocols.websocket_tools import (
     DEFLATE,
     PING,
     PONG,
+    RSV1,
     TEXT,
     Application,
     ServerFrame,
@@ -32,8 +33,6 @@ from tests.protocols.websocket_tools import (
 from uvicorn.protocols.websockets import limits
 
 pytestmark = pytest.mark.anyio
-
-RSV1 = 0x40
 
 
 class Deflater:

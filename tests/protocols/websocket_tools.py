@@ -19,6 +19,7 @@ ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # RFC 6455 section 1.3
 DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"
 
 TEXT, BINARY, CLOSE, PING, PONG = 0x81, 0x82, 0x88, 0x89, 0x8A
+RSV1 = 0x40  # a compressed message
 
 MASK = b"\x11\x22\x33\x44"
 

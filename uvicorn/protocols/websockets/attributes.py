@@ -8,6 +8,7 @@ from typing import Any
 
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 
@@ -22,6 +23,7 @@ def _of_keepalive(name: str, meaning: str) -> Any:
     return property(get, assign, doc=meaning)
 
 
+@original
 class Attributes(asyncio.Protocol):
     """The attributes of a session that have a meaning to others.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
 from uvicorn.state import ServerState
 
@@ -24,6 +25,7 @@ def _server_of(
     return server
 
 
+@original
 class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
     """One WebSocket, read, written and timed by the native core.
 

@@ -40,6 +40,7 @@ from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.http.response import STATUS_PHRASES, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
@@ -100,6 +101,7 @@ _ACCEPTED = SessionState.ACCEPTED
 _TEXT_FRAME, _BINARY_FRAME = FIN | Opcode.TEXT, FIN | Opcode.BINARY
 
 
+@original
 class WebSocketSession(Attributes):
     """An asyncio protocol that opens a WebSocket, or refuses to, as an ASGI application says.
 

@@ -12,6 +12,7 @@ from websockets.frames import Opcode as LibraryOpcode
 from websockets.protocol import Protocol, Side
 from websockets.typing import ExtensionName
 
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
@@ -49,6 +50,7 @@ class DeflateExtension(Extension):
         return frame
 
 
+@original
 class WebSocketsSansIOProtocol(WebSocketSession):
     """One WebSocket connection on `websockets.protocol.Protocol`.
 

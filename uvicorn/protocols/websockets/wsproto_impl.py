@@ -7,6 +7,7 @@ from wsproto.events import CloseConnection, Message, Ping, Pong
 from wsproto.extensions import Extension
 from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
@@ -59,6 +60,7 @@ class DeflateExtension(Extension):
         return self._deflate.inflate(self._payload, fin)
 
 
+@original
 class WSProtocol(WebSocketSession):
     """One WebSocket connection on `wsproto.connection.Connection`.
 

@@ -47,7 +47,6 @@ impl Callable {
     }
 }
 
-
 impl Called for Callable {
     fn entry(&self) -> &Entry {
         &self.entry

@@ -30,7 +30,7 @@ fn look_up<'py>(message: &Bound<'py, PyAny>, name: &Py<PyString>) -> PyResult<Op
 }
 
 /// What is `bytes` as it is, and a copy of what is not: the application may use its buffer again.
-fn as_bytes<'py>(value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+fn as_bytes(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
     match value.cast_into_exact::<PyBytes>() {
         Ok(bytes) => Ok(bytes),
         Err(other) => copy_of(&other.into_inner()),
@@ -227,15 +227,13 @@ impl Conversation for Session {
 
     fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let event = self.disconnect.borrow().as_ref().map(|event| event.clone_ref(py));
-        match event {
-            Some(event) => event.bind(py).copy(),
-            None => {
-                let event = PyDict::new(py);
-                event.set_item(&self.core.names.r#type, "websocket.disconnect")?;
-                event.set_item(&self.core.names.code, 1006)?;
-                Ok(event)
-            }
+        if let Some(event) = event {
+            return event.bind(py).copy();
         }
+        let event = PyDict::new(py);
+        event.set_item(&self.core.names.r#type, "websocket.disconnect")?;
+        event.set_item(&self.core.names.code, 1006)?;
+        Ok(event)
     }
 
     fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {

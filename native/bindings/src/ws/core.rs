@@ -1,4 +1,4 @@
-//! What the WebSockets of one event loop share.
+//! What the `WebSocket`s of one event loop share.
 
 use std::cell::RefCell;
 use std::ops::Deref;

@@ -88,11 +88,7 @@ impl Session {
     }
 
     /// Log at INFO.
-    pub(super) fn say<'py>(
-        &self,
-        py: Python<'py>,
-        arguments: impl pyo3::call::PyCallArgs<'py>,
-    ) -> PyResult<()> {
+    pub(super) fn say<'py>(&self, py: Python<'py>, arguments: impl pyo3::call::PyCallArgs<'py>) -> PyResult<()> {
         self.core.logger.bind(py).call_method1(&self.core.names.info, arguments).map(drop)
     }
 
