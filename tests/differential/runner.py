@@ -8,7 +8,8 @@ import gc
 import logging
 import re
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,15 +17,19 @@ from typing import Any
 from tests.differential.case import Case, Client
 from tests.differential.player import Application
 from tests.protocols.harness import make_config
+from uvicorn.acceptor import NativeAcceptor
 from uvicorn.importer import import_from_string
 from uvicorn.protocols.http import limits
 from uvicorn.state import ServerState
 
+#: The protocol class, and whether its connections are accepted, read and written natively, or through the loop.
 IMPLEMENTATIONS = {
-    "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
-    "httptools": "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol",
-    "h11": "uvicorn.protocols.http.h11_impl:H11Protocol",
+    "native": ("uvicorn.protocols.http.native_impl:NativeProtocol", False),
+    "httptools": ("uvicorn.protocols.http.httptools_impl:HttpToolsProtocol", False),
+    "h11": ("uvicorn.protocols.http.h11_impl:H11Protocol", False),
 }
+if sys.platform.startswith("linux"):
+    IMPLEMENTATIONS |= {f"{name}, accepted": (IMPLEMENTATIONS[name][0], True) for name in ("native", "httptools")}
 
 QUIET_TURNS = 14
 """Turns of the event loop without anything happening after which nothing will: more than any operation sleeps."""
@@ -123,12 +128,67 @@ class Peer:
         self.sock.close()
 
 
+class Handed:
+    """Opens connections that the event loop reads and writes."""
+
+    async def open(self, factory: Callable[[], asyncio.BaseProtocol]) -> socket.socket:
+        """Connect a protocol; the client's end."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(factory, theirs)
+        return ours
+
+    def close(self) -> None:
+        """Nothing is left to close."""
+
+
+class Accepted:
+    """Opens connections that are accepted, read and written natively."""
+
+    def __init__(self) -> None:
+        self.acceptor: NativeAcceptor | None = None
+        self.address = b""
+        self.factory: Callable[[], asyncio.BaseProtocol] = asyncio.Protocol
+
+    async def open(self, factory: Callable[[], asyncio.BaseProtocol]) -> socket.socket:
+        """Connect, and wait until the connection has its protocol; the client's end."""
+        loop = asyncio.get_running_loop()
+        opened = loop.create_future()
+
+        def make() -> asyncio.BaseProtocol:
+            opened.set_result(None)
+            return factory()
+
+        self.factory = make
+        if self.acceptor is None:
+            await self._listen(loop)
+        ours = socket.socket(socket.AF_UNIX)
+        ours.connect(self.address)
+        await opened
+        return ours
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        from uvicorn._native import Poller
+
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(b"")  # a name of the system's own choice, in no directory
+        self.address = listening.getsockname()
+        self.acceptor = NativeAcceptor(listening, lambda: self.factory(), backlog=16, poller=Poller(loop))
+        await self.acceptor.start_serving()
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self.acceptor is not None:
+            self.acceptor.close()
+
+
 class Run:
     """One case on one implementation."""
 
-    def __init__(self, case: Case, protocol: Any) -> None:
+    def __init__(self, case: Case, protocol: Any, *, accepted: bool) -> None:
         self.case = case
         self.protocol = protocol
+        self.opening = Accepted() if accepted else Handed()
         self.application = Application(case)
         self.state = ServerState()
         self.peers: list[Peer] = []
@@ -139,14 +199,10 @@ class Run:
         settings = {"date_header": True, "timeout_keep_alive": 10_000, **case.settings}
         config = make_config(self.application, self.protocol, **settings)
         self.state.configure(headers=config.encoded_headers, date_header=config.date_header)
-        loop = asyncio.get_running_loop()
         for number, client in enumerate(case.clients):
-            ours, theirs = socket.socketpair()
-            theirs.setblocking(False)
             app_state = {"client": number, "list": [number]}
             factory = partial(self.protocol, config=config, server_state=self.state, app_state=app_state)
-            await loop.connect_accepted_socket(factory, theirs)
-            self.peers.append(Peer(client, ours))
+            self.peers.append(Peer(client, await self.opening.open(factory)))
         await self.until_quiet()
         step = 0
         while any(not peer.finished for peer in self.peers):
@@ -193,6 +249,7 @@ class Run:
         """Cancel what did not end by itself; say what that was."""
         left = [f"{len(self.state.connections)} connections are left"] if self.state.connections else []
         self.application.over = True
+        self.opening.close()
         tasks = [*self.state.tasks, *self.application.tasks]
         if self.state.tasks:
             left.append(f"{len(self.state.tasks)} tasks are left")
@@ -264,12 +321,13 @@ def new_loop(name: str) -> asyncio.AbstractEventLoop:
 
 def run(case: Case, implementation: str, *, look_for_leaks: bool = False) -> Outcome:
     """Run `case` on an implementation, on an event loop of its own."""
-    protocol = import_from_string(IMPLEMENTATIONS[implementation])
+    name, accepted = IMPLEMENTATIONS[implementation]
+    protocol = import_from_string(name)
     outcome = Outcome()
     loop = new_loop(case.loop)
     asyncio.set_event_loop(loop)
     with captured() as lines, eager_requests(case.eager):
-        this = Run(case, protocol)
+        this = Run(case, protocol, accepted=accepted)
         try:
             loop.run_until_complete(this.go())
         except Exception as error:
