@@ -171,6 +171,36 @@ async def test_invalid_text_is_found_in_fragments_and_reasons(ws_protocol_cls: A
         assert peer.frames[-1].close[0] == 1007
 
 
+async def test_invalid_text_is_found_before_its_frame_is_complete(ws_protocol_cls: Any) -> None:
+    """RFC 6455 section 8.1; a character may be cut, but nothing behind a mistake makes it good."""
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        good, bad = frame(TEXT, "aé€😀".encode() * 3), frame(TEXT, b"ok\xed\xa0\x80" + b"x" * 1000)
+        for byte in good:
+            peer.send(bytes((byte,)))
+        await peer.until(lambda: len(app.messages) == 1)
+        for start in range(0, 20, 3):
+            peer.send(bad[start : start + 3])
+        await peer.until(lambda: app.done)
+        assert peer.frames[-1].close == (1007, "invalid UTF-8 in a text message") and not peer.wire.eof
+        # It can finish its message, and take part in the close.
+        peer.send(bad[21:], close_frame(1007))
+        await peer.until(lambda: peer.wire.lost)
+        assert app.messages == ["aé€😀" * 3] and len(peer.frames) == 1
+
+
+async def test_close_frame_with_an_invalid_reason_is_the_last(ws_protocol_cls: Any) -> None:
+    """There is no other to wait for (RFC 6455 section 7.1.1): the server ends its side."""
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        peer.send(frame(CLOSE, b"\x03\xe8\xff"))
+        await peer.until(lambda: app.done)
+        assert peer.frames[-1].close == (1007, "invalid UTF-8 in the close reason")
+        assert peer.wire.eof
+
+
 async def test_protocol_error_sends_1002_and_reads_on_for_a_while(ws_protocol_cls: Any) -> None:
     """W11 WSM-12: wsproto dropped the connection; the client gets the frame, not a reset."""
     app = Application()
@@ -711,6 +741,9 @@ async def test_message_that_ends_its_deflate_stream_is_followed_by_a_new_one(ws_
         assert app.messages == ["Hello", "Hello", "x"]
 
 
+UNFINISHED = b"\x4a\x4c\x4a\x4e\x49\x4d\x4b"  # the beginning of a block
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -718,6 +751,7 @@ async def test_message_that_ends_its_deflate_stream_is_followed_by_a_new_one(ws_
         pytest.param([frame(0x41, b"\xff\xff\xff"), frame(0x80)], id="fragments"),
         pytest.param([frame(0xC1, b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00junk")], id="behind the last block"),
         pytest.param([frame(0x41, b"\xf3\x48\xcd\xc9\xc9\x07\x00"), frame(0x80)], id="last block in a fragment"),
+        *(pytest.param([frame(0xC1, UNFINISHED[:end])], id=f"inside a block, at {end}") for end in range(1, 5)),
     ],
 )
 async def test_bad_deflate_data_closes_with_1002(ws_protocol_cls: Any, pieces: list[bytes]) -> None:
@@ -727,6 +761,21 @@ async def test_bad_deflate_data_closes_with_1002(ws_protocol_cls: Any, pieces: l
         peer.send(*pieces)
         await peer.until(lambda: peer.frames)
         assert peer.frames[-1].close == (1002, "decompression failed")
+
+
+async def test_every_end_inside_a_block_is_judged_alike(ws_protocol_classes: dict[str, Any]) -> None:
+    """The tail that is left out of a message would go into the block, and zlib would not mind."""
+    compressor = zlib.compressobj(wbits=-12)
+    whole = compressor.compress(b"".join(b"%d, " % number for number in range(200))) + compressor.flush()
+    for end in range(1, len(whole), 7):
+        judged = {}
+        for name, protocol_cls in ws_protocol_classes.items():
+            async with connected(protocol_cls, Application()) as peer:
+                await peer.open(DEFLATE)
+                peer.send(frame(0xC2, whole[:end]))
+                await peer.until(partial(attrgetter("frames"), peer))
+                judged[name] = peer.frames[-1]
+        assert set(judged.values()) == {ServerFrame(CLOSE, b"\x03\xeadecompression failed")}, (end, judged)
 
 
 # Memory

@@ -32,6 +32,7 @@ MEMORY_LEVEL = 5
 _TAIL = b"\x00\x00\xff\xff"
 
 _EMPTY_BLOCK = b"\x00"  # with the tail: a stored block of no bytes
+_LAST_BLOCK = b"\x01" + _TAIL  # the same, and none follows
 
 _QUOTED = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t \x21-\x7e\x80-\xff])*"'
 _VALUE = rb"[ \t]*=[ \t]*(?:%b|%b)" % (TOKEN, _QUOTED)
@@ -99,6 +100,8 @@ class Deflate:
         if inflater.eof and (not final or inflater.unused_data not in (_TAIL, _EMPTY_BLOCK + _TAIL)):
             # A block may say that it is the last (section 7.2.3.4); something behind it is not a message.
             raise FrameError(*failures.DEFLATE)
+        if final and not inflater.eof and not _is_between_blocks(inflater):
+            raise FrameError(*failures.DEFLATE)
         if final:
             self._size = 0
             if self.client_reset or inflater.eof:
@@ -115,6 +118,16 @@ class Deflate:
             if not self.server_reset:
                 self._deflater = deflater
         return (deflater.compress(data) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
+
+
+def _is_between_blocks(inflater: _Decompress) -> bool:
+    """Tell whether a message has ended with a block. The tail may have gone into one that it has left unfinished."""
+    probe = inflater.copy()
+    try:
+        plain = probe.decompress(_LAST_BLOCK, 1)
+    except zlib.error:
+        return False
+    return probe.eof and not plain and not probe.unused_data
 
 
 def negotiate(offers: list[bytes], max_size: int | None) -> tuple[Deflate, bytes] | None:

@@ -8,6 +8,7 @@ No connection, no clock.
 
 from __future__ import annotations
 
+import codecs
 import io
 import struct
 import sys
@@ -24,6 +25,8 @@ RSV1 = 0x40
 _CLOSE_CODES = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014))
 
 Buffer = bytes | bytearray | memoryview
+
+_utf8 = codecs.getincrementaldecoder("utf-8")
 
 
 class Opcode(IntEnum):
@@ -50,6 +53,11 @@ class FrameError(Exception):
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+    @property
+    def is_last(self) -> bool:
+        """No close frame can follow: where frames begin cannot be told any more, or this was it."""
+        return self.code == 1002 or self.reason == failures.CLOSE_REASON.reason
 
 
 class Frame:
@@ -140,24 +148,36 @@ class _Partial:
         left: bytes that are missing.
     """
 
-    __slots__ = ("first", "mask", "left", "_kept")
+    __slots__ = ("first", "mask", "left", "_kept", "_decoder")
 
     def __init__(self, first: int, mask: bytes | None, left: int) -> None:
         self.first = first
         self.mask = mask
         self.left = left
         self._kept = io.BytesIO()
+        # Of a text: what it makes is not kept, because that may have four times the size.
+        self._decoder = _utf8() if mask is not None and first == FIN | Opcode.TEXT else None
 
     def add(self, piece: Buffer) -> None:
-        """Keep some of what is missing."""
+        """Keep some of what is missing.
+
+        Raises:
+            FrameError: it cannot become a text.
+        """
         mask = self.mask
         self.left -= len(piece)
         if mask is None:
             self._kept.write(piece)
         else:
-            self._kept.write(unmask(piece, mask))
+            plain = unmask(piece, mask)
+            self._kept.write(plain)
             turn = len(piece) % 4
             self.mask = mask[turn:] + mask[:turn]
+            if self._decoder is not None:
+                try:
+                    self._decoder.decode(plain)
+                except UnicodeDecodeError as exc:
+                    raise invalid_text() from exc
 
     def content(self) -> bytes:
         """Return all that was added."""
@@ -287,17 +307,17 @@ class FrameReader:
         data = self._data
         kept = body if whole else self._start
         self._partial = partial = _Partial(first, bytes(data[body - 4 : body]) if whole else None, end - kept)
+        self._consume(end)
         with memoryview(data) as view:
             partial.add(view[kept:])
-        self._consume(end)
 
     def _read_rest(self, partial: _Partial) -> str | bytes | Frame | None:
         """Return a message or frame of which some was kept; `None` if it is not complete yet."""
         data, start = self._data, self._start
         end = start + partial.left
+        self._consume(end)
         with memoryview(data) as view:
             partial.add(view[start:end])
-        self._consume(end)
         if partial.left:
             return None
         self._partial = None

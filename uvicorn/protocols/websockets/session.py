@@ -688,8 +688,7 @@ class WebSocketSession(Attributes):
         self._end(error.code, error.reason)
         self._start_closing()
         self._write(self._close_frame(error.code, error.reason))
-        if error.code == 1002:
-            # Where its frames begin and end cannot be told any more.
+        if error.is_last:
             self._reader.clear()
             if not self.transport.is_closing():
                 self.flow.resume_reading()

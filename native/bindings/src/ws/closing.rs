@@ -120,11 +120,10 @@ impl Session {
         let reason = failure.reason(&self.core.limits);
         self.tell_end(py, code, Some(&reason))?;
         self.start_closing_with(py, code, &reason)?;
-        if code != 1002 {
+        if failure.leaves_close() {
             // It may be in the middle of a message that is refused: its library would fail if we half-closed.
             return self.await_close(py);
         }
-        // Where its frames begin and end cannot be told any more.
         self.drop_input();
         if self.is_transport_closing(py)? {
             return Ok(());

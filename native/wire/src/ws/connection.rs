@@ -80,7 +80,7 @@ impl Connection {
                 let event = match result {
                     Ok(event) => event,
                     Err(failure) => {
-                        let search = failure.leaves_frames().then_some(search);
+                        let search = failure.leaves_close().then_some(search);
                         self.state = State::Open(Reading::Ended(search));
                         return Progress { consumed, event: Event::Failed(failure) };
                     }

@@ -16,9 +16,9 @@ impl Failure {
         self.text().replace("{limit}", &limits.message.to_string())
     }
 
-    /// Whether the frames behind it can still be told apart.
-    pub(crate) const fn leaves_frames(self) -> bool {
-        self.code() != PROTOCOL_ERROR
+    /// Whether the client's close frame can still come: frames can be told apart, and this was not it.
+    pub const fn leaves_close(self) -> bool {
+        self.code() != PROTOCOL_ERROR && !matches!(self, Self::CloseReason)
     }
 }
 
