@@ -47,4 +47,6 @@ class Consumer:
     noise: tuple[str, ...] = ()
     #: Lines of several processes or threads: neither their order nor their number is anybody's promise.
     unordered: bool = False
+    #: Exit statuses of which one comes or another, with either server: as good as the first.
+    alike: tuple[int, ...] = ()
     differences: tuple[Difference, ...] = ()

@@ -93,6 +93,8 @@ def observe(consumer: Consumer, environment: Environment, stop_by: signal.Signal
                 process.send_signal(stop_by)
             client.finish()
             exit_status = process.wait(PATIENCE)
+    if exit_status in consumer.alike:
+        exit_status = consumer.alike[0]
     replaced = {**place.momentary(), rf"\b{process.pid}\b": "PID", **MOMENTARY, **consumer.momentary}
 
     def lines(text: Iterable[str]) -> list[str]:
