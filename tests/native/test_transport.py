@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import sys
@@ -131,6 +132,40 @@ async def test_bytes_go_both_ways_and_the_end_is_told_once() -> None:
         recorder.transport.close()
         recorder.transport.abort()
         assert recorder.told == ["made", ("lost", None)]
+
+
+class Buffered(asyncio.BufferedProtocol):
+    """Takes what comes in a buffer of its own, in small portions."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(1000)
+        self.received = b""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self.buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += self.buffer[:nbytes]
+
+
+async def test_protocol_with_buffers_of_its_own_is_given_all_and_nothing_is_left_behind() -> None:
+    async with recorders() as both:
+        recorder, client = await both.connect()
+        buffered = Buffered()
+        recorder.transport.set_protocol(buffered)
+
+        async def upload(times: int) -> int:
+            for _ in range(times):
+                buffered.received = b""
+                sending = asyncio.create_task(asyncio.get_running_loop().sock_sendall(client, LARGE))
+                await wait_until(lambda: len(buffered.received) == len(LARGE))
+                await sending
+                assert buffered.received == LARGE
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        before = await upload(1)
+        assert await upload(1) - before < 1000  # of 4,195 portions
 
 
 async def test_close_waits_for_what_is_written_and_abort_does_not() -> None:

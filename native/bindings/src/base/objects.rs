@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PyString};
+use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString};
 
 /// An exact str for text that is known to be ASCII.
 #[inline]
@@ -48,6 +48,11 @@ impl KnownText {
         }
         Ok(equal)
     }
+}
+
+/// The slice `[start:stop]`. Not by `PySlice::new`, which in PyO3 0.30 never lets go of the numbers it makes.
+pub(crate) fn slice(py: Python<'_>, start: usize, stop: usize) -> PyResult<Bound<'_, PyAny>> {
+    py.get_type::<PySlice>().call1((start, stop))
 }
 
 /// A copy of what a bytes-like object shows at this moment, item by item if it has gaps. Also of an instance of a class

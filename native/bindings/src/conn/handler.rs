@@ -7,6 +7,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::base::objects::slice;
+
 /// Is told what happens to a socket, in the words of asyncio's protocols. Any of these calls may come back to the socket,
 /// and may run application code: the caller holds no borrow.
 pub(crate) trait Handler {
@@ -66,8 +68,7 @@ impl PythonProtocol {
             if part.is_empty() {
                 return Err(PyRuntimeError::new_err("get_buffer() returned an empty buffer"));
             }
-            let place = pyo3::types::PySlice::new(py, 0, part.len().cast_signed(), 1);
-            view.set_item(place, PyBytes::new(py, part))?;
+            view.set_item(slice(py, 0, part.len())?, PyBytes::new(py, part))?;
             protocol.call_method1("buffer_updated", (part.len(),))?;
             data = rest;
         }

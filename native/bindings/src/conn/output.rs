@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PySlice};
+use pyo3::types::{PyBytes, PyMemoryView};
 
 use super::sys::Descriptor;
 use super::tls;
+use crate::base::objects::slice;
 
 /// Bytes of the application's that are not copied to wait.
 const LARGE: usize = 16 * 1024;
@@ -95,8 +96,8 @@ impl Output {
         if let Piece::Object(object) = piece
             && length == limit
         {
-            let place = PySlice::new(py, self.sent.cast_signed(), (self.sent + length).cast_signed(), 1);
-            return PyMemoryView::from(object.bind(py))?.get_item(place).map(Some);
+            let part = slice(py, self.sent, self.sent + length)?;
+            return PyMemoryView::from(object.bind(py))?.get_item(part).map(Some);
         }
         Ok(Some(PyBytes::new(py, bytes.get(..length).unwrap_or_default()).into_any()))
     }
