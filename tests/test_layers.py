@@ -21,7 +21,7 @@ LAYERS = [
     "supervisors.basereload supervisors.pool",
     "supervisors.worker",
     "_subprocess",
-    "supervisors.health supervisors.limits supervisors.signals",
+    "supervisors.health supervisors.limits supervisors.memory supervisors.recycle supervisors.signals",
     "server",
     "drain lifespan lifespan.* loops loops.auto",
     "loops.asyncio loops.uvloop loops.zuvloop",
@@ -41,7 +41,7 @@ LAYERS = [
     "protocols.websockets.failures protocols.websockets.limits",
     "config",
     "access_format application middleware middleware.* settings sockets tls",
-    "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths",
+    "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths worker_events",
     "_types _compat _ansi _native outlet",
 ]
 

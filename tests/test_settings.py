@@ -104,6 +104,10 @@ SAMPLES: dict[str, Sample] = {
     "ws_shutdown_code": Sample(["--ws-shutdown-code", "1001"], 1001),
     "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
     "timeout_worker_ready": Sample(["--timeout-worker-ready", "7.5"], 7.5),
+    "limit_worker_lifetime": Sample(["--limit-worker-lifetime", "7.5"], 7.5),
+    "limit_worker_lifetime_jitter": Sample(["--limit-worker-lifetime-jitter", "7.5"], 7.5),
+    "limit_worker_memory": Sample(["--limit-worker-memory", "7"], 7),
+    "limit_worker_crashes": Sample(["--limit-worker-crashes", "7"], 7),
     "asgi_extensions": Sample(
         ["--asgi-extension", "http.response.pathsend", "--asgi-extension", "http.response.trailers"],
         ("http.response.pathsend", "http.response.trailers"),
@@ -224,7 +228,7 @@ def test_annotations_can_be_evaluated() -> None:
 
 def test_what_python_alone_offers() -> None:
     """TLS-08"""
-    assert list(PYTHON_ONLY) == ["timeout_notify", "callback_notify", "ssl_context_factory"]
+    assert list(PYTHON_ONLY) == ["timeout_notify", "callback_notify", "ssl_context_factory", "on_worker_event"]
 
 
 def test_protocols_read_rows_or_what_config_derives() -> None:

@@ -8,6 +8,7 @@ import logging
 import logging.config
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -176,6 +177,10 @@ class Config(Settings):
         self._resolve_workers()
         self._resolve_trusted_proxies()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is called in the parent need not reach its children, and lambdas could not.
+        return {**vars(self), "on_worker_event": None} if _is_spawning() else vars(self)
+
     @property
     def asgi_version(self) -> Literal["2.0", "3.0"]:
         """Version of ASGI the application speaks.
@@ -198,7 +203,12 @@ class Config(Settings):
     @property
     def use_subprocess(self) -> bool:
         """Whether the server runs in child processes."""
-        return bool(self.reload or self.workers > 1)
+        return bool(self.reload or self.workers > 1 or self.recycles_workers)
+
+    @property
+    def recycles_workers(self) -> bool:
+        """Whether a parent has to replace workers, even a single one, that have served enough."""
+        return self.limit_worker_lifetime is not None or self.limit_worker_memory is not None
 
     @property
     def graceful_timeout(self) -> float | None:
@@ -298,9 +308,14 @@ class Config(Settings):
         with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
             if self.ws_shutdown_code not in _SHUTDOWN_CODES:
                 raise ValueError("choose 1000, 1001, 1012, 1013, or one from 3000 to 4999.")
-        with blaming(f"limit_max_requests_jitter={self.limit_max_requests_jitter!r}"):
-            if self.limit_max_requests_jitter < 0:
-                raise ValueError("it cannot be negative.")
+        for name in ("limit_max_requests_jitter", "limit_worker_lifetime_jitter"):
+            with blaming(f"{name}={getattr(self, name)!r}"):
+                if getattr(self, name) < 0:
+                    raise ValueError("it cannot be negative.")
+        for name in ("limit_worker_lifetime", "limit_worker_memory", "limit_worker_crashes"):
+            with blaming(f"{name}={getattr(self, name)!r}"):
+                if getattr(self, name) is not None and getattr(self, name) <= 0:
+                    raise ValueError("leave it out for no limit.")
 
     def _check_access_log_format(self) -> None:
         if self.access_log_format is not None:
@@ -581,6 +596,12 @@ class Config(Settings):
             return bind_socket(self)
         except OSError as exc:
             fail("%s", exc)
+
+
+def _is_spawning() -> bool:
+    """Whether what is pickled now is for a child process."""
+    context = sys.modules.get("multiprocessing.context")
+    return context is not None and context.get_spawning_popen() is not None
 
 
 def _read_log_config(path: str) -> Any:

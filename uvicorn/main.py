@@ -43,6 +43,7 @@ from uvicorn.faults import STARTUP_FAILURE, report_fault
 from uvicorn.server import Server
 from uvicorn.settings import ROWS, ExtensionType, Settings
 from uvicorn.sockets import SocketFile
+from uvicorn.worker_events import WorkerEvent
 
 if TYPE_CHECKING:
     from configparser import RawConfigParser
@@ -306,6 +307,11 @@ def run(
     ws_shutdown_code: int = 1012,
     access_log_format: str | None = None,
     timeout_worker_ready: float = 300.0,
+    limit_worker_lifetime: float | None = None,
+    limit_worker_lifetime_jitter: float = 0.0,
+    limit_worker_memory: int | None = None,
+    limit_worker_crashes: int | None = None,
+    on_worker_event: Callable[[WorkerEvent], object] | None = None,
     asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = None,
     app_dir: str | None = None,
 ) -> None:

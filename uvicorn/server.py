@@ -211,6 +211,10 @@ class Server:
         self.lifespan = config.lifespan_class(config)
 
         self._log("Started server process [%d]")
+        if config.recycles_workers and not self.has_successor:
+            logger.warning(
+                "Nobody replaces this process: limit_worker_lifetime and limit_worker_memory have no effect."
+            )
         await self.startup(sockets=sockets)
         if not self.started:
             return

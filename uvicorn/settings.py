@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, get_args
 from uvicorn._declare import declarative, rows_of, setting
 from uvicorn._types import ASGIApplication
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG
+from uvicorn.worker_events import WorkerEvent
 
 if TYPE_CHECKING:
     from configparser import RawConfigParser
@@ -385,6 +386,43 @@ class Settings:
         kw_only=True,
         help="Seconds a new worker may take until it serves, imports and start-up included, before its restart is "
         "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits for ever.",
+    )
+    limit_worker_lifetime: float | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        help="Seconds a worker serves before it is replaced. It serves on until its replacement does. A single process "
+        "gets a parent for this.",
+    )
+    limit_worker_lifetime_jitter: float = setting(
+        default=0.0,
+        section="Workers",
+        kw_only=True,
+        help="Most seconds added at random to limit_worker_lifetime, so that workers are not all replaced at once.",
+    )
+    limit_worker_memory: int | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        minimum=1,
+        help="MiB of memory a worker may occupy before it is replaced. The parent looks once a second at what is "
+        "resident. A single process gets a parent for this.",
+    )
+    limit_worker_crashes: int | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        minimum=1,
+        help="Times in a row that a worker may crash before it has served for 10 seconds, until the parent gives up. "
+        "It ends with status 3, unless another one serves. By default it tries again, in the end every 8 seconds.",
+    )
+    on_worker_event: Callable[[WorkerEvent], object] | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        cli=False,
+        help="Function that the parent calls with each `uvicorn.worker_events.WorkerEvent`: a worker was started, "
+        "serves, is replaced, has ended, has crashed, was killed. It must not take long.",
     )
     asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = setting(
         default=None,

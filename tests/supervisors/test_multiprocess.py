@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
+import uvicorn
 from tests.process import ServerProcess
 from tests.supervisors.load import Load
-from tests.utils import is_listening, open_connection, read_until, request, running_thread, wait_for
+from tests.utils import is_listening, open_connection, read_until, request, run_server, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
+from uvicorn.worker_events import WorkerEvent
 
 if sys.platform == "win32":
     pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
@@ -442,6 +444,56 @@ def test_worker_that_reaches_its_request_limit_is_replaced(cwd: Path) -> None:
         assert server.stop() == 0
 
 
+GROWING = """
+from tests.supervisors.load import app as load
+
+kept = []
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        kept.append(b"x" * 1024 * 1024)
+    await load(scope, receive, send)
+"""
+
+
+def test_worker_that_grows_is_replaced_even_if_there_is_only_one(cwd: Path) -> None:
+    """X4: and no request is lost."""
+    (cwd / "app.py").write_text(GROWING)
+    with start(cwd, "--limit-worker-memory", "150", workers=1) as server:
+        with Load(server.address, "/plain", clients=2) as load:
+            server.wait_for_pattern(r"Recycling child process \[\d+\]: it occupies \d+ MiB\.\n", count=2)
+            server.wait_for("Finished server process", count=2)
+        assert load.lost == {}
+        assert server.stop() == 0
+
+
+def test_worker_that_has_served_for_long_is_replaced(cwd: Path) -> None:
+    """X4: --workers is not needed for it."""
+    settings = ["--port", "0", "--limit-worker-lifetime", "1", "--limit-worker-lifetime-jitter", "0.5"]
+    with ServerProcess("app:app", *settings, cwd=cwd) as server:
+        server.wait_for_pattern(r"Recycling child process \[\d+\]: it has served for 1 seconds\.")
+        server.wait_for("Started parent process")
+        server.wait_for("Finished server process")
+        assert served_by(server.address)
+        assert server.stop() == 0
+
+
+def test_application_that_is_an_object_has_nobody_to_replace_its_process(caplog: pytest.LogCaptureFixture) -> None:
+    """X4: as with several workers."""
+    with pytest.raises(SystemExit) as caught:
+        uvicorn.run(app, limit_worker_memory=100, log_config=None)
+    assert caught.value.code == 3
+    assert "import string" in caplog.messages[-1]
+
+
+@pytest.mark.anyio
+async def test_server_that_nobody_replaces_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """X4: one under --reload, or run by a program."""
+    config = Config(app, port=0, lifespan="off", log_config=None, limit_worker_lifetime=60)
+    async with run_server(config):
+        assert any("Nobody replaces this process" in message for message in caplog.messages)
+
+
 @pytest.mark.parametrize("trigger", ["limit", "restart"])
 def test_no_request_is_lost_while_workers_are_replaced(cwd: Path, trigger: str) -> None:
     """MP-08, MP-21, K7: connections in use are told with their next response, and those just accepted are answered."""
@@ -732,6 +784,7 @@ def test_signals_are_handled_in_turn(supervisor: Multiprocess, caplog: pytest.Lo
     assert caplog.messages == [
         "Received signal 12345, but no handler is defined for it.",
         "Received SIGTTIN, increasing the number of processes.",
+        *["Child process [1] was started"] * 3,
         "Received SIGTTOU, decreasing number of processes.",
         "Received SIGTTOU, decreasing number of processes.",
         "Received SIGTTOU, decreasing number of processes.",
@@ -740,6 +793,20 @@ def test_signals_are_handled_in_turn(supervisor: Multiprocess, caplog: pytest.Lo
     ]
     supervisor._pool.workers.clear()
     supervisor._pool._leaving.clear()
+
+
+def test_hook_hears_in_the_parent_what_becomes_of_workers(sock: socket.socket) -> None:
+    """X5: it need not be picklable."""
+    events: list[WorkerEvent] = []
+    config = Config(app, workers=1, lifespan="off", log_config=None, on_worker_event=lambda event: events.append(event))
+    supervisor = Multiprocess(config, sockets=[sock])
+    with running_thread(supervisor.run):
+        wait_for(lambda: len(events) == 2)
+        supervisor.signal_queue.append(signal.SIGTERM)
+    (pid,) = {event.pid for event in events}
+    assert [event.kind for event in events] == ["start", "ready", "exit"]
+    assert pid
+    assert events[-1] == WorkerEvent("exit", pid, exitcode=-signal.SIGTERM)
 
 
 class _Idle:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from uvicorn.drain import Stage
 from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
-from uvicorn.supervisors.pool import LEAVING_AT_ONCE, OVERSLEPT, Pool, restart_delay
+from uvicorn.supervisors.pool import LEAVING_AT_ONCE, OVERSLEPT, SAMPLE_INTERVAL, STEADY, Pool, restart_delay
+from uvicorn.supervisors.recycle import MIB, RecycleLimits
+from uvicorn.worker_events import WorkerEvent, WorkerEvents
 
 
 class FakeWorker:
@@ -23,6 +26,7 @@ class FakeWorker:
         self.stage_since = clock.now
         self.has_served = False
         self.silent = False
+        self.occupies: int | None = None
         self.deadline: float | None = None
         self.excused = 0.0
         self.log: list[str] = []
@@ -58,6 +62,9 @@ class FakeWorker:
     def listen(self, now: float) -> None:
         pass
 
+    def memory(self) -> int | None:
+        return self.occupies
+
     @property
     def sources(self) -> list[Any]:
         return [f"sentinel of {self.pid}"]
@@ -83,11 +90,13 @@ class Clock:
 class Bench:
     """A pool of fake workers; `made` are all there ever were."""
 
-    def __init__(self, size: int = 2, limits: DrainLimits | None = None) -> None:
+    def __init__(self, size: int = 2, limits: DrainLimits | None = None, **options: Any) -> None:
         self.clock = Clock()
         self.made: list[FakeWorker] = []
         limits = limits or DrainLimits(drain=10, lifespan=20, exit=3)
-        self.pool: Pool[FakeWorker] = Pool(self.make, size, limits, ready_timeout=5, clock=self.clock)
+        self.events: list[WorkerEvent] = []
+        options["events"] = WorkerEvents(self.events.append)
+        self.pool: Pool[FakeWorker] = Pool(self.make, size, limits, ready_timeout=5, clock=self.clock, **options)
 
     def make(self) -> FakeWorker:
         self.made.append(FakeWorker(len(self.made) + 1, self.clock))
@@ -148,7 +157,12 @@ def test_silent_worker_is_killed_and_replaced_in_one_go(log: pytest.LogCaptureFi
     bench.watch()
     assert bench.pids == [3, 4]
     assert "kill" in bench.made[0].log
-    assert log.messages == ["Child process [1] died", "Child process [2] died"]
+    assert log.messages == [
+        "Child process [1] does not answer, killing it.",
+        "Child process [1] died",
+        "Child process [2] does not answer, killing it.",
+        "Child process [2] died",
+    ]
 
 
 def test_killed_worker_that_does_not_disappear_is_collected_later() -> None:
@@ -537,8 +551,9 @@ def test_workers_that_retire_together_are_replaced_one_after_the_other() -> None
         assert len(bench.made) == 3 + step, "the previous one does not serve yet"
         bench.made[2 + step].reach(Stage.SERVING)
         bench.watch()
-    for worker in bench.made[:2]:
-        worker.exit(-15)
+        bench.watch(after=1)
+        assert len(bench.made) == 3 + step, "the previous one has not ended"
+        bench.made[step].exit(-15)
     bench.watch()
     assert bench.pids == [3, 4]
     assert bench.pool.is_settled
@@ -606,6 +621,306 @@ def test_restart_includes_a_worker_that_retires() -> None:
         bench.watch()
     assert bench.pids == [4, 5]
     assert bench.pool.is_settled
+
+
+# Recycling
+
+
+def test_worker_is_recycled_after_its_lifetime(log: pytest.LogCaptureFixture) -> None:
+    """MP-21, X4: it serves on until its successor does."""
+    bench = Bench(1, recycling=lambda: RecycleLimits(lifetime=60)).serving()
+    assert bench.pool.next_deadline() == bench.clock.now + 60
+    bench.watch(after=59)
+    assert len(bench.made) == 1
+    bench.watch(after=1)
+    assert bench.pids == [1]
+    assert log.messages == ["Recycling child process [1]: it has served for 60 seconds."]
+    bench.watch(after=3)
+    bench.made[1].reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pids == [2]
+    assert bench.made[0].log == ["start", "terminate"]
+    bench.made[0].exit(0)
+    bench.watch()
+    assert bench.pool.is_settled
+    assert bench.pool.next_deadline() == bench.clock.now + 60
+
+
+def test_each_worker_has_a_lifetime_of_its_own() -> None:
+    """X4: they are drawn one by one."""
+    lifetimes = iter((60, 70, 80, 90))
+    bench = Bench(2, recycling=lambda: RecycleLimits(lifetime=next(lifetimes))).serving()
+    bench.watch(after=60)
+    assert len(bench.made) == 3
+    bench.made[2].reach(Stage.SERVING)
+    bench.watch()
+    bench.made[0].exit(0)
+    bench.watch(after=9)
+    assert len(bench.made) == 3
+    bench.watch(after=1)
+    assert len(bench.made) == 4
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_worker_is_recycled_for_its_memory(size: int, log: pytest.LogCaptureFixture) -> None:
+    """X4: looked at now and then, of those that serve."""
+    bench = Bench(size, recycling=lambda: RecycleLimits(memory=100 * MIB)).serving()
+    bench.made[0].occupies = 100 * MIB
+    bench.watch(after=SAMPLE_INTERVAL)
+    bench.made[0].occupies = 250 * MIB
+    bench.watch(after=SAMPLE_INTERVAL / 2)
+    assert len(bench.made) == size
+    deadline = bench.pool.next_deadline()
+    assert deadline == bench.clock.now + SAMPLE_INTERVAL / 2
+    bench.watch(after=SAMPLE_INTERVAL / 2)
+    assert len(bench.made) == size + 1
+    assert log.messages == ["Recycling child process [1]: it occupies 250 MiB."]
+    bench.made[-1].occupies = 1000 * MIB  # it imports, and has not served yet
+    bench.watch(after=SAMPLE_INTERVAL)
+    bench.made[-1].reach(Stage.SERVING)
+    bench.watch()
+    assert size + 1 in bench.pids
+    assert 1 not in bench.pids
+
+
+def test_memory_that_nobody_limits_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory(self: FakeWorker) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr(FakeWorker, "memory", memory)
+    bench = Bench(1).serving()
+    bench.watch(after=3600)
+    assert bench.pool.next_deadline() is None
+
+
+def test_memory_that_is_not_known_is_no_reason() -> None:
+    bench = Bench(1, recycling=lambda: RecycleLimits(memory=1)).serving()
+    bench.watch(after=SAMPLE_INTERVAL)
+    assert len(bench.made) == 1
+
+
+def test_one_worker_at_a_time_is_recycled() -> None:
+    """X4: whatever the reasons, and its end included: each is a process more."""
+    limits = iter([RecycleLimits(lifetime=60), RecycleLimits(memory=1)])
+    bench = Bench(3, recycling=lambda: next(limits, RecycleLimits())).serving()
+    bench.made[1].occupies = 2
+    bench.made[2].reach(Stage.RETIRING)
+    for step in range(3):
+        bench.watch(after=60)
+        assert len(bench.made) == 4 + step
+        bench.made[-1].reach(Stage.SERVING)
+        bench.watch()
+        (leaving,) = (worker for worker in bench.made if worker.log[-1] == "terminate")
+        bench.watch(after=1)
+        assert len(bench.made) == 4 + step
+        leaving.exit(0)
+    bench.watch()
+    reasons = [event.reason for event in bench.events if event.kind == "recycle"]
+    assert sorted(map(str, reasons)) == ["lifetime", "memory", "requests"]
+
+
+def test_recycling_goes_on_where_old_workers_may_take_for_ever() -> None:
+    """X4, LIFE-19"""
+    bench = Bench(3, DrainLimits(None, None, None), recycling=lambda: RecycleLimits(lifetime=60)).serving()
+    bench.watch(after=60)
+    bench.made[-1].reach(Stage.SERVING)
+    bench.watch()
+    assert len(bench.made) == 5
+
+
+def test_recycling_of_a_worker_that_dies_meanwhile_is_forgotten() -> None:
+    """X4, MP-14"""
+    bench = Bench(2, recycling=lambda: RecycleLimits(lifetime=60)).serving()
+    bench.watch(after=60)
+    bench.made[1].exit(-9)
+    bench.watch()
+    assert bench.pids == [1, 4]
+    bench.made[2].reach(Stage.SERVING)
+    bench.made[3].reach(Stage.SERVING)
+    bench.watch()
+    bench.made[0].exit(0)
+    bench.watch()
+    assert bench.pids == [3, 4]
+    assert bench.pool.is_settled
+
+
+def test_recycling_that_fails_is_tried_again_later(log: pytest.LogCaptureFixture) -> None:
+    """X4, MP-09: no worker is given up for one that cannot start."""
+    bench = Bench(2, recycling=lambda: RecycleLimits(lifetime=60)).serving()
+    bench.watch(after=60)
+    bench.made[2].exit(1)
+    bench.watch()
+    assert bench.pids == [1, 2]
+    assert bench.pool.next_deadline() == bench.clock.now + 0.5
+    bench.watch()
+    assert len(bench.made) == 3
+    bench.watch(after=0.5)
+    assert len(bench.made) == 4
+
+
+# Crashes
+
+
+def test_worker_that_crashes_soon_is_started_again_ever_more_slowly() -> None:
+    """X1: a request that kills every worker that sees it must not be a loop of starts."""
+    bench = Bench(1).serving()
+    waits = []
+    for _ in range(7):
+        bench.made[-1].exit(-11)
+        bench.watch()
+        began = bench.clock.now
+        while not bench.pool.workers:
+            deadline = bench.pool.next_deadline()
+            assert deadline is not None
+            bench.watch(after=deadline - bench.clock.now)
+        waits.append(bench.clock.now - began)
+        bench.made[-1].reach(Stage.SERVING)
+        bench.watch(after=STEADY / 2)
+    assert waits == [0, 0.5, 1, 2, 4, 8, 8]
+    assert not bench.pool.failed
+    bench.watch(after=STEADY)
+    bench.made[-1].exit(-11)
+    bench.watch()
+    assert len(bench.pids) == 1, "it was steady, so the row has ended"
+
+
+def test_workers_that_crash_together_are_one_crash() -> None:
+    """X1"""
+    bench = Bench(4).serving()
+    for worker in bench.made[:4]:
+        worker.exit(-9)
+    bench.watch()
+    assert len(bench.pids) == 4
+
+
+def test_steady_worker_does_not_hide_a_row_of_crashes() -> None:
+    """X1: and it is spared, whatever the limit."""
+    bench = Bench(2, crash_limit=2).serving()
+    bench.watch(after=STEADY)
+    for _ in range(4):
+        bench.pool.workers[-1].exit(-11)
+        bench.watch()
+        bench.watch(after=8)
+        bench.made[-1].reach(Stage.SERVING)
+        bench.watch()
+    bench.pool.workers[-1].exit(-11)
+    bench.watch()
+    assert bench.pids == [1]
+    assert not bench.pool.failed
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_pool_gives_up_after_so_many_crashes_and_says_why(serves: bool, log: pytest.LogCaptureFixture) -> None:
+    """X1: where somebody is there to notice it."""
+    bench = Bench(1, crash_limit=3).serving()
+    bench.watch(after=STEADY)
+    bench.made[0].exit(-9)
+    bench.watch()
+    for _ in range(3):
+        assert not bench.pool.failed
+        bench.watch(after=8)
+        if serves:
+            bench.made[-1].reach(Stage.SERVING)
+            bench.watch()
+        bench.made[-1].exit(-11 if serves else 1)
+        bench.watch()
+    assert bench.pool.failed
+    how = "killed by SIGSEGV" if serves else "exit status 1"
+    assert log.messages[-1] == (
+        f"3 times in a row a child process crashed before it had served for 10 seconds, the last time [4] ({how}); "
+        "stopping the parent process."
+    )
+
+
+# Events
+
+
+def told(bench: Bench) -> Sequence[tuple[str, int | None, str | None, int | None]]:
+    """What the hook was told, and forget it."""
+    events = [(event.kind, event.pid, event.reason, event.exitcode) for event in bench.events]
+    bench.events.clear()
+    return events
+
+
+def test_events_of_a_life(log: pytest.LogCaptureFixture) -> None:
+    """X5"""
+    log.set_level(logging.DEBUG, logger="uvicorn.error")
+    bench = Bench(1, recycling=lambda: RecycleLimits(lifetime=60)).serving()
+    assert told(bench) == [("start", 1, None, None), ("ready", 1, None, None)]
+    bench.watch(after=60)
+    bench.made[1].reach(Stage.SERVING)
+    bench.watch()
+    assert told(bench) == [("recycle", 1, "lifetime", None), ("start", 2, None, None), ("ready", 2, None, None)]
+    bench.made[0].exit(-15)
+    bench.watch()
+    bench.made[1].exit(-11)
+    bench.watch()
+    assert told(bench) == [("exit", 1, None, -15), ("crash", 2, None, -11), ("start", 3, None, None)]
+    crash = next(record for record in log.records if record.message == "Child process [2] died")
+    fields = {name: value for name, value in vars(crash).items() if name.startswith("worker_")}
+    assert fields == {
+        "worker_event": "crash",
+        "worker_pid": 2,
+        "worker_reason": None,
+        "worker_exitcode": -11,
+        "worker_signal": "SIGSEGV",
+    }
+    assert bench.pool.events.counts["start", None] == 3
+    assert bench.pool.events.counts["recycle", "lifetime"] == 1
+
+
+def test_events_of_what_is_killed() -> None:
+    """X5: its end is no crash."""
+    bench = Bench(2).serving()
+    told(bench)
+    bench.made[0].silent = True
+    bench.watch()
+    assert told(bench) == [("kill", 1, "unresponsive", None), ("exit", 1, None, -9), ("start", 3, None, None)]
+    bench.pool.replace_all()
+    bench.watch()
+    assert told(bench) == [("recycle", 2, "restart", None), ("start", 4, None, None)]
+    bench.watch(after=5)
+    bench.watch()
+    assert told(bench) == [("kill", 4, "startup", None), ("exit", 4, None, -9)]
+    bench.pool.drain()
+    bench.made[1].exit(-11)
+    bench.watch()
+    bench.watch(after=10)
+    bench.watch()
+    assert told(bench) == [("crash", 2, None, -11), ("kill", 3, "deadline", None), ("exit", 3, None, -9)]
+
+
+@pytest.mark.parametrize(("code", "kind"), [(3, "crash"), (-9, "crash")])
+def test_event_of_a_worker_that_cannot_start(code: int, kind: str) -> None:
+    """X5"""
+    bench = Bench(2)
+    bench.pool.start()
+    told(bench)
+    bench.made[0].exit(code)
+    bench.watch()
+    assert told(bench)[0] == (kind, 1, "startup", code)
+
+
+def test_worker_that_ends_gracefully_by_itself_has_not_crashed() -> None:
+    """X5: somebody has sent it SIGTERM."""
+    bench = Bench(1).serving()
+    told(bench)
+    bench.made[0].reach(Stage.DONE)
+    bench.made[0].exit(-15)
+    bench.watch()
+    assert told(bench) == [("exit", 1, None, -15), ("start", 2, None, None)]
+
+
+def test_hook_that_fails_ends_nothing(log: pytest.LogCaptureFixture) -> None:
+    """X5"""
+
+    def hook(event: WorkerEvent) -> None:
+        raise ZeroDivisionError
+
+    events = WorkerEvents(hook)
+    events.tell(WorkerEvent("start", 7), logging.INFO, "Child process [%d] was started")
+    assert log.records[-1].exc_info
+    assert events.counts["start", None] == 1
 
 
 # Scaling

@@ -21,8 +21,10 @@ from uvicorn.loads import LoadTable
 from uvicorn.server import Server
 from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.pool import Pool
+from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
 from uvicorn.supervisors.worker import ProcessWorker
+from uvicorn.worker_events import WorkerEvents
 
 __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 
@@ -64,7 +66,15 @@ class Multiprocess:
         limits, ready_timeout = DrainLimits.of(config), config.worker_ready_timeout
         self._loads: LoadTable | None = None  # opened with the first worker
         self._placed: list[Process] = []
-        self._pool = Pool(self._make_worker, config.workers, limits, ready_timeout)
+        self._pool = Pool(
+            self._make_worker,
+            config.workers,
+            limits,
+            ready_timeout,
+            recycling=lambda: RecycleLimits.of(config),
+            crash_limit=config.limit_worker_crashes,
+            events=WorkerEvents(config.on_worker_event),
+        )
 
     @property
     def processes(self) -> list[Process]:

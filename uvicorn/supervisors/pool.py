@@ -8,10 +8,11 @@ is ready or `next_deadline()` has come, and calls it again.
         └──────────┴────────────┴── dies, falls silent ──▶ replaced
 
 A replacement is ready before the old worker is told to end, so capacity never dips; one starts at a time, and a few end
-side by side. A worker that retires (its request limit is reached) serves on until then.
+side by side. A worker that retires (its request limit is reached) serves on until then, and so does one that is
+recycled because of its age or its memory: these one at a time, the end of the old one included.
 
-A worker that cannot start costs nobody but itself: it is tried again, ever more slowly. Only if none of the first ones
-comes to serve, the pool has failed.
+A worker that cannot start, or crashes soon, costs nobody but itself: it is tried again, ever more slowly. The pool has
+failed only if none of the first ones comes to serve, or a limit is set for crashes in a row and nobody serves.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from typing import Any, Generic, TypeVar
 
 from uvicorn.drain import Stage
 from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
+from uvicorn.supervisors.recycle import MIB, Reason, RecycleLimits
 from uvicorn.supervisors.worker import Worker
+from uvicorn.worker_events import EventKind, WorkerEvent, WorkerEvents, signal_name
 
 FIRST_DELAY = 0.5
 """Seconds before a worker that died before it served is started for the second time; the first time it is at once."""
@@ -42,6 +45,15 @@ LEAVING_AT_ONCE = 4
 KILL_WAIT = 1.0
 """Seconds a killed worker gets to disappear before it is left to be collected later."""
 
+STEADY = 10.0
+"""Seconds a worker serves before its crash is one by itself, and no longer one of a row."""
+
+GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
+"""Exit statuses of a server that has ended as it was told."""
+
+SAMPLE_INTERVAL = 1.0
+"""Seconds between two looks at the memory of the workers."""
+
 logger = logging.getLogger("uvicorn.error")
 
 W = TypeVar("W", bound=Worker)
@@ -54,6 +66,17 @@ class Replacement(Generic[W]):
     old: W
     new: W
     deadline: float | None
+    reason: Reason
+
+
+@dataclass
+class Service:
+    """What is known of a worker that has come to serve."""
+
+    since: float
+    limits: RecycleLimits
+    memory: int | None = None
+    is_steady: bool = False
 
 
 class Pool(Generic[W]):
@@ -65,6 +88,9 @@ class Pool(Generic[W]):
         limits: how long a worker that was told to end may take.
         ready_timeout: seconds a replacement has until it serves; None for any time.
         clock: seconds, monotonic.
+        recycling: draws the limits of one worker.
+        crash_limit: crashes in a row after which the pool fails if nobody serves; None for any number.
+        events: who is told of what happens.
 
     Attributes:
         workers: those in charge, the newest last.
@@ -78,26 +104,39 @@ class Pool(Generic[W]):
         limits: DrainLimits,
         ready_timeout: float | None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        recycling: Callable[[], RecycleLimits] = RecycleLimits,
+        crash_limit: int | None = None,
+        events: WorkerEvents | None = None,
     ) -> None:
         self.workers: list[W] = []
         self.size = size
         self.failed = False
+        self.events = events or WorkerEvents()
         self._make = make
         self._limits = limits
         self._ready_timeout = ready_timeout
         self._clock = clock
+        self._recycling = recycling
+        self._crash_limit = crash_limit
         self._leaving: dict[W, float] = {}  # told to end, and when
         self._gone: set[W] = set()  # of `_leaving`, while the pool is drained
+        self._killed: set[W] = set()  # their end is no crash
         self._to_replace: list[W] = []
+        self._to_recycle: dict[W, Reason] = {}
         self._replacement: Replacement[W] | None = None
         self._replace_again = False
         self._aborted = 0  # replacements in a row
         self._retire_at = 0.0  # no earlier
-        self._served: set[W] = set()  # of `workers`
+        self._served: dict[W, Service] = {}  # of `workers`
         self._has_served = False
         self._has_failed = False  # a worker that was not killed
-        self._failures = 0  # in a row
+        self._failures = 0  # to start, in a row
+        self._crashes = 0  # of those that had just come to serve, in a row
+        self._crashed_beside: set[W] = set()  # in charge when the last of these crashed
+        self._in_vain = 0  # workers since the last one that was steady
         self._start_at = 0.0
+        self._sample_at = 0.0
         self._kill_at: float | None = None
         self._is_draining = False
         self._next_watch: float | None = None
@@ -114,8 +153,8 @@ class Pool(Generic[W]):
 
         Whoever asks has changed something: what could not start before is tried again at once.
         """
-        self._failures, self._start_at = 0, self._clock()
-        if self.is_replacing:
+        self._failures, self._crashes, self._in_vain, self._start_at = 0, 0, 0, self._clock()
+        if self._to_replace or self._replacement is not None:
             self._replace_again = True
         else:
             self._to_replace = list(self.workers)
@@ -123,7 +162,7 @@ class Pool(Generic[W]):
     @property
     def is_replacing(self) -> bool:
         """Whether a replacement is going on."""
-        return bool(self._to_replace) or self._replacement is not None or self._replace_again
+        return bool(self._to_replace or self._to_recycle or self._replace_again) or self._replacement is not None
 
     @property
     def is_settled(self) -> bool:
@@ -136,7 +175,7 @@ class Pool(Generic[W]):
         self.start()
         while len(self.workers) > size:
             worker = self.workers.pop()
-            self._served.discard(worker)
+            self._forget(worker)
             self._dismiss(worker)
 
     def drain(self) -> None:
@@ -145,6 +184,7 @@ class Pool(Generic[W]):
         if self._replacement is not None:
             self._dismiss(self._replacement.new)
         self._replacement, self._to_replace, self._replace_again = None, [], False
+        self._to_recycle.clear()
         for worker in self.workers:
             self._leaving[worker] = self._clock()
             worker.terminate()
@@ -196,8 +236,7 @@ class Pool(Generic[W]):
             if self._replacement is not None:
                 deadlines.append(self._replacement.deadline)
             deadlines.append(self._time_to_start())
-            if any(self._wants_replacement(worker) for worker in self.workers):
-                deadlines.append(self._retire_at)
+            deadlines += [self._time_to_recycle(worker) for worker in self._served]
         self._next_watch = min((when for when in deadlines if when is not None), default=None)
         return self._next_watch
 
@@ -213,7 +252,15 @@ class Pool(Generic[W]):
     def _launch(self) -> W:
         worker = self._make()
         worker.start()
+        self._tell("start", worker, "Child process [%d] was started", level=logging.DEBUG)
         return worker
+
+    def _tell(
+        self, kind: EventKind, worker: W, message: str, *arguments: object, level: int, reason: str | None = None
+    ) -> None:
+        """Tell of an event; one that ends a worker has its exit status."""
+        exitcode = worker.exitcode if kind in ("exit", "crash") else None
+        self.events.tell(WorkerEvent(kind, worker.pid, reason, exitcode), level, message, *arguments)
 
     def _time_to_start(self) -> float | None:
         """When to start the workers that are missing; None if none is, or the others are to show that it is of use."""
@@ -222,67 +269,151 @@ class Pool(Generic[W]):
         return self._start_at
 
     def _look_after_workers(self, now: float) -> None:
-        self._welcome_serving()
+        for worker in self.workers:
+            self._welcome(worker, now)
+        self._look_at_memory(now)
         for worker in list(self.workers):
             if worker.exitcode is not None:
                 self._bury(worker, now)
             elif worker.is_silent(now):
-                self._kill(worker)
+                self._kill(worker, "unresponsive", "Child process [%d] does not answer, killing it.")
                 self._bury(worker, now)
             elif self._is_late(worker, now):
-                # It has ended by itself (its request limit), but something keeps it from exiting.
-                self._kill(worker)
+                # It has ended by itself, but something keeps it from exiting.
                 self._bury(worker, now)
-            elif now >= self._retire_at and self._wants_replacement(worker):
-                self._to_replace.append(worker)
+            elif now >= self._retire_at and (reason := self._reason_to_recycle(worker, now)) is not None:
+                self._to_recycle[worker] = reason
 
-    def _welcome_serving(self) -> None:
-        for worker in self.workers:
-            if worker.has_served and worker not in self._served:
-                self._served.add(worker)
-                self._has_served = True
-                self._failures = 0
-                logger.debug("Child process [%d] serves", worker.pid)
-
-    def _wants_replacement(self, worker: W) -> bool:
-        """Whether the worker has asked for a replacement, and nothing has come of it yet."""
-        in_turn = self._replacement is not None and self._replacement.old is worker
-        return worker.stage is Stage.RETIRING and not in_turn and worker not in self._to_replace
+    def _welcome(self, worker: W, now: float) -> None:
+        """Take note of a worker that has come to serve."""
+        if not worker.has_served or worker in self._served:
+            return
+        since = worker.stage_since if worker.stage is Stage.SERVING else now
+        self._served[worker] = Service(since, self._recycling())
+        self._has_served = True
+        self._failures = 0
+        self._tell("ready", worker, "Child process [%d] serves", level=logging.DEBUG)
 
     def _bury(self, worker: W, now: float) -> None:
         """Take a dead worker out, and decide when, and whether, there is to be another."""
         worker.join(KILL_WAIT)
         worker.listen(now)  # its last words
+        self._note_steady(now)
         self.workers.remove(worker)
         if worker.exitcode is None:
             self._leaving[worker] = now
-        self._served.discard(worker)
+        is_brief = self._is_brief(worker)
+        self._forget(worker)
         self._promote_replacement_of(worker)
-        if worker.has_served:
-            self._has_served = True
-            self._start_at = now
-            logger.info("Child process [%d] died", worker.pid)
-        else:
+        if not worker.has_served:
             self._failures += 1
-            self._start_at = now + restart_delay(self._failures)
+            self._in_vain += 1
+            self._start_at = now + restart_delay(max(self._failures, self._crashes))
             self._report_failure(worker)
+        else:
+            self._has_served = True
+            if is_brief and worker not in self._crashed_beside:  # several that crash together are one
+                self._crashes += 1
+                self._in_vain += 1
+                self._crashed_beside = set(self.workers)
+            self._start_at = now + (restart_delay(self._crashes) if is_brief else 0)
+            self._tell(self._kind_of_end(worker), worker, "Child process [%d] died", level=logging.INFO)
+        self._killed.discard(worker)
+        self._give_up_if_in_vain(worker)
+
+    def _note_steady(self, now: float) -> None:
+        """One that has served long enough shows that it is of use: crashes from now on are a new row."""
+        for service in self._served.values():
+            if not service.is_steady and now >= service.since + STEADY:
+                service.is_steady = True
+                self._crashes = self._in_vain = 0
+
+    def _is_brief(self, worker: W) -> bool:
+        """Whether a worker that has ended crashed, or stopped answering, soon after it had come to serve."""
+        service = self._served.get(worker)
+        is_crash = worker.stage <= Stage.RETIRING and (worker in self._killed or self._kind_of_end(worker) == "crash")
+        return is_crash and (service is None or not service.is_steady)
+
+    def _kind_of_end(self, worker: W) -> EventKind:
+        """What the end of a worker was; of one that was killed the kill was told."""
+        is_graceful = worker in self._leaving or worker.stage > Stage.RETIRING
+        return "exit" if worker in self._killed or (is_graceful and worker.exitcode in GRACEFUL) else "crash"
 
     def _report_failure(self, worker: W) -> None:
         """A worker has ended before it served: say why, and what follows."""
         if not worker.exitcode or worker.exitcode < 0:
-            logger.info("Child process [%d] died", worker.pid)
+            self._tell("crash", worker, "Child process [%d] died", level=logging.INFO, reason="startup")
         else:
             self._has_failed = True
         self.failed = self._has_failed and not (self.workers or self._has_served)
         if self.failed:
-            logger.error("Child process [%d] failed to start, stopping the parent process.", worker.pid)
+            message, arguments = "Child process [%d] failed to start, stopping the parent process.", []
         elif worker.exitcode and worker.exitcode > 0:
-            follows = _announce(restart_delay(self._failures)) if self._has_served else "waiting for the others"
-            logger.error("Child process [%d] failed to start (%s), %s.", worker.pid, _how(worker.exitcode), follows)
+            delay = restart_delay(max(self._failures, self._crashes))
+            follows = _announce(delay) if self._has_served else "waiting for the others"
+            message, arguments = "Child process [%d] failed to start (%s), %s.", [_how(worker.exitcode), follows]
+        else:
+            return
+        self._tell("crash", worker, message, *arguments, level=logging.ERROR, reason="startup")
 
-    def _kill(self, worker: W) -> None:
+    def _give_up_if_in_vain(self, worker: W) -> None:
+        """The pool has failed if there is a limit of crashes, and nobody serves who could be spared."""
+        if self.failed or self._crash_limit is None or self._in_vain < self._crash_limit or self._served:
+            return
+        self.failed = True
+        logger.error(
+            "%d times in a row a child process crashed before it had served for %d seconds, the last time [%d] (%s); "
+            "stopping the parent process.",
+            self._in_vain,
+            STEADY,
+            worker.pid,
+            "killed" if worker.exitcode is None else _how(worker.exitcode),
+        )
+
+    def _forget(self, worker: W) -> None:
+        """It is not in charge any more."""
+        self._served.pop(worker, None)
+        self._to_recycle.pop(worker, None)
+
+    def _kill(self, worker: W, reason: str, message: str) -> None:
+        self._tell("kill", worker, message, level=logging.ERROR, reason=reason)
+        self._killed.add(worker)
         worker.kill()
         worker.join(KILL_WAIT)
+
+    # Those that have served enough
+
+    def _look_at_memory(self, now: float) -> None:
+        if now < self._sample_at:
+            return
+        for worker, service in self._served.items():
+            if service.limits.memory is not None and worker.exitcode is None:
+                service.memory = worker.memory()
+                self._sample_at = now + SAMPLE_INTERVAL
+
+    def _reason_to_recycle(self, worker: W, now: float) -> Reason | None:
+        """Why the worker should be replaced; None if nothing says so, or that is under way."""
+        service = self._served.get(worker)
+        if service is None or self._is_being_replaced(worker):
+            return None
+        if worker.stage is Stage.RETIRING:
+            return Reason.REQUESTS
+        return service.limits.reached(now - service.since, service.memory)
+
+    def _is_being_replaced(self, worker: W) -> bool:
+        in_turn = self._replacement is not None and self._replacement.old is worker
+        return in_turn or worker in self._to_recycle or worker in self._to_replace
+
+    def _time_to_recycle(self, worker: W) -> float | None:
+        """When to look whether a worker is to be replaced; None if it will tell, or is being replaced."""
+        service = self._served[worker]
+        if self._is_being_replaced(worker):
+            return None
+        if worker.stage is Stage.RETIRING:
+            return self._retire_at
+        times = [] if service.limits.lifetime is None else [service.since + service.limits.lifetime]
+        times += [] if service.limits.memory is None else [self._sample_at]
+        return max(min(times), self._retire_at) if times else None
 
     # Those that have been told to end
 
@@ -293,19 +424,26 @@ class Pool(Generic[W]):
     def _look_after_leaving(self, now: float) -> None:
         for worker in list(self._leaving):
             if worker.exitcode is not None:
+                self._note_end(worker)
                 if self._is_draining:
                     self._gone.add(worker)
                 else:
                     worker.join()
                     del self._leaving[worker]
-            elif self._is_late(worker, now):
-                self._kill(worker)
+            else:
+                self._is_late(worker, now)
+
+    def _note_end(self, worker: W) -> None:
+        if worker not in self._gone:
+            self._tell(self._kind_of_end(worker), worker, "Child process [%d] has ended", level=logging.DEBUG)
+            self._killed.discard(worker)
 
     def _is_late(self, worker: W, now: float) -> bool:
+        """Whether a worker did not end in time, and has been killed."""
         deadline = self._time_to_kill(worker)
         if deadline is None or now < deadline:
             return False
-        logger.error("Child process [%d] did not end in time, killing it.", worker.pid)
+        self._kill(worker, "deadline", "Child process [%d] did not end in time, killing it.")
         return True
 
     def _time_to_kill(self, worker: W) -> float | None:
@@ -323,17 +461,47 @@ class Pool(Generic[W]):
         if self._replacement is not None:
             self._await_replacement(self._replacement, now)
         if self._replacement is None and len(self._leaving) < LEAVING_AT_ONCE:
-            self._begin_replacement(now)
+            self._begin_restart(now)
+        if self._replacement is None and len(self._leaving) < self._recycled_at_once:
+            self._begin_recycling(now)
 
-    def _begin_replacement(self, now: float) -> None:
+    @property
+    def _recycled_at_once(self) -> int:
+        """How many may be recycled side by side, those counted that end; where that may take for ever, others go on."""
+        return LEAVING_AT_ONCE if self._limits.drain is None else 1
+
+    def _begin_restart(self, now: float) -> None:
         if self._replace_again and not self._to_replace:
             self._replace_again = False
             self._to_replace = list(self.workers)
         while self._to_replace and self._replacement is None:
             old = self._to_replace.pop(0)
             if old in self.workers:
-                deadline = None if self._ready_timeout is None else now + self._ready_timeout
-                self._replacement = Replacement(old, self._launch(), deadline)
+                message = "Restarting child process [%d]"
+                self._begin_replacement(old, now, Reason.RESTART, message, level=logging.DEBUG)
+
+    def _begin_recycling(self, now: float) -> None:
+        if not self._to_recycle:
+            return
+        old, reason = next(iter(self._to_recycle.items()))
+        service = self._served[old]
+        del self._to_recycle[old]
+        if reason is Reason.REQUESTS:
+            message = "Recycling child process [%d]: it has reached its limit of requests."
+            self._begin_replacement(old, now, reason, message, level=logging.DEBUG)
+        elif reason is Reason.LIFETIME:
+            message = "Recycling child process [%d]: it has served for %d seconds."
+            self._begin_replacement(old, now, reason, message, now - service.since)
+        else:
+            message = "Recycling child process [%d]: it occupies %d MiB."
+            self._begin_replacement(old, now, reason, message, (service.memory or 0) // MIB)
+
+    def _begin_replacement(
+        self, old: W, now: float, reason: Reason, message: str, *arguments: object, level: int = logging.INFO
+    ) -> None:
+        self._tell("recycle", old, message, *arguments, level=level, reason=reason.value)
+        deadline = None if self._ready_timeout is None else now + self._ready_timeout
+        self._replacement = Replacement(old, self._launch(), deadline, reason)
 
     def _await_replacement(self, replacement: Replacement[W], now: float) -> None:
         old, new = replacement.old, replacement.new
@@ -342,7 +510,8 @@ class Pool(Generic[W]):
             self._aborted = 0
             if old in self.workers:  # it may have been superfluous meanwhile
                 self.workers[self.workers.index(old)] = new
-                self._served.discard(old)
+                self._welcome(new, now)
+                self._forget(old)
                 self._dismiss(old)
             else:
                 self._dismiss(new)
@@ -353,17 +522,17 @@ class Pool(Generic[W]):
 
     def _abort_replacement(self, replacement: Replacement[W], now: float, reason: str) -> None:
         self._replacement, self._to_replace, self._replace_again = None, [], False
+        self._to_recycle.clear()
         # A worker that retires will ask again, every time: not at once.
         self._aborted += 1
         self._retire_at = now + restart_delay(self._aborted + 1)
+        kind: EventKind = "kill" if replacement.new.exitcode is None else "crash"
+        message = "New child process [%d] %s; keeping worker [%d] and aborting the restart."
+        arguments = reason, replacement.old.pid
+        self._tell(kind, replacement.new, message, *arguments, level=logging.ERROR, reason="startup")
+        self._killed.add(replacement.new)
         replacement.new.kill()
         self._leaving[replacement.new] = now
-        logger.error(
-            "New child process [%d] %s; keeping worker [%d] and aborting the restart.",
-            replacement.new.pid,
-            reason,
-            replacement.old.pid,
-        )
 
     def _promote_replacement_of(self, worker: W) -> None:
         """The old one has died before its replacement was ready: the new one is in charge as it is."""
@@ -374,12 +543,7 @@ class Pool(Generic[W]):
 
 def _how(exitcode: int) -> str:
     """How a process has ended."""
-    if exitcode >= 0:
-        return f"exit status {exitcode}"
-    try:
-        return f"killed by {signal.Signals(-exitcode).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"killed by signal {-exitcode}"
+    return f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
 
 
 def _announce(delay: float) -> str:

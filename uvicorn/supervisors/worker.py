@@ -22,6 +22,7 @@ from uvicorn.faults import STARTUP_FAILURE
 from uvicorn.loads import LoadPlace
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat
+from uvicorn.supervisors.memory import resident_memory
 
 POLL_INTERVAL = 0.1
 """Seconds between two looks of `wait_until_ready`, whose `should_exit` may be any event."""
@@ -82,6 +83,9 @@ class Worker(Protocol):
 
     def listen(self, now: float) -> None:
         """Take what it has reported."""
+
+    def memory(self) -> int | None:
+        """Bytes it occupies; None if that cannot be found out."""
 
     @property
     def sources(self) -> list[Any]:
@@ -322,6 +326,10 @@ class ProcessWorker:
                 self._take_reports(now)
             finally:
                 self._talking.release()
+
+    def memory(self) -> int | None:
+        """Bytes of the child that are in memory; None if that cannot be found out."""
+        return None if self.process.pid is None else resident_memory(self.process.pid)
 
     @property
     def sources(self) -> list[Any]:

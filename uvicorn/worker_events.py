@@ -1,0 +1,85 @@
+"""What becomes of worker processes: each event is a log record, a number in a counter and a call of the user's hook.
+
+The keys of a record (`extra`) are those of `WorkerEvent`, with `worker_` in front, so that a formatter can take them
+apart without reading the message.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+EventKind = Literal["start", "ready", "recycle", "exit", "crash", "kill"]
+
+logger = logging.getLogger("uvicorn.error")
+
+
+@dataclass(frozen=True)
+class WorkerEvent:
+    """One event in the life of a worker, as its parent has noticed it.
+
+    Attributes:
+        kind: `start` (its process was made), `ready` (it serves), `recycle` (another is started in its place), `kill`
+            (it was ended as it stood), `exit` (it has ended gracefully, or was killed), `crash` (any other end).
+        pid: its process id.
+        reason: of `recycle`: `requests`, `lifetime`, `memory` or `restart`; of `crash`: `startup` if it had not served;
+            of `kill`: `unresponsive`, `deadline` (it was told to end, and did not in time) or `startup` (it did not
+            serve in time). Otherwise None.
+        exitcode: of `exit` and `crash`: its exit status, minus the number of the signal that has ended it; else None.
+    """
+
+    kind: EventKind
+    pid: int | None
+    reason: str | None = None
+    exitcode: int | None = None
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that has ended it, such as `SIGKILL`; None if none did."""
+        return None if self.exitcode is None or self.exitcode >= 0 else signal_name(-self.exitcode)
+
+
+class WorkerEvents:
+    """Where a supervisor tells of events.
+
+    Attributes:
+        counts: how often what has happened: by kind and reason.
+    """
+
+    def __init__(self, hook: Callable[[WorkerEvent], object] | None = None) -> None:
+        self.counts: Counter[tuple[EventKind, str | None]] = Counter()
+        self._hook = hook
+
+    def tell(self, event: WorkerEvent, level: int, message: str, *arguments: object) -> None:
+        """Count `event`, log it, and call the hook. The first argument of the message is the process id."""
+        self.counts[event.kind, event.reason] += 1
+        logger.log(level, message, event.pid, *arguments, extra=_fields(event))
+        if self._hook is None:
+            return
+        try:
+            self._hook(event)
+        except Exception:
+            # Whoever watches must not end what is watched.
+            logger.exception("on_worker_event has failed for %r", event)
+
+
+def _fields(event: WorkerEvent) -> dict[str, object]:
+    return {
+        "worker_event": event.kind,
+        "worker_pid": event.pid,
+        "worker_reason": event.reason,
+        "worker_exitcode": event.exitcode,
+        "worker_signal": event.signal,
+    }
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called; real-time signals have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
