@@ -1,29 +1,16 @@
 //! HPACK: any block is decoded or refused within bounds, and what is encoded decodes again, whatever the tables do.
 
-use wire::h2::hpack::{Decoder, Encoder, FIELD_OVERHEAD, Indexing, Key, Size, TABLE_SIZE};
+use wire::h2::hpack::{Decoder, Encoder, FIELD_OVERHEAD, Field, Indexing, Key, Size, TABLE_SIZE};
 
 use super::fingerprint;
 
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// What the owner of a decoder keeps beside its entries.
-struct Kept {
-    places: Vec<Option<(Key, Pair)>>,
-}
-
-impl Kept {
-    fn new(table_size: usize) -> Self {
-        Self { places: vec![None; table_size / FIELD_OVERHEAD] }
-    }
-
-    /// The same key is the same field, for ever.
-    fn check(&mut self, key: Option<Key>, pair: &Pair) {
-        let Some(key @ Key::Dynamic(number)) = key else { return };
-        let place = number.place(self.places.len());
-        match &self.places[place] {
-            Some((other, kept)) if *other == key => assert_eq!(kept, pair),
-            _ => self.places[place] = Some((key, pair.clone())),
-        }
+/// What is kept with an entry is of its field, for ever.
+fn check(field: Field<'_, Option<Pair>>, pair: &Pair) {
+    assert_eq!(field.kept.is_some(), matches!(field.whole, Some(Key::Dynamic(_))));
+    if let Some(kept) = field.kept {
+        assert_eq!(kept.get_or_insert_with(|| pair.clone()), pair);
     }
 }
 
@@ -35,16 +22,15 @@ pub fn h2_hpack(data: &[u8]) -> u64 {
 
 fn decode_any(control: u8, cut: u8, data: &[u8]) -> u64 {
     let (table_size, limit) = (usize::from(control) * 16, usize::from(cut) * 8);
-    let (mut decoder, mut again, mut kept) =
-        (Decoder::new(table_size), Decoder::new(table_size), Kept::new(table_size));
+    let (mut decoder, mut again) = (Decoder::new(table_size), Decoder::<()>::new(table_size));
     let mut outcome = Vec::new();
     for block in data.chunks(1 + usize::from(cut)) {
         let (mut size, mut fields) = (0, Vec::new());
         let result = decoder.decode(block, limit, |field| {
             let pair = (field.name.to_vec(), field.value.to_vec());
             size += pair.0.len() + pair.1.len() + FIELD_OVERHEAD;
-            kept.check(field.whole, &pair);
             assert!(field.whole.is_none() || !field.never_indexed);
+            check(field, &pair);
             fields.push(pair);
         });
         assert!(size <= limit);
@@ -69,7 +55,7 @@ fn decode_any(control: u8, cut: u8, data: &[u8]) -> u64 {
 
 fn round_trip(control: u8, mut rest: &[u8]) -> u64 {
     const NAMES: [&[u8]; 6] = [b":status", b"content-type", b"x-a", b"set-cookie", b"", b"x-long-name-of-a-field"];
-    let (mut encoder, mut decoder, mut kept) = (Encoder::new(), Decoder::new(TABLE_SIZE), Kept::new(TABLE_SIZE));
+    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(TABLE_SIZE));
     let mut blocks = Vec::new();
     while let [head, behind @ ..] = rest {
         let (piece, behind) = behind.split_at(behind.len().min(usize::from(head >> 2 & 31)));
@@ -92,8 +78,8 @@ fn round_trip(control: u8, mut rest: &[u8]) -> u64 {
         let size = decoder
             .decode(&block, usize::MAX, |field| {
                 let pair = (field.name.to_vec(), field.value.to_vec());
-                kept.check(field.whole, &pair);
-                found.push((pair, field.never_indexed));
+                found.push((pair.clone(), field.never_indexed));
+                check(field, &pair);
             })
             .unwrap();
         let sum: usize = found.iter().map(|((name, value), _)| name.len() + value.len() + FIELD_OVERHEAD).sum();

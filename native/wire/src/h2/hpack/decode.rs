@@ -1,10 +1,10 @@
 //! Header blocks of a client's, decoded.
 
-use crate::h2::hpack::table::{Number, Table};
+use crate::h2::hpack::table::{Found, Number, Table};
 use crate::h2::hpack::{Error, FIELD_OVERHEAD, huffman, integer, static_table};
 
-/// A larger scratch is not kept for the next field.
-const MAX_IDLE_SCRATCH: usize = 16 * 1024;
+/// A larger scratch is not kept for the next field: each connection has its own.
+const MAX_IDLE_SCRATCH: usize = 256;
 
 /// An entry of one of the two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,16 +16,16 @@ pub enum Key {
 }
 
 /// A field. The bytes are there until the sink returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+#[derive(Debug, PartialEq, Eq)]
+pub struct Field<'a, K> {
     /// The name, which need not be one: HPACK carries any bytes.
     pub name: &'a [u8],
     /// The value; the same holds for it.
     pub value: &'a [u8],
     /// The entry that is this field: it was one, or has become one.
     pub whole: Option<Key>,
-    /// The entry whose name it has, where only the name was referred to.
-    pub named: Option<Key>,
+    /// What is kept with that entry, if it is of the dynamic table: a default for one that is new.
+    pub kept: Option<&'a mut K>,
     /// It is not to be compressed by anybody who passes it on (RFC 7541 section 7.1.3).
     pub never_indexed: bool,
 }
@@ -39,10 +39,10 @@ pub enum Size {
     Over,
 }
 
-/// Decodes the blocks of one connection, in order.
+/// Decodes the blocks of one connection, in order, and keeps a `K` with each entry for as long as it lives.
 #[derive(Debug)]
-pub struct Decoder {
-    table: Table,
+pub struct Decoder<K = ()> {
+    table: Table<K>,
     /// What the table may grow to: the `SETTINGS_HEADER_TABLE_SIZE` that was announced.
     most: usize,
     /// The strings of one field, if they are not as they were sent.
@@ -65,15 +65,21 @@ impl<'a> Text<'a> {
     }
 }
 
-impl Decoder {
+impl<K: Default> Decoder<K> {
     /// A decoder for a client that was allowed a table of so many bytes; [`TABLE_SIZE`](crate::h2::hpack::TABLE_SIZE) if
     /// it was told nothing.
-    pub const fn new(table_size: usize) -> Self {
+    pub fn new(table_size: usize) -> Self {
         Self { table: Table::new(table_size), most: table_size, scratch: Vec::new() }
     }
 
+    /// What is kept with an entry, if that still lives.
+    #[inline]
+    pub fn kept(&mut self, number: Number) -> Option<&mut K> {
+        self.table.kept(number)
+    }
+
     /// Decode a whole block. `sink` gets the fields in order, as long as they are within `limit` bytes together.
-    pub fn decode(&mut self, block: &[u8], limit: usize, mut sink: impl FnMut(Field<'_>)) -> Result<Size, Error> {
+    pub fn decode(&mut self, block: &[u8], limit: usize, mut sink: impl FnMut(Field<'_, K>)) -> Result<Size, Error> {
         let (mut rest, mut size, mut begun) = (block, Size::Within(0), false);
         while let Some(&first) = rest.first() {
             if first & 0xE0 == 0x20 {
@@ -107,43 +113,49 @@ impl Decoder {
         Ok(())
     }
 
-    fn field(&mut self, first: u8, rest: &mut &[u8], sink: impl FnOnce(Field<'_>)) -> Result<(), Error> {
+    fn field(&mut self, first: u8, rest: &mut &[u8], sink: impl FnOnce(Field<'_, K>)) -> Result<(), Error> {
         if first & 0x80 != 0 {
-            let (name, value, key) = self.entry(integer::decode(rest, 7)?)?;
-            sink(Field { name, value, whole: Some(key), named: None, never_indexed: false });
+            let index = integer::decode(rest, 7)?;
+            if let Some((name, value)) = static_table::get(index) {
+                let whole = Some(Key::Static(index as u8));
+                sink(Field { name, value, whole, kept: None, never_indexed: false });
+                return Ok(());
+            }
+            let Found { name, value, number, kept } = self.entry(index)?;
+            sink(Field { name, value, whole: Some(Key::Dynamic(number)), kept: Some(kept), never_indexed: false });
             return Ok(());
         }
         let (adds, never_indexed) = (first & 0x40 != 0, first & 0xF0 == 0x10);
         let index = integer::decode(rest, if adds { 6 } else { 4 })?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let named = if index == 0 { None } else { Some(self.entry(index)?.2) };
         let name = if index == 0 {
             string(rest, &mut scratch)?
+        } else if let Some((name, _)) = static_table::get(index) {
+            Text::Sent(name)
         } else {
             // The entry may give way to the field that is named after it (section 4.4).
-            scratch.extend_from_slice(self.entry(index)?.0);
+            scratch.extend_from_slice(self.entry(index)?.name);
             Text::Decoded(0, scratch.len())
         };
         let value = string(rest, &mut scratch)?;
         let (name, value) = (name.of(&scratch), value.of(&scratch));
-        let whole = if adds { self.table.insert(name, value).map(Key::Dynamic) } else { None };
-        sink(Field { name, value, whole, named, never_indexed });
+        let (whole, kept) = match if adds { self.table.insert(name, value) } else { None } {
+            Some((number, kept)) => (Some(Key::Dynamic(number)), Some(kept)),
+            None => (None, None),
+        };
+        sink(Field { name, value, whole, kept, never_indexed });
         if scratch.capacity() <= MAX_IDLE_SCRATCH {
             self.scratch = scratch;
         }
         Ok(())
     }
 
-    /// The entry with an index in both tables (section 2.3.3).
+    /// The entry of the dynamic table with an index in both (section 2.3.3).
     #[inline]
-    fn entry(&self, index: usize) -> Result<(&[u8], &[u8], Key), Error> {
-        if let Some((name, value)) = static_table::get(index) {
-            return Ok((name, value, Key::Static(index as u8)));
-        }
+    fn entry(&mut self, index: usize) -> Result<Found<'_, K>, Error> {
         let behind = index.checked_sub(static_table::FIELDS.len() + 1).ok_or(Error::Index)?;
-        let (name, value, number) = self.table.get(behind).ok_or(Error::Index)?;
-        Ok((name, value, Key::Dynamic(number)))
+        self.table.get(behind).ok_or(Error::Index)
     }
 }
 
@@ -164,7 +176,7 @@ fn string<'a>(rest: &mut &'a [u8], scratch: &mut Vec<u8>) -> Result<Text<'a>, Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::h2::hpack::{Encoder, Indexing, TABLE_SIZE};
+    use crate::h2::hpack::{Encoder, Indexing, Section, TABLE_SIZE};
 
     type Fields = Vec<(String, String)>;
 
@@ -177,7 +189,7 @@ mod tests {
         text.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    fn decoded(decoder: &mut Decoder, block: &[u8], limit: usize) -> Result<(Fields, Size), Error> {
+    fn decoded(decoder: &mut Decoder<usize>, block: &[u8], limit: usize) -> Result<(Fields, Size), Error> {
         let mut found = Vec::new();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let size = decoder.decode(block, limit, |field| found.push((text(field.name), text(field.value))))?;
@@ -199,13 +211,12 @@ mod tests {
             ("1008 7061 7373 776f 7264 0673 6563 7265 74", "password", "secret", 0, true),
             ("82", ":method", "GET", 0, false),
         ] {
-            let (mut decoder, mut count) = (Decoder::new(TABLE_SIZE), 0);
+            let (mut decoder, mut count) = (Decoder::<()>::new(TABLE_SIZE), 0);
             let total = decoder.decode(&hex(block), 1000, |field| {
                 count += 1;
                 assert_eq!((field.name, field.value), (name.as_bytes(), value.as_bytes()));
                 assert_eq!(field.never_indexed, never);
                 assert_eq!(field.whole.is_some(), block == "82" || size > 0);
-                assert_eq!(field.named, name.starts_with(":p").then_some(Key::Static(4)));
             });
             assert_eq!((count, total), (1, Ok(Size::Within(name.len() + value.len() + 32))));
             assert_eq!(decoder.table.size(), size);
@@ -272,7 +283,7 @@ mod tests {
             (plain_responses, RESPONSES, 256, [222, 222, 215], false),
             (coded_responses, RESPONSES, 256, [222, 222, 215], true),
         ] {
-            let (mut decoder, mut encoder) = (Decoder::new(table_size), Encoder::new());
+            let (mut decoder, mut encoder) = (Decoder::<usize>::new(table_size), Encoder::new());
             encoder.set_limit(table_size);
             encoder.begin(&mut Vec::new());
             for ((block, list), size) in blocks.iter().zip(lists).zip(sizes) {
@@ -292,28 +303,31 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_comes_again_has_the_same_key() {
-        let mut decoder = Decoder::new(TABLE_SIZE);
-        let mut keys = Vec::new();
+    fn a_field_that_comes_again_has_the_same_key_and_what_is_kept_with_it() {
+        let mut decoder = Decoder::<usize>::new(TABLE_SIZE);
+        let mut found = Vec::new();
         // Added, then twice by its index; named after it; and after another was added, by its new index.
         decoder
             .decode(&hex("4001 6101 62 be be 0f2f 0163 4001 7801 79 bf"), 1000, |field| {
-                keys.push((field.whole, field.named));
+                let kept = field.kept.map(|kept| {
+                    *kept += 1;
+                    *kept
+                });
+                found.push((field.whole, kept));
             })
             .unwrap();
-        let first = keys[0].0;
-        assert!(matches!(first, Some(Key::Dynamic(_))));
-        assert_eq!(keys[1], (first, None));
-        assert_eq!(keys[2], (first, None));
-        assert_eq!(keys[3], (None, first));
-        assert_ne!(keys[4].0, first);
-        assert_eq!(keys[5], (first, None));
+        let first = found[0].0;
+        let Some(Key::Dynamic(number)) = first else { panic!("{first:?}") };
+        assert_eq!(found[..4], [(first, Some(1)), (first, Some(2)), (first, Some(3)), (None, None)]);
+        assert!(found[4].0 != first && found[4].1 == Some(1));
+        assert_eq!((found[5], decoder.kept(number)), ((first, Some(4)), Some(&mut 4)));
+        assert_eq!(Decoder::<usize>::new(TABLE_SIZE).kept(number), None);
     }
 
     /// RFC 7541 section 4.4
     #[test]
     fn a_name_may_push_its_own_entry_out() {
-        let mut decoder = Decoder::new(40);
+        let mut decoder = Decoder::<usize>::new(40);
         assert!(decoded(&mut decoder, &hex("4004 6e61 6d65 0161"), 100).is_ok());
         let (found, _) = decoded(&mut decoder, &hex("7e 0162"), 100).unwrap();
         assert_eq!(found, fields(&[("name", "b")]));
@@ -324,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_on_what_is_decoded_and_leaves_the_table_in_step() {
-        let mut decoder = Decoder::new(TABLE_SIZE);
+        let mut decoder = Decoder::<usize>::new(TABLE_SIZE);
         let block = hex("4001 6101 62 be be 4001 7801 79");
         let (found, size) = decoded(&mut decoder, &block, 2 * 34).unwrap();
         assert_eq!((found, size), (fields(&[("a", "b"), ("a", "b")]), Size::Over));
@@ -351,14 +365,14 @@ mod tests {
             ("3fe2 1f", Error::TableSize),
             ("82 20", Error::TableSize),
         ] {
-            assert_eq!(decoded(&mut Decoder::new(TABLE_SIZE), &hex(block), 1000), Err(error), "{block}");
+            assert_eq!(decoded(&mut Decoder::<usize>::new(TABLE_SIZE), &hex(block), 1000), Err(error), "{block}");
         }
     }
 
     /// RFC 7541 section 4.2
     #[test]
     fn the_table_changes_its_size_in_front_of_fields() {
-        let (mut decoder, mut encoder) = (Decoder::new(TABLE_SIZE), Encoder::new());
+        let (mut decoder, mut encoder) = (Decoder::<usize>::new(TABLE_SIZE), Encoder::new());
         let mut exchange = |limits: &[usize], prefix: &str| {
             for &limit in limits {
                 encoder.set_limit(limit);
@@ -383,7 +397,7 @@ mod tests {
     /// RFC 7541 section 7.1.3
     #[test]
     fn what_is_secret_is_never_in_a_table() {
-        let (mut decoder, mut encoder) = (Decoder::new(TABLE_SIZE), Encoder::new());
+        let (mut decoder, mut encoder) = (Decoder::<usize>::new(TABLE_SIZE), Encoder::new());
         for (indexing, never) in [(Indexing::Never, true), (Indexing::Without, false), (Indexing::Never, true)] {
             let mut out = Vec::new();
             encoder.field(&mut out, b"set-cookie", b"a=b", indexing);
@@ -403,8 +417,36 @@ mod tests {
     }
 
     #[test]
-    fn what_would_fill_the_table_is_not_put_there() {
+    fn a_section_that_comes_again_is_encoded_once() {
         let (mut decoder, mut encoder) = (Decoder::new(TABLE_SIZE), Encoder::new());
+        let mut section = |pairs: &[(&str, &str)], indexing| {
+            let (mut section, mut out) = (Section::default(), Vec::new());
+            for (name, value) in pairs {
+                section.push(name.as_bytes(), value.as_bytes(), indexing);
+            }
+            encoder.block(&mut out, &section);
+            assert_eq!(decoded(&mut decoder, &out, 1000).unwrap().0, fields(pairs));
+            (out.len(), encoder.has_block_of(&section))
+        };
+        let one = [("server", "us"), ("date", "today")];
+        assert_eq!(section(&one, Indexing::Add), (10, false));
+        assert_eq!(section(&one, Indexing::Add), (2, true));
+        assert_eq!(section(&one, Indexing::Add), (2, true));
+        assert_eq!(section(&[("server", "us"), ("date", "later")], Indexing::Add), (7, false));
+        // The entries have moved on, so the block that is kept is not that of the section any more.
+        assert_eq!(section(&one, Indexing::Add), (2, true));
+        assert!(section(&[("date", "never")], Indexing::Without).1);
+        assert_eq!(section(&one, Indexing::Add), (2, true));
+        let long = "a".repeat(MAX_LONG);
+        assert!(!section(&[("date", &long)], Indexing::Without).1);
+    }
+
+    /// More than is kept of a section.
+    const MAX_LONG: usize = 600;
+
+    #[test]
+    fn what_would_fill_the_table_is_not_put_there() {
+        let (mut decoder, mut encoder) = (Decoder::<usize>::new(TABLE_SIZE), Encoder::new());
         for (length, added) in [(2048 - 32 - 4, true), (2048 - 32 - 3, false)] {
             let mut out = Vec::new();
             encoder.field(&mut out, b"name", &vec![b'a'; length], Indexing::Add);

@@ -14,13 +14,68 @@ pub enum Indexing {
     Never,
 }
 
+/// The fields of a section, before they are encoded. Use it again: its storage stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// Names and values, one behind the other.
+    bytes: Vec<u8>,
+    fields: Vec<Part>,
+}
+
+/// Where a name and its value end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    name: u32,
+    value: u32,
+    indexing: Indexing,
+}
+
+impl Section {
+    /// Add a field. Its name must be in lower case, and both must be valid: nothing is checked here.
+    #[inline]
+    pub fn push(&mut self, name: &[u8], value: &[u8], indexing: Indexing) {
+        self.bytes.extend_from_slice(name);
+        let name = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.fields.push(Part { name, value: self.bytes.len() as u32, indexing });
+    }
+
+    /// Forget the fields.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.fields.clear();
+    }
+
+    /// The fields, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], Indexing)> {
+        self.fields.iter().scan(0, |start, part| {
+            let name = self.bytes.get(*start as usize..part.name as usize)?;
+            let value = self.bytes.get(part.name as usize..part.value as usize)?;
+            *start = part.value;
+            Some((name, value, part.indexing))
+        })
+    }
+}
+
 /// Encodes the blocks of one connection, in order.
 #[derive(Debug)]
 pub struct Encoder {
-    table: Table,
+    table: Table<()>,
     /// The size of the table has changed since the last block: the least that it was, and what it is.
     resized: Option<(usize, usize)>,
+    last: Option<Box<Last>>,
 }
+
+/// A section and its block, which is that of the same section as long as nothing has been added to the table.
+#[derive(Debug)]
+struct Last {
+    section: Section,
+    block: Vec<u8>,
+    added: u64,
+}
+
+/// A larger section is not kept for the next: each connection has its own.
+const MAX_LAST: usize = 512;
 
 impl Default for Encoder {
     fn default() -> Self {
@@ -30,8 +85,8 @@ impl Default for Encoder {
 
 impl Encoder {
     /// An encoder for a client that has said nothing about its table.
-    pub const fn new() -> Self {
-        Self { table: Table::new(TABLE_SIZE), resized: None }
+    pub fn new() -> Self {
+        Self { table: Table::new(TABLE_SIZE), resized: None, last: None }
     }
 
     /// The client allows a table of so many bytes (`SETTINGS_HEADER_TABLE_SIZE`). No more than [`TABLE_SIZE`] is used.
@@ -40,6 +95,7 @@ impl Encoder {
         let least = self.resized.map_or(limit, |(least, _)| least.min(limit));
         if limit != self.table.limit() || self.resized.is_some() {
             self.resized = Some((least, limit));
+            self.last = None;
             self.table.set_limit(limit);
         }
     }
@@ -50,6 +106,36 @@ impl Encoder {
             for size in [Some(least).filter(|&least| least < limit), Some(limit)].into_iter().flatten() {
                 integer::encode(out, 0x20, 5, size);
             }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_block_of(&self, section: &Section) -> bool {
+        self.last.as_ref().is_some_and(|last| last.section == *section)
+    }
+
+    /// Append a whole block. Servers repeat themselves: a section that was the last one as well is not encoded again.
+    pub fn block(&mut self, out: &mut Vec<u8>, section: &Section) {
+        self.begin(out);
+        if let Some(last) = self.last.as_deref().filter(|last| last.added == self.table.added())
+            && last.section == *section
+        {
+            out.extend_from_slice(&last.block);
+            return;
+        }
+        let (start, added) = (out.len(), self.table.added());
+        for (name, value, indexing) in section.iter() {
+            self.field(out, name, value, indexing);
+        }
+        // What was added is said in another way the next time.
+        if added == self.table.added() && section.bytes.len() <= MAX_LAST {
+            let last = self
+                .last
+                .get_or_insert_with(|| Box::new(Last { section: Section::default(), block: Vec::new(), added }));
+            last.section.clone_from(section);
+            last.block.clear();
+            last.block.extend_from_slice(out.get(start..).unwrap_or_default());
+            last.added = added;
         }
     }
 

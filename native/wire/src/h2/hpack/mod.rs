@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A decoded [`Field`] is given to a sink before the next one is read, because that may push its entry out of the table.
-//! It also says which entry it is ([`Key`]): who keeps something beside an entry, under its number, need not make it again
-//! when the field comes again.
+//! It also says which entry it is ([`Key`]), and shows what is kept with it: who keeps there what he has made of a field need
+//! not make it again when the field comes again. That is in the entry, and goes with it: so a connection can find what it has
+//! kept itself, and nothing else, because a [`Number`] is found in the table that gave it out only.
 
 mod decode;
 mod encode;
@@ -21,7 +22,7 @@ mod table;
 use std::fmt;
 
 pub use decode::{Decoder, Field, Key, Size};
-pub use encode::{Encoder, Indexing};
+pub use encode::{Encoder, Indexing, Section};
 pub use table::Number;
 
 /// Bytes of a table, as both sides have it before they say otherwise (RFC 9113 section 6.5.2).
@@ -45,15 +46,22 @@ pub enum Error {
     TableSize,
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Error {
+    /// What was wrong, for the log.
+    pub const fn text(self) -> &'static str {
+        match self {
             Self::Integer => "integer too large in a header block",
             Self::Truncated => "header block ends inside a field",
             Self::Index => "no header table entry with this index",
             Self::Huffman => "malformed Huffman code in a header block",
             Self::TableSize => "header table size not allowed",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 

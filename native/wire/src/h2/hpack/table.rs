@@ -1,40 +1,51 @@
 //! The dynamic table (RFC 7541 section 2.3.2): the last fields of a connection, as many as fit.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::h2::hpack::FIELD_OVERHEAD;
 
-/// Names one entry for ever: the next one in its place has another.
+/// Names one entry for ever: the next one in its place has another, and so have those of every other table. What is kept with
+/// an entry can therefore never be found by a number that another connection has given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Number(u64);
-
-impl Number {
-    /// The place of the entry among `places`, which it shares with those before and after it. A table never has more
-    /// entries at a time than its size divided by [`FIELD_OVERHEAD`].
-    #[inline]
-    pub const fn place(self, places: usize) -> usize {
-        if places == 0 { 0 } else { (self.0 % places as u64) as usize }
-    }
+pub struct Number {
+    table: u64,
+    entry: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
+/// How many tables there have been.
+static TABLES: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Debug)]
+struct Entry<K> {
     /// Where its name begins, counted from the first byte that was ever in the table; its value follows.
     start: usize,
     name: usize,
     value: usize,
+    /// The caller's, gone with the entry.
+    kept: K,
 }
 
-impl Entry {
-    const fn size(self) -> usize {
+impl<K> Entry<K> {
+    const fn size(&self) -> usize {
         self.name + self.value + FIELD_OVERHEAD
     }
 }
 
-/// The entries, newest last.
+/// An entry as it is found.
+pub(crate) struct Found<'a, K> {
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) number: Number,
+    pub(crate) kept: &'a mut K,
+}
+
+/// The entries, newest last, each with something of the caller's.
 #[derive(Debug)]
-pub(crate) struct Table {
-    entries: VecDeque<Entry>,
+pub(crate) struct Table<K> {
+    /// Which of all tables it is.
+    which: u64,
+    entries: VecDeque<Entry<K>>,
     /// Their bytes, oldest first; in front of them there may be some of entries that are gone.
     bytes: Vec<u8>,
     /// How many bytes were in front of these and have been dropped.
@@ -45,9 +56,10 @@ pub(crate) struct Table {
     next: u64,
 }
 
-impl Table {
-    pub(crate) const fn new(limit: usize) -> Self {
-        Self { entries: VecDeque::new(), bytes: Vec::new(), dropped: 0, size: 0, limit, next: 0 }
+impl<K: Default> Table<K> {
+    pub(crate) fn new(limit: usize) -> Self {
+        let which = TABLES.fetch_add(1, Ordering::Relaxed);
+        Self { which, entries: VecDeque::new(), bytes: Vec::new(), dropped: 0, size: 0, limit, next: 0 }
     }
 
     #[cfg(test)]
@@ -71,21 +83,47 @@ impl Table {
         self.make_room(0);
     }
 
+    /// How many entries were ever added: as long as this and the limit are the same, so is everything in it.
+    pub(crate) const fn added(&self) -> u64 {
+        self.next
+    }
+
+    /// The place of the entry that is so far from the newest, which is 0.
+    fn place(&self, index: usize) -> Option<usize> {
+        self.entries.len().checked_sub(index.checked_add(1)?)
+    }
+
+    /// The name and the value of an entry.
+    fn text(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        text(&self.bytes, self.dropped, self.entries.get(self.place(index)?)?)
+    }
+
     /// The entry, counted from the newest, which is 0.
     #[inline]
-    pub(crate) fn get(&self, index: usize) -> Option<(&[u8], &[u8], Number)> {
-        let place = self.entries.len().checked_sub(index.checked_add(1)?)?;
-        let entry = *self.entries.get(place)?;
-        let start = entry.start.wrapping_sub(self.dropped);
-        let (name, rest) = self.bytes.get(start..)?.split_at_checked(entry.name)?;
-        Some((name, rest.get(..entry.value)?, Number(self.next.wrapping_sub(index as u64 + 1))))
+    pub(crate) fn get(&mut self, index: usize) -> Option<Found<'_, K>> {
+        let place = self.place(index)?;
+        let entry = self.entries.get_mut(place)?;
+        let (name, value) = text(&self.bytes, self.dropped, entry)?;
+        let number = Number { table: self.which, entry: self.next.wrapping_sub(index as u64 + 1) };
+        Some(Found { name, value, number, kept: &mut entry.kept })
+    }
+
+    /// What is kept with an entry, if it is still here.
+    #[inline]
+    pub(crate) fn kept(&mut self, number: Number) -> Option<&mut K> {
+        if number.table != self.which {
+            return None;
+        }
+        let age = usize::try_from(self.next.checked_sub(number.entry)?).ok()?;
+        let place = self.entries.len().checked_sub(age)?;
+        Some(&mut self.entries.get_mut(place)?.kept)
     }
 
     /// The newest entry with this name, and the newest that is this field.
     pub(crate) fn find(&self, name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
         let mut first = None;
         for index in 0..self.entries.len() {
-            let Some((other, content, _)) = self.get(index) else { break };
+            let Some((other, content)) = self.text(index) else { break };
             if other == name {
                 first = first.or(Some(index));
                 if content == value {
@@ -96,21 +134,21 @@ impl Table {
         (first, None)
     }
 
-    /// Add a field; `None` if it is larger than the table, which is empty then (section 4.4).
-    pub(crate) fn insert(&mut self, name: &[u8], value: &[u8]) -> Option<Number> {
-        let entry = Entry { start: self.dropped.wrapping_add(self.bytes.len()), name: name.len(), value: value.len() };
-        self.make_room(entry.size());
-        if entry.size() > self.limit {
+    /// Add a field, and what is kept with it; `None` if it is larger than the table, which is empty then (section 4.4).
+    pub(crate) fn insert(&mut self, name: &[u8], value: &[u8]) -> Option<(Number, &mut K)> {
+        let size = name.len() + value.len() + FIELD_OVERHEAD;
+        self.make_room(size);
+        if size > self.limit {
             return None;
         }
-        let entry = Entry { start: self.dropped.wrapping_add(self.bytes.len()), ..entry };
+        let start = self.dropped.wrapping_add(self.bytes.len());
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
-        self.size += entry.size();
-        self.entries.push_back(entry);
-        let number = Number(self.next);
+        self.size += size;
+        self.entries.push_back(Entry { start, name: name.len(), value: value.len(), kept: K::default() });
+        let number = Number { table: self.which, entry: self.next };
         self.next += 1;
-        Some(number)
+        self.entries.back_mut().map(|entry| (number, &mut entry.kept))
     }
 
     /// Evict until so many bytes fit.
@@ -129,37 +167,59 @@ impl Table {
     }
 }
 
+/// Where the name and the value of an entry lie in `bytes`, in front of which so many were dropped.
+fn text<'a, K>(bytes: &'a [u8], dropped: usize, entry: &Entry<K>) -> Option<(&'a [u8], &'a [u8])> {
+    let (name, rest) = bytes.get(entry.start.wrapping_sub(dropped)..)?.split_at_checked(entry.name)?;
+    Some((name, rest.get(..entry.value)?))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     #[test]
     fn the_oldest_give_way_and_numbers_stay_with_their_entries() {
-        let mut table = Table::new(3 * 40);
+        let mut table = Table::<usize>::new(3 * 40);
         let mut numbers = Vec::new();
         for round in 0..200_u32 {
             let value = format!("{round:04}");
-            let number = table.insert(b"name", value.as_bytes()).unwrap();
+            let (number, kept) = table.insert(b"name", value.as_bytes()).unwrap();
+            *kept = numbers.len();
             numbers.push(number);
             assert!(table.size() <= 120 && table.len() == numbers.len().min(3) && table.bytes.len() <= 120 + 24 + 8);
             for index in 0..table.len() {
                 let expected = format!("{:04}", round as usize - index);
                 let of = numbers[round as usize - index];
-                assert_eq!(table.get(index), Some((&b"name"[..], expected.as_bytes(), of)));
+                let found = table.get(index).unwrap();
+                assert_eq!((found.name, found.value, found.number), (&b"name"[..], expected.as_bytes(), of));
+                assert_eq!(numbers[*found.kept], of);
+                assert!(table.kept(of).is_some_and(|kept| numbers[*kept] == of));
                 assert_eq!(table.find(b"name", expected.as_bytes()), (Some(0), Some(index)));
             }
-            assert_eq!(table.get(3), None);
+            assert!(table.get(3).is_none());
+            assert!(numbers.len() < 4 || table.kept(numbers[numbers.len() - 4]).is_none());
         }
-        assert_ne!(numbers[0], numbers[3]);
-        assert_eq!(numbers[0].place(3), numbers[3].place(3));
-        assert_eq!(numbers[0].place(0), 0);
         assert_eq!((table.find(b"nam", b"e"), table.find(b"name", b"")), ((None, None), (Some(0), None)));
+    }
+
+    #[test]
+    fn what_is_kept_lives_as_long_as_its_entry_and_only_its_table_has_it() {
+        let (mut one, mut other) = (Table::<Option<Rc<()>>>::new(40), Table::<Option<Rc<()>>>::new(40));
+        let object = Rc::new(());
+        let (number, kept) = one.insert(b"name", b"one").unwrap();
+        *kept = Some(object.clone());
+        other.insert(b"name", b"two").unwrap();
+        assert!(one.kept(number).is_some() && other.kept(number).is_none());
+        one.insert(b"name", b"new").unwrap();
+        assert_eq!((Rc::strong_count(&object), one.kept(number).is_none()), (1, true));
     }
 
     /// RFC 7541 sections 4.3 and 4.4
     #[test]
     fn what_does_not_fit_empties_the_table() {
-        let mut table = Table::new(40);
+        let mut table = Table::<()>::new(40);
         assert!(table.insert(b"name", b"four").is_some() && table.size() == 40);
         assert!(table.insert(b"name", b"fives").is_none());
         assert_eq!((table.len(), table.size(), table.bytes.len()), (0, 0, 0));
