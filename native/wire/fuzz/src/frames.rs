@@ -65,6 +65,7 @@ fn check(frame: &Frame, payload: &[u8]) {
                     block: found.clone(),
                     end_stream: *end_stream,
                     end_headers: true,
+                    awaits_itself: false,
                 };
                 assert_eq!(again, whole);
             }

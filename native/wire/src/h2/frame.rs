@@ -135,6 +135,26 @@ impl Head {
         if self.length > limit { Err(SIZE_ERROR) } else { Ok(()) }
     }
 
+    /// Bytes of the payload that [`Frame::read`] has to see: all, but for `DATA`, which can be taken as it comes.
+    #[inline]
+    pub const fn needs(self) -> usize {
+        match self.kind {
+            0x0 if self.has(PADDED) && self.length > 0 => 1,
+            0x0 => 0,
+            _ => self.length,
+        }
+    }
+
+    /// Whether the frame goes on with a header section that others have begun.
+    pub const fn is_continuation(self) -> bool {
+        self.kind == Kind::Continuation as u8
+    }
+
+    /// Whether the frame has settings of the client's: what a client says first.
+    pub const fn is_settings(self) -> bool {
+        self.kind == Kind::Settings as u8 && !self.has(ACK)
+    }
+
     const fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -169,6 +189,8 @@ pub enum Frame {
         end_stream: bool,
         /// The block is complete.
         end_headers: bool,
+        /// The stream is to wait for itself, which is an error of its own (RFC 7540 section 5.3.1).
+        awaits_itself: bool,
     },
     /// More of a header section.
     Continuation {
@@ -218,7 +240,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// The frame of a head and its whole payload.
+    /// The frame of a head and its payload, of which as much is there as it [needs](Head::needs).
     pub fn read(head: Head, payload: &[u8]) -> Result<Self, Violation> {
         let Some(kind) = Kind::new(head.kind) else { return Ok(Self::Ignored) };
         head.on_stream(match kind {
@@ -230,16 +252,21 @@ impl Frame {
         match kind {
             Kind::Data => {
                 let data = unpadded(head, payload, 0)?;
-                Ok(Self::Data { stream, data, flow: payload.len(), end_stream: head.has(END_STREAM) })
+                Ok(Self::Data { stream, data, flow: head.length, end_stream: head.has(END_STREAM) })
             }
             Kind::Headers => {
                 let block = unpadded(head, payload, if head.has(PRIORITY) { PRIORITY_LENGTH } else { 0 })?;
                 let (end_stream, end_headers) = (head.has(END_STREAM), head.has(END_HEADERS));
-                Ok(Self::Headers { stream, block, end_stream, end_headers })
+                let priority = payload.get(usize::from(head.has(PADDED))..).unwrap_or_default();
+                let awaits_itself = head.has(PRIORITY) && depends_on(priority) == Some(stream);
+                Ok(Self::Headers { stream, block, end_stream, end_headers, awaits_itself })
             }
             Kind::Continuation => Ok(Self::Continuation { stream, end_headers: head.has(END_HEADERS) }),
-            Kind::Priority if payload.len() == PRIORITY_LENGTH => Ok(Self::Ignored),
-            Kind::Priority => Err(Violation { code: ErrorCode::FrameSize, stream }),
+            Kind::Priority if payload.len() != PRIORITY_LENGTH => Err(Violation { code: ErrorCode::FrameSize, stream }),
+            Kind::Priority if depends_on(payload) == Some(stream) => {
+                Err(Violation { code: ErrorCode::Protocol, stream })
+            }
+            Kind::Priority => Ok(Self::Ignored),
             // Only servers push (section 8.4).
             Kind::PushPromise => Err(Violation::connection(ErrorCode::Protocol)),
             Kind::Reset => {
@@ -286,11 +313,16 @@ fn unpadded(head: Head, payload: &[u8], skipped: usize) -> Result<Range<usize>, 
         padding = usize::from(*payload.first().ok_or(SIZE_ERROR)?);
         start += 1;
     }
-    if start > payload.len() {
+    if start > head.length {
         return Err(SIZE_ERROR);
     }
-    let end = payload.len().checked_sub(padding).filter(|&end| end >= start);
+    let end = head.length.checked_sub(padding).filter(|&end| end >= start);
     end.map(|end| start..end).ok_or(Violation::connection(ErrorCode::Protocol))
+}
+
+/// The stream that is to be served first, by a priority of old (RFC 7540 section 5.3.1).
+fn depends_on(priority: &[u8]) -> Option<u32> {
+    number(priority).map(|(stream, _)| stream & !RESERVED)
 }
 
 fn number(payload: &[u8]) -> Option<(u32, &[u8])> {
@@ -332,6 +364,14 @@ pub fn put_headers(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: boo
         rest = behind;
         put_head(out, next.len(), Kind::Continuation, ends_headers(rest), stream);
         out.extend_from_slice(next);
+    }
+}
+
+/// Set the length of a frame that begins at `start`, whose payload was appended without being known before.
+pub(crate) fn set_length(out: &mut [u8], start: usize, length: usize) {
+    let [_, bytes @ ..] = (length as u32).to_be_bytes();
+    if let Some(place) = out.get_mut(start..start + bytes.len()) {
+        place.copy_from_slice(&bytes);
     }
 }
 
@@ -489,12 +529,37 @@ mod tests {
     }
 
     #[test]
+    fn data_can_be_read_before_it_is_there() {
+        let head = |flags, length| Head { length, kind: 0, flags, stream: 1 };
+        assert_eq!((head(0, 9).needs(), head(PADDED, 9).needs(), head(PADDED, 0).needs()), (0, 1, 0));
+        let whole = Frame::Data { stream: 1, data: 0..9, flow: 9, end_stream: true };
+        assert_eq!(Frame::read(head(END_STREAM, 9), b""), Ok(whole));
+        let padded = Frame::Data { stream: 1, data: 1..5, flow: 9, end_stream: false };
+        assert_eq!(Frame::read(head(PADDED, 9), b"\x04"), Ok(padded));
+        assert_eq!(Head { length: 9, kind: 1, flags: 0, stream: 1 }.needs(), 9);
+    }
+
+    #[test]
+    fn a_stream_may_not_wait_for_itself() {
+        for (flags, payload, awaits_itself) in [
+            (PRIORITY, &[0x80, 0, 0, 1, 0, 0x82][..], true),
+            (PRIORITY | PADDED, &[0, 0, 0, 0, 1, 0, 0x82], true),
+            (PRIORITY, &[0, 0, 0, 3, 0, 0x82], false),
+            (0, &[0, 0, 0, 1, 0, 0x82], false),
+        ] {
+            let frame = read(1, flags, 1, payload);
+            assert!(matches!(frame, Ok(Frame::Headers { awaits_itself: found, .. }) if found == awaits_itself));
+        }
+    }
+
+    #[test]
     fn each_frame_has_its_place_and_its_size() {
         for (kind, stream, payload, code, of) in [
             (0x0, 0, &b"a"[..], PROTOCOL, 0),
             (0x1, 0, b"a", PROTOCOL, 0),
             (0x2, 0, &[0; 5], PROTOCOL, 0),
             (0x2, 3, &[0; 4], SIZE, 3),
+            (0x2, 3, &[0x80, 0, 0, 3, 0], PROTOCOL, 3),
             (0x3, 0, &[0; 4], PROTOCOL, 0),
             (0x3, 1, &[0; 5], SIZE, 0),
             (0x4, 1, b"", PROTOCOL, 0),
