@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 mod targets;
 
 type Target = fn(&[u8]) -> u64;
-const TARGETS: [(&str, Target); 11] = [
+const TARGETS: [(&str, Target); 12] = [
     ("h1_request", targets::h1_request),
     ("h1_split", targets::h1_split),
     ("h1_chunked", targets::h1_chunked),
@@ -32,6 +32,7 @@ const TARGETS: [(&str, Target); 11] = [
     ("h1_shared", targets::h1_shared),
     ("h2_frames", targets::h2_frames),
     ("h2_hpack", targets::h2_hpack),
+    ("h2_connection", targets::h2_connection),
     ("ws_frames", targets::ws_frames),
     ("ws_messages", targets::ws_messages),
     ("ws_deflate", targets::ws_deflate),

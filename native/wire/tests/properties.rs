@@ -104,7 +104,7 @@ proptest! {
 #[test]
 fn the_seeds_of_the_fuzzers_hold() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-    let targets: [(&str, Target); 11] = [
+    let targets: [(&str, Target); 12] = [
         ("h1_request", targets::h1_request),
         ("h1_split", targets::h1_split),
         ("h1_chunked", targets::h1_chunked),
@@ -113,6 +113,7 @@ fn the_seeds_of_the_fuzzers_hold() {
         ("h1_shared", targets::h1_shared),
         ("h2_frames", targets::h2_frames),
         ("h2_hpack", targets::h2_hpack),
+        ("h2_connection", targets::h2_connection),
         ("ws_frames", targets::ws_frames),
         ("ws_messages", targets::ws_messages),
         ("ws_deflate", targets::ws_deflate),

@@ -12,6 +12,7 @@
 
 mod exchange;
 mod frames;
+mod h2;
 mod hpack;
 mod shared;
 mod ws;
@@ -20,6 +21,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use exchange::h1_exchange;
 pub use frames::h2_frames;
+pub use h2::h2_connection;
 pub use hpack::h2_hpack;
 pub use shared::h1_shared;
 pub use ws::{ws_deflate, ws_frames, ws_messages};

@@ -124,7 +124,7 @@ pub struct Exchange {
 
 /// What the status and the method say about a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
+pub(crate) enum Content {
     Allowed,
     /// HEAD and 304: none, but the framing fields of the response that is described may stand.
     Described,
@@ -135,7 +135,7 @@ enum Content {
 }
 
 impl Content {
-    const fn new(status: u16, head: bool) -> Self {
+    pub(crate) const fn new(status: u16, head: bool) -> Self {
         match status {
             204 => Self::Forbidden,
             205 => Self::Reset,
@@ -145,7 +145,7 @@ impl Content {
         }
     }
 
-    const fn allows_framing_fields(self) -> bool {
+    pub(crate) const fn allows_framing_fields(self) -> bool {
         matches!(self, Self::Allowed | Self::Described)
     }
 }
@@ -414,6 +414,15 @@ impl Trailers {
             return Err(AppError::Trailer);
         }
         Ok(())
+    }
+
+    /// Names and values, in order.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.lines.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
+        lines.filter_map(|line| {
+            let colon = line.iter().position(|&byte| byte == b':')?;
+            Some((line.get(..colon)?, line.get(colon + 2..)?))
+        })
     }
 
     /// Add those of `more` behind these.

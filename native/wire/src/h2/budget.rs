@@ -1,0 +1,135 @@
+//! What a client may make the server do for nothing.
+//!
+//! Whatever is cheap to send and moves no request on costs something here, whoever resets: a stream that the server has to
+//! reset costs what one costs that the client resets. Requests that are answered, bytes that are taken and time give back, so
+//! an honest client never meets the end of it. There is one for each connection, of 10,000:
+//!
+//! | what | costs | | what | gives back |
+//! |---|---|---|---|---|
+//! | a stream that is reset or refused, by whichever side | 50 | | a response that is complete | 100 |
+//! | `SETTINGS` | 50 | | a `DATA` frame that the client has let us send | 20, and one for each 64 bytes |
+//! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, what is unknown | 10 | | a body that was read, at each reading | 1, and one for each 64 bytes |
+//! | `DATA` that is empty | 10 | | a second | 500 |
+//! | `WINDOW_UPDATE` | 2 | | | |
+//! | `DATA` of fewer than 16 bytes | 1 | | | |
+
+/// What a connection begins with, and never has more than.
+const FULL: usize = 10_000;
+/// `DATA` of fewer bytes costs something.
+const TINY: usize = 16;
+/// Bytes that give back one.
+const BYTES: usize = 64;
+
+/// Something that costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// A stream ended before its time, by whichever side.
+    Reset,
+    Settings,
+    /// A frame that changes little.
+    Frame,
+    WindowUpdate,
+    /// `DATA` that does not end the stream.
+    Data(usize),
+}
+
+impl Cost {
+    const fn amount(self) -> usize {
+        match self {
+            Self::Reset | Self::Settings => 50,
+            Self::Frame | Self::Data(0) => 10,
+            Self::WindowUpdate => 2,
+            Self::Data(length) if length < TINY => 1,
+            Self::Data(_) => 0,
+        }
+    }
+}
+
+/// Something that shows that the client is in earnest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gain {
+    Response,
+    /// A frame of so many bytes that was sent.
+    Sent(usize),
+    /// So many bytes that an application has read.
+    Read(usize),
+    Seconds(u64),
+}
+
+impl Gain {
+    fn amount(self) -> u64 {
+        match self {
+            Self::Response => 100,
+            Self::Sent(length) => 20 + (length / BYTES) as u64,
+            Self::Read(length) => 1 + (length / BYTES) as u64,
+            Self::Seconds(seconds) => seconds.saturating_mul(500),
+        }
+    }
+}
+
+/// What is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget(crate::budget::Budget);
+
+impl Budget {
+    pub(crate) const fn new() -> Self {
+        Self(crate::budget::Budget::new(FULL))
+    }
+
+    /// Pay; `false` if there is not as much left: the connection is to end with `ENHANCE_YOUR_CALM`.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn pay(&mut self, cost: Cost) -> bool {
+        self.0.consume(cost.amount())
+    }
+
+    /// Give back, never more than there was.
+    #[inline]
+    pub(crate) fn earn(&mut self, gain: Gain) {
+        self.0.replenish(gain.amount());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(cost: Cost) -> usize {
+        let mut budget = Budget::new();
+        (0..100_000).take_while(|_| budget.pay(cost)).count()
+    }
+
+    #[test]
+    fn each_flood_ends() {
+        assert_eq!((times(Cost::Reset), times(Cost::Settings), times(Cost::Frame)), (200, 200, 1000));
+        assert_eq!((times(Cost::WindowUpdate), times(Cost::Data(0)), times(Cost::Data(15))), (5000, 1000, 10_000));
+        assert_eq!(times(Cost::Data(16)), 100_000);
+    }
+
+    #[test]
+    fn honest_work_pays_for_what_goes_with_it() {
+        let mut budget = Budget::new();
+        for _ in 0..10_000 {
+            // A response of two frames, for which a client opens both windows, pings, and gives up another request.
+            assert!(budget.pay(Cost::WindowUpdate) && budget.pay(Cost::WindowUpdate) && budget.pay(Cost::Frame));
+            assert!(budget.pay(Cost::Reset));
+            budget.earn(Gain::Sent(2));
+            budget.earn(Gain::Sent(2));
+            budget.earn(Gain::Response);
+            // A message of one byte that is read.
+            assert!(budget.pay(Cost::Data(1)));
+            budget.earn(Gain::Read(1));
+        }
+        assert_eq!(budget, Budget::new());
+    }
+
+    #[test]
+    fn it_never_holds_more_than_in_the_beginning() {
+        let mut budget = Budget::new();
+        budget.earn(Gain::Seconds(u64::MAX));
+        assert_eq!(budget, Budget::new());
+        assert!(budget.pay(Cost::Reset));
+        budget.earn(Gain::Seconds(1));
+        assert_eq!(budget, Budget::new());
+    }
+}
