@@ -78,8 +78,8 @@ SLOWED = (
     Slowed(
         "WebSockets",
         "websocket:echo",
-        "protocols/websockets/websockets_sansio_impl.py",
-        _METHOD.replace("CLASS", "WebSocketsSansIOProtocol"),
+        "protocols/websockets/native_impl.py",
+        _METHOD.replace("CLASS", "NativeWebSocketProtocol"),
     ),
 )
 

@@ -114,13 +114,14 @@ WS_PROTOCOLS = {
     "websockets-sansio": "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol",
     "wsproto": "uvicorn.protocols.websockets.wsproto_impl:WSProtocol",
     "native": "uvicorn.protocols.websockets.native_impl:NativeWebSocketProtocol",
+    "native-at-once": "tests.protocols.websocket_at_once:AtOnceWebSocketProtocol",
 }
 
 
 @pytest.fixture(params=WS_PROTOCOLS)
 def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
     """Each implementation of WebSocket in turn."""
-    if request.param == "native":
+    if request.param.startswith("native"):
         pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     return _load(WS_PROTOCOLS[request.param])
 
@@ -129,7 +130,7 @@ def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
 def ws_protocol_classes() -> dict[str, Any]:
     """All of them, by name, for those who compare them."""
     built = importlib.util.find_spec("uvicorn._native") is not None
-    return {name: _load(path) for name, path in WS_PROTOCOLS.items() if built or name != "native"}
+    return {name: _load(path) for name, path in WS_PROTOCOLS.items() if built or not name.startswith("native")}
 
 
 @pytest.fixture

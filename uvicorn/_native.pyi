@@ -2,6 +2,7 @@
 
 import asyncio
 import collections.abc
+import contextvars
 import socket
 import ssl
 from collections.abc import Generator, Iterable
@@ -26,6 +27,7 @@ __all__ = [
     "Server",
     "Transport",
     "TransportSocket",
+    "Waiter",
     "WebSocketProtocol",
     "end_with_pipe",
 ]
@@ -185,6 +187,22 @@ class HTTPProtocol:
     def scope(self) -> HTTPScope | None: ...
     @property
     def ws_protocol_class(self) -> Any: ...
+
+@final
+class Waiter:
+    """What a coroutine of ours gives its task to wait for, in place of a future."""
+
+    _asyncio_future_blocking: bool
+    def get_loop(self) -> asyncio.AbstractEventLoop: ...
+    def add_done_callback(
+        self, callback: collections.abc.Callable[[Self], object], /, *, context: contextvars.Context | None = None
+    ) -> None: ...
+    def remove_done_callback(self, callback: collections.abc.Callable[[Self], object], /) -> int: ...
+    def cancel(self, msg: object = None) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def done(self) -> bool: ...
+    def result(self) -> None: ...
+    def set_result(self, _result: object, /) -> None: ...
 
 @disjoint_base
 class WebSocketProtocol:

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import gc
 import logging
 import re
+import sys
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
 from tests import loops
-from tests.protocols.websocket_tools import PING, TEXT, Application, accept, close_frame, connected, frame, handshake
+from tests.protocols.websocket_tools import (
+    PING,
+    TEXT,
+    Application,
+    ServerFrame,
+    accept,
+    close_frame,
+    connected,
+    frame,
+    handshake,
+)
 from tests.utils import run_server, server_port, wait_until
 from uvicorn.config import Config
 
 pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
 
+from tests.protocols.websocket_at_once import AtOnceWebSocketProtocol
 from uvicorn.protocols.websockets.native_impl import NativeWebSocketProtocol
 
 pytestmark = pytest.mark.anyio
@@ -117,7 +133,8 @@ async def test_method_of_a_subclass_is_called() -> None:
         writer.close()
 
 
-async def test_application_that_holds_its_own_connection_is_collected() -> None:
+@pytest.mark.parametrize("protocol_cls", [NativeWebSocketProtocol, AtOnceWebSocketProtocol])
+async def test_application_that_holds_its_own_connection_is_collected(protocol_cls: Any) -> None:
     """A cycle through the session: the application's frame, its receive, and the scope."""
     references: list[Any] = []
     sessions: list[Any] = []
@@ -128,7 +145,7 @@ async def test_application_that_holds_its_own_connection_is_collected() -> None:
         scope["state"].update(me=session, receive=receive)
         references.append(weakref.ref(session))
 
-    async with connected(NativeWebSocketProtocol, app) as peer:
+    async with connected(protocol_cls, app) as peer:
         sessions.append(peer.session)
         await peer.open()
         await peer.until(lambda: references)
@@ -136,6 +153,136 @@ async def test_application_that_holds_its_own_connection_is_collected() -> None:
     await asyncio.sleep(0)
     gc.collect()
     assert references[0]() is None
+
+
+# Steps inside of what is waited for
+
+at_once = pytest.mark.skipif(sys.version_info < (3, 12), reason="applications take no steps inside of a read")
+
+
+@at_once
+async def test_answers_to_what_came_together_leave_together_and_at_once() -> None:
+    async with connected(AtOnceWebSocketProtocol, Application()) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        before = peer.wire.writes
+        peer.send(b"".join(frame(TEXT, b"%d" % number) for number in range(20)) + frame(PING, b"p") + close_frame(1000))
+        # A ping is answered when it is read.
+        answers = [b"p", *(b"%d" % number for number in range(20)), b"\x03\xe8"]
+        assert [sent.payload for sent in peer.frames] == answers
+        assert peer.wire.writes == before + 1 and peer.wire.closing
+
+
+@at_once
+async def test_large_answers_do_not_gather() -> None:
+    """A client that does not read has to be noticed in between."""
+    writes: list[int] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await receive()
+        for _ in range(10):
+            await send({"type": "websocket.send", "bytes": bytes(6000)})
+            writes.append(peer.wire.writes)
+
+    async with connected(AtOnceWebSocketProtocol, Application(script)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        peer.send(frame(TEXT, b"a"))
+        assert writes[-1] - writes[0] == 3 and len(peer.frames) == 11
+
+
+@at_once
+async def test_step_inside_of_a_read_is_one_of_its_task() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nobody's")
+    seen: list[Any] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        variable.set("the application's")
+        task = asyncio.current_task()
+        await accept(receive, send)
+        await receive()
+        seen.extend((variable.get(), asyncio.current_task() is task))
+
+    async with connected(AtOnceWebSocketProtocol, Application(script)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        peer.send(frame(TEXT, b"a"))
+        assert seen == ["the application's", True] and variable.get() == "nobody's"
+
+
+@at_once
+async def test_input_that_a_task_hands_over_waits_for_the_loop() -> None:
+    """Two tasks cannot be at work at the same time."""
+    app = Application()
+    async with connected(AtOnceWebSocketProtocol, app) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        peer.session.data_received(frame(TEXT, b"a"))
+        assert not app.messages
+        await peer.until(lambda: app.messages == ["a"])
+        await peer.until(lambda: peer.frames == [ServerFrame(TEXT, b"a")])
+
+
+@at_once
+async def test_waiter_is_what_tasks_take_for_a_future() -> None:
+    async with connected(AtOnceWebSocketProtocol, Application()) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        (task,) = peer.state.tasks
+        waiter = cast(Any, task)._fut_waiter
+        assert asyncio.isfuture(waiter) and waiter.get_loop() is asyncio.get_running_loop()
+        assert not waiter.done() and not waiter.cancelled()
+        with pytest.raises(asyncio.InvalidStateError):
+            waiter.result()
+        told: list[Any] = []
+        waiter.add_done_callback(told.append)
+        waiter.add_done_callback(print)
+        assert waiter.remove_done_callback(print) == 1
+        assert waiter.cancel("enough") and not waiter.cancel() and waiter.done() and waiter.cancelled()
+        with pytest.raises(asyncio.CancelledError, match="enough"):
+            waiter.result()
+        await peer.until(lambda: task.done())
+        late: list[Any] = []
+        waiter.add_done_callback(late.append, context=contextvars.copy_context())
+        await peer.until(lambda: told == late == [waiter])
+
+
+# One message for many
+
+
+async def test_message_for_many_is_understood_by_each() -> None:
+    """Whatever they have agreed on, between messages of their own."""
+    clients: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        clients.append(send)
+        while (event := await receive())["type"] == "websocket.receive":
+            for client in clients if event["text"].startswith("to all") else [send]:
+                await client({"type": "websocket.send", "text": event["text"]})
+
+    offers = [
+        [ClientPerMessageDeflateFactory()],
+        [ClientPerMessageDeflateFactory(server_no_context_takeover=True, client_no_context_takeover=True)],
+        [ClientPerMessageDeflateFactory(server_max_window_bits=9, client_max_window_bits=9)],
+        [ClientPerMessageDeflateFactory()],
+        None,
+    ]
+    texts = [f"to all: {number} " + "some text " * 20 for number in range(3)]
+    async with serving(app) as server, contextlib.AsyncExitStack() as stack:
+        url = f"ws://127.0.0.1:{server_port(server)}"
+        connections = [
+            await stack.enter_async_context(connect(url, compression=None, extensions=offer)) for offer in offers
+        ]
+        await wait_until(lambda: len(clients) == len(offers))
+        for text in texts:
+            for connection in connections:
+                await connection.send(text)
+                for other in connections:
+                    assert await other.recv() == text
+                await connection.send("own " + text[::-1])
+                assert await connection.recv() == "own " + text[::-1]
 
 
 async def test_names_of_calls_are_those_of_the_session() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -101,6 +101,7 @@ class Timers:
         self.now = 1000.0
         self.pending: list[Timer] = []
         self.native: Any = None  # a native server that goes by this clock
+        self.real = False  # it has the running loop
 
     def time(self) -> float:
         return self.now
@@ -126,6 +127,10 @@ class Timers:
         self._pass_to(end)
 
     def _pass_to(self, when: float) -> None:
+        while self.native is not None and self.real and when - self.now > 1:
+            # The timers of the loop itself do not know this clock.
+            self.now += 1
+            self.native.advance(1)
         seconds, self.now = when - self.now, when
         if self.native is not None:
             self.native.advance(seconds + 1e-6)  # what is lost by rounding must not be what is missing
@@ -218,6 +223,18 @@ class Wire(asyncio.Transport):
             protocol.connection_lost(exc)
 
 
+@contextmanager
+def outside_of_tasks() -> Iterator[None]:
+    """As if a callback of the loop ran this, and not the current task."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    asyncio.tasks._leave_task(loop, task)
+    try:
+        yield
+    finally:
+        asyncio.tasks._enter_task(loop, task)
+
+
 class Peer:
     """A client of one session, without a network between them."""
 
@@ -229,7 +246,9 @@ class Peer:
         self.state = ServerState()
         self.state.configure(headers=config.encoded_headers, date_header=False)
         self.timers = Timers()
-        self.session = protocol_cls(config, self.state, state or {}, _loop=self.timers)
+        self.on_the_loop = self.timers.real = getattr(protocol_cls, "on_the_loop", False)
+        loop = asyncio.get_running_loop() if self.on_the_loop else self.timers
+        self.session = protocol_cls(config, self.state, state or {}, _loop=loop)
         if hasattr(self.session, "server"):
             self.timers.native = self.session.server
             self.timers.native.hold_clock()
@@ -248,7 +267,10 @@ class Peer:
         if self.wire.held and not self.wire.read_paused and not self.wire.closing:
             data = bytes(self.wire.held)
             self.wire.held.clear()
-            self.session.data_received(data)
+            # What an application hands over itself comes from its task.
+            is_ours = asyncio.current_task() not in self.state.tasks
+            with outside_of_tasks() if self.on_the_loop and is_ours else nullcontext():
+                self.session.data_received(data)
         if self.ended and not self.wire.held and not self.wire.read_paused and not self.wire.closing:
             self.ended = False
             if not self.session.eof_received():

@@ -27,6 +27,7 @@ use crate::base::ffi::call::{Turn, step};
 use crate::base::ffi::slots::{self, Awaited, Called, Coroutine, Entry};
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::reuse::SpareObject;
+use crate::base::waiter::Waiter;
 
 /// `receive` or `send` of one request, as its application has it: called as fast as a function, and known for one whose
 /// calls are coroutines.
@@ -157,9 +158,54 @@ enum Operation {
 
 /// Where a call waits, or what it has passed its operation on to.
 struct Wait {
-    /// What gives the task the future to wait for.
-    iterator: Py<PyAny>,
+    source: Source,
     place: Option<Place>,
+}
+
+/// What gives the task something to wait for.
+enum Source {
+    /// Of a future, or whatever else can be awaited.
+    Iterator(Py<PyAny>),
+    Waiter(Py<Waiter>),
+}
+
+impl Source {
+    /// What the task is to wait for; `None` if it need not, any more.
+    #[inline]
+    fn step(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self {
+            Self::Iterator(iterator) => match step(iterator.bind(py))? {
+                Turn::Yielded(future) => Ok(Some(future)),
+                Turn::Returned(_) => Ok(None),
+            },
+            Self::Waiter(waiter) if waiter.get().look(py)? => Ok(None),
+            Self::Waiter(waiter) => Ok(Some(waiter.clone_ref(py).into_any())),
+        }
+    }
+
+    /// The same for one who is interrupted by `error`.
+    fn throw(&self, py: Python<'_>, error: PyErr) -> PyResult<Option<Py<PyAny>>> {
+        let Self::Iterator(iterator) = self else { return Err(error) };
+        match iterator.bind(py).call_method1("throw", (error,)) {
+            Ok(future) => Ok(Some(future.unbind())),
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::Iterator(iterator) => iterator.bind(py).call_method0("close").map(drop),
+            Self::Waiter(_) => Ok(()),
+        }
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Iterator(iterator) => visit.call(iterator),
+            Self::Waiter(waiter) => visit.call(waiter),
+        }
+    }
 }
 
 /// A place in one of the lines of a conversation. Whoever leaves it, in whatever way, lets the next have its turn.
@@ -189,9 +235,13 @@ impl Wait {
         place: Option<Place>,
     ) -> PyResult<Self> {
         let core = conversation.host();
-        let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?;
-        let iterator = future.call_method0(&core.names.dunder_await)?.unbind();
-        let future = future.unbind();
+        let (source, future) = if conversation.can_go_on_at_once() {
+            let waiter = Waiter::new(py, &core.event_loop)?;
+            (Source::Waiter(waiter.clone_ref(py)), waiter.into_any())
+        } else {
+            let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?;
+            (Source::Iterator(future.call_method0(&core.names.dunder_await)?.unbind()), future.unbind())
+        };
         let line = conversation.line(function);
         let place = if let Some(place) = place {
             line.wait_again(place.ticket, future);
@@ -200,7 +250,7 @@ impl Wait {
             Place { conversation: conversation.clone(), function, ticket: line.join(future) }
         };
         conversation.advance(py, function)?;
-        Ok(Self { iterator, place: Some(place) })
+        Ok(Self { source, place: Some(place) })
     }
 }
 
@@ -355,7 +405,7 @@ impl State {
     #[cold]
     fn pass_on(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>, rest: Py<PyAny>) -> PyResult<Turn> {
         self.set(Stage::Running);
-        let wait = Some(Wait { iterator: rest, place: None });
+        let wait = Some(Wait { source: Source::Iterator(rest), place: None });
         self.guarded(py, conversation, || self.go_on(py, conversation, Operation::PassedOn, wait))
     }
 
@@ -371,7 +421,7 @@ impl State {
             // The place is kept until all is done: who comes in the meantime comes later.
             let mut place = None;
             if let Some(wait) = wait.take() {
-                if let Turn::Yielded(future) = step(wait.iterator.bind(py))? {
+                if let Some(future) = wait.source.step(py)? {
                     return Ok(Some(self.wait(conversation, operation, wait, future)));
                 }
                 place = wait.place;
@@ -382,11 +432,15 @@ impl State {
                     Received::Nothing => {
                         (Operation::Receive, Some(Wait::new(py, conversation, Function::Receive, place)?))
                     }
-                    Received::Last => (Operation::Last, Some(Wait { iterator: one_turn(py)?, place: None })),
+                    Received::Last => {
+                        (Operation::Last, Some(Wait { source: Source::Iterator(one_turn(py)?), place: None }))
+                    }
                 },
                 Operation::Send(message) => match conversation.clone().send(message.bind(py), place.is_some())? {
                     Sent::Done => return Ok(Some(Turn::Returned(py.None()))),
-                    Sent::PassedOn(rest) => (Operation::PassedOn, Some(Wait { iterator: rest, place: None })),
+                    Sent::PassedOn(rest) => {
+                        (Operation::PassedOn, Some(Wait { source: Source::Iterator(rest), place: None }))
+                    }
                     Sent::Later => {
                         let message = match &place {
                             Some(_) => message,
@@ -415,12 +469,9 @@ impl State {
             return Err(error);
         }
         let Waiting { conversation, operation, wait } = *self.waiting(stage)?;
-        self.guarded(py, &conversation, || match wait.iterator.bind(py).call_method1("throw", (error,)) {
-            Ok(future) => Ok(Some(self.wait(&conversation, operation, wait, future.unbind()))),
-            Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                self.go_on(py, &conversation, operation, Some(wait))
-            }
-            Err(error) => Err(error),
+        self.guarded(py, &conversation, || match wait.source.throw(py, error)? {
+            Some(future) => Ok(Some(self.wait(&conversation, operation, wait, future))),
+            None => self.go_on(py, &conversation, operation, Some(wait)),
         })
     }
 
@@ -540,7 +591,7 @@ impl Call {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let state = self.state.here()?;
         match state.stage.take() {
-            Stage::Waiting(waiting) => waiting.wait.iterator.bind(py).call_method0("close").map(drop),
+            Stage::Waiting(waiting) => waiting.wait.source.close(py),
             Stage::Running => {
                 state.stage.replace(Stage::Running);
                 Err(PyValueError::new_err("coroutine already executing"))
@@ -557,7 +608,7 @@ impl Call {
                 visit.call(message)
             }
             Stage::Waiting(waiting) => {
-                visit.call(&waiting.wait.iterator)?;
+                waiting.wait.source.traverse(&visit)?;
                 match &waiting.operation {
                     Operation::Send(message) => visit.call(message),
                     Operation::Receive | Operation::Last | Operation::PassedOn => Ok(()),

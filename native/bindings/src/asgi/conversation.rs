@@ -82,6 +82,10 @@ pub(crate) trait Conversation {
         let names = &self.host().names;
         message::copy(message, [&names.body])
     }
+    /// Whether those who wait may be let [go on at once](crate::base::waiter), inside of what they wait for.
+    fn can_go_on_at_once(&self) -> bool {
+        false
+    }
     /// Where calls of `function` wait for their turn.
     fn line(&self, function: Function) -> &Line;
     /// Let the first of those who wait have its turn, if there is something for it.

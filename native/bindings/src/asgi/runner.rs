@@ -117,6 +117,12 @@ impl Runner {
         self.spare_cycles.stats()
     }
 
+    /// Whether an application may take a step inside a callback of the loop.
+    #[inline]
+    pub(crate) fn may_step(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(!self.reentrance.is_given(&self.host, py)?)
+    }
+
     fn is_over_limit(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(limit) = self.host.settings.limit_concurrency else { return Ok(false) };
         let over = self.connections.len(py)? >= limit || self.host.tasks.bind(py).len()? >= limit;

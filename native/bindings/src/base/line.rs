@@ -8,6 +8,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 
 use super::names::Names;
+use super::waiter::Waiter;
 
 /// How many of a line go on in one turn of the event loop: enough to be quick, too few to hold up others.
 pub(crate) const WOKEN_TOGETHER: usize = 16;
@@ -23,20 +24,50 @@ pub(crate) struct Line {
 #[derive(Default)]
 struct Places {
     last: u64,
-    /// By ticket.
-    futures: BTreeMap<u64, Py<PyAny>>,
+    /// The first, with its ticket: mostly there is no other.
+    first: Option<(u64, Py<PyAny>)>,
+    /// Those behind it, by ticket.
+    others: BTreeMap<u64, Py<PyAny>>,
+}
+
+impl Places {
+    /// Put a future at its place; gives the one that it had before.
+    fn put(&mut self, ticket: u64, future: Py<PyAny>) -> Option<Py<PyAny>> {
+        match &mut self.first {
+            None => {
+                self.first = Some((ticket, future));
+                None
+            }
+            Some((first, old)) if *first == ticket => Some(std::mem::replace(old, future)),
+            Some(_) => self.others.insert(ticket, future),
+        }
+    }
+
+    fn remove(&mut self, ticket: u64) -> Option<Py<PyAny>> {
+        match self.first.take_if(|(first, _)| *first == ticket) {
+            Some((_, future)) => {
+                self.first = self.others.pop_first();
+                Some(future)
+            }
+            None => self.others.remove(&ticket),
+        }
+    }
+
+    fn futures(&self) -> impl Iterator<Item = &Py<PyAny>> {
+        self.first.iter().map(|(_, future)| future).chain(self.others.values())
+    }
 }
 
 impl Line {
     /// Whether nobody waits: whoever comes otherwise must queue up too.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.borrow().as_ref().is_none_or(|places| places.futures.is_empty())
+        self.places.borrow().as_ref().is_none_or(|places| places.first.is_none())
     }
 
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.places.borrow().as_ref().map_or(0, |places| places.futures.len())
+        self.places.borrow().as_ref().map_or(0, |places| usize::from(places.first.is_some()) + places.others.len())
     }
 
     /// Take the last place; the ticket for it.
@@ -44,43 +75,60 @@ impl Line {
         let mut places = self.places.borrow_mut();
         let places = places.get_or_insert_default();
         places.last += 1;
-        places.futures.insert(places.last, future);
-        places.last
+        let ticket = places.last;
+        let old = places.put(ticket, future);
+        debug_assert!(old.is_none());
+        ticket
     }
 
     /// Go on waiting, in the same place.
     pub(crate) fn wait_again(&self, ticket: u64, future: Py<PyAny>) {
-        let old = self.places.borrow_mut().get_or_insert_default().futures.insert(ticket, future);
+        let old = self.places.borrow_mut().get_or_insert_default().put(ticket, future);
         drop(old);
     }
 
     pub(crate) fn leave(&self, ticket: u64) {
-        let future = self.places.borrow_mut().as_mut().and_then(|places| places.futures.remove(&ticket));
+        let future = self.places.borrow_mut().as_mut().and_then(|places| places.remove(ticket));
         drop(future);
     }
 
-    /// The first so many futures.
-    fn first(&self, py: Python<'_>, count: usize) -> Vec<Py<PyAny>> {
+    /// The first future.
+    #[inline]
+    fn first(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.places.borrow().as_ref()?.first.as_ref().map(|(_, future)| future.clone_ref(py))
+    }
+
+    /// So many of them.
+    fn firsts(&self, py: Python<'_>, count: usize) -> Vec<Py<PyAny>> {
         let places = self.places.borrow();
-        let futures = places.iter().flat_map(|places| places.futures.values());
+        let futures = places.iter().flat_map(|places| places.futures());
         futures.take(count).map(|future| future.clone_ref(py)).collect()
     }
 
     /// What they wait for is there, perhaps for so many: wake the first. The others follow when those have left the line.
     pub(crate) fn advance(&self, py: Python<'_>, names: &Names, count: usize) -> PyResult<()> {
-        let Some(first) = self.first(py, 1).pop() else { return Ok(()) };
+        let Some(first) = self.first(py) else { return Ok(()) };
         if is_done(first.bind(py), names)? {
             // It was woken before, and is about to leave.
             return Ok(());
         }
-        self.first(py, count).iter().try_for_each(|future| wake(future.bind(py), names))
+        self.firsts(py, count).iter().try_for_each(|future| wake(future.bind(py), names))
+    }
+
+    /// The same for the first alone, who goes on inside of this if it can. The next one has its turn behind it.
+    pub(crate) fn advance_at_once(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        let Some(first) = self.first(py) else { return Ok(()) };
+        match first.bind(py).cast_exact::<Waiter>() {
+            Ok(waiter) => Waiter::go_on(waiter, names),
+            Err(_) => wake(first.bind(py), names),
+        }
     }
 
     // The garbage collector's side.
 
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Ok(places) = self.places.try_borrow() else { return Ok(()) };
-        places.iter().flat_map(|places| places.futures.values()).try_for_each(|future| visit.call(future))
+        places.iter().flat_map(|places| places.futures()).try_for_each(|future| visit.call(future))
     }
 
     pub(crate) fn clear(&self) {
@@ -90,6 +138,9 @@ impl Line {
 }
 
 fn is_done(future: &Bound<'_, PyAny>, names: &Names) -> PyResult<bool> {
+    if let Ok(waiter) = future.cast_exact::<Waiter>() {
+        return waiter.get().is_done();
+    }
     future.call_method0(&names.done)?.is_truthy()
 }
 

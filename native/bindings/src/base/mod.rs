@@ -16,3 +16,4 @@ pub(crate) mod reuse;
 pub(crate) mod settings;
 pub(crate) mod task;
 pub(crate) mod turns;
+pub(crate) mod waiter;

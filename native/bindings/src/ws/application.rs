@@ -8,7 +8,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
 use wire::texts;
-use wire::ws::{is_close_code, truncate_reason};
+use wire::ws::{Kind, is_close_code, truncate_reason};
 
 use super::handshake::get;
 use super::session::Session;
@@ -16,8 +16,10 @@ use super::states::{Stage, State};
 use crate::asgi::conversation::{Conversation, Function, Received, Sent};
 use crate::asgi::host::Host;
 use crate::asgi::message;
+use crate::base::ffi::dict::each_item;
 use crate::base::line::{Line, WOKEN_TOGETHER};
-use crate::base::objects::copy_of;
+use crate::base::names::Names;
+use crate::base::objects::{copy_of, same};
 
 /// `message.get(name)` of a message that is mostly a dict, unless that is None.
 #[inline]
@@ -37,16 +39,52 @@ fn as_bytes(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
     }
 }
 
+/// What a `websocket.send` says, as applications mostly write it; `None` for what is missing.
+#[derive(Default)]
+struct Content<'py> {
+    kind: Option<Bound<'py, PyAny>>,
+    bytes: Option<Bound<'py, PyAny>>,
+    text: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Content<'py> {
+    /// Go through a dict whose keys are the interned strings that `names` has, and no others.
+    #[inline]
+    fn walk(message: &Bound<'py, PyAny>, names: &Names) -> Option<Self> {
+        let message = message.cast_exact::<PyDict>().ok()?;
+        let mut content = Self::default();
+        let is_known = each_item(message, |key, value| {
+            let place = if same(key, &names.r#type) {
+                &mut content.kind
+            } else if same(key, &names.text) {
+                &mut content.text
+            } else if same(key, &names.bytes) {
+                &mut content.bytes
+            } else {
+                return false;
+            };
+            *place = Some(value).filter(|value| !value.is_none());
+            true
+        });
+        is_known.then_some(content)
+    }
+}
+
 impl Session {
     #[inline]
     fn has_event(&self) -> bool {
         !self.queue.borrow().is_empty() || self.disconnect.borrow().is_some()
     }
 
-    fn send_message(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (py, names) = (message.py(), &self.core.names);
-        let Some(payload) = look_up(message, &names.bytes)? else {
-            let Some(text) = look_up(message, &names.text)? else {
+    fn send_message<'py>(
+        self: &Rc<Self>,
+        message: &Bound<'py, PyAny>,
+        bytes: Option<Bound<'py, PyAny>>,
+        text: impl FnOnce() -> PyResult<Option<Bound<'py, PyAny>>>,
+    ) -> PyResult<()> {
+        let py = message.py();
+        let Some(payload) = bytes else {
+            let Some(text) = text()? else {
                 return Err(PyTypeError::new_err("ASGI message 'websocket.send' needs 'bytes' or 'text'."));
             };
             // What is no str has no `encode`, which the exception says.
@@ -56,7 +94,7 @@ impl Session {
             };
             let encoded = text.to_str()?;
             self.log_sent(py, 1, || PyBytes::new(py, encoded.as_bytes()))?;
-            return self.write_text(py, encoded);
+            return self.write_message(py, text.as_any(), Kind::Text, encoded.as_bytes());
         };
         let payload = as_bytes(payload)?;
         if !self.is_accepted() {
@@ -245,14 +283,26 @@ impl Conversation for Session {
             return Ok(Sent::Later);
         }
         self.guard(message.py(), Function::Send.name(), |session| {
-            let kind = message.get_item(&session.core.names.r#type)?;
-            if session.is_accepted() && session.core.send.is(&kind)? {
-                session.send_message(message)?;
+            let core = &session.core;
+            if let Some(Content { kind: Some(kind), bytes, text }) = Content::walk(message, &core.names)
+                && session.is_accepted()
+                && core.send.is(&kind)?
+            {
+                return session.send_message(message, bytes, || Ok(text)).map(|()| Sent::Done);
+            }
+            let kind = message.get_item(&core.names.r#type)?;
+            if session.is_accepted() && core.send.is(&kind)? {
+                let bytes = look_up(message, &core.names.bytes)?;
+                session.send_message(message, bytes, || look_up(message, &core.names.text))?;
             } else {
                 session.send_other(message)?;
             }
             Ok(Sent::Done)
         })
+    }
+
+    fn can_go_on_at_once(&self) -> bool {
+        self.steps_at_once.get()
     }
 
     fn line(&self, function: Function) -> &Line {

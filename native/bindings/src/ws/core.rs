@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use wire::ws::{Limits, Pool};
 
+use super::broadcast::Broadcast;
 use crate::asgi::host::Host;
 use crate::asgi::runner::Runner;
 use crate::base::home::Home;
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     pub(crate) config: Py<PyAny>,
     pub(super) limits: Limits,
     pub(super) pool: RefCell<Pool>,
+    pub(super) broadcast: RefCell<Broadcast>,
     pub(super) max_queue: usize,
     pub(super) deflate: bool,
     pub(super) ping_interval: Option<Duration>,
@@ -70,6 +72,7 @@ impl Core {
                 overhead: constants.getattr("MAX_OVERHEAD")?.extract()?,
             },
             pool: RefCell::default(),
+            broadcast: RefCell::default(),
             max_queue: usize::try_from(max_queue).unwrap_or_default().max(1),
             deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,
             ping_interval: patience("ws_ping_interval")?,

@@ -59,6 +59,7 @@ impl Session {
         self.peer_gone(py)?;
         self.enter(State::Closed);
         self.leave_deadlines();
+        self.drop_output();
         let carrier = self.carrier.take();
         drop(carrier);
         Ok(())
@@ -97,6 +98,31 @@ impl Session {
         // Closing waits for what is still to be written, which a peer that has gone never reads.
         self.close_within(py, self.core.close_timeout)?;
         Ok(false)
+    }
+
+    /// Bytes from the client, what the application does with them if it waits for them, and one write for its answers.
+    fn take_input(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if !self.steps_at_once.get() || self.gathering.replace(true) {
+            return self.data_received(py, data);
+        }
+        let received = self.data_received(py, data);
+        let gone_on = received.and_then(|()| self.let_receivers_go_on(py));
+        self.gathering.set(false);
+        let written = self.flush(py);
+        gone_on.and(written)
+    }
+
+    /// Those who wait for what has come take their steps.
+    fn let_receivers_go_on(&self, py: Python<'_>) -> PyResult<()> {
+        // What is taken may make room for more, for which the next one waits.
+        while self.is_to_wake.take() {
+            if self.core.runner.may_step(py)? {
+                self.receivers.advance_at_once(py, &self.core.names)?;
+            } else {
+                self.wake_receivers(py)?;
+            }
+        }
+        Ok(())
     }
 
     /// Bytes from the client: its handshake, then frames.
@@ -152,7 +178,7 @@ impl Session {
 
 impl Handler for Session {
     fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        self.guard(py, "data_received", |session| session.data_received(py, data))
+        self.guard(py, "data_received", |session| session.take_input(py, data))
     }
 
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {

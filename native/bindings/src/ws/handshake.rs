@@ -95,8 +95,11 @@ impl Session {
         event.set_item(&core.names.r#type, "websocket.connect")?;
         self.queue.borrow_mut().push_back(event.unbind());
         let start = match Start::of(core, py)? {
-            // What is behind the handshake has to be there first.
-            Start::Eagerly => Start::Later,
+            Start::Eagerly => {
+                self.steps_at_once.set(true);
+                // What is behind the handshake has to be there first.
+                Start::Later
+            }
             start => start,
         };
         core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)

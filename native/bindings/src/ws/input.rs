@@ -68,9 +68,8 @@ impl Session {
             Event::Message { kind, payload } => {
                 let content = payload.of(rest);
                 let found = match kind {
-                    // It is known to be UTF-8.
-                    Kind::Text => match std::str::from_utf8(content) {
-                        Ok(text) => Found::Text(PyString::new(py, text).into_any()),
+                    Kind::Text => match PyString::from_bytes(py, content) {
+                        Ok(text) => Found::Text(text.into_any()),
                         Err(_) => Found::Failed(Failure::Text),
                     },
                     Kind::Binary => Found::Bytes(PyBytes::new(py, content).into_any()),
@@ -176,13 +175,25 @@ impl Session {
         let event = PyDict::new(py);
         event.set_item(&self.core.names.r#type, &self.core.receive)?;
         event.set_item(key, content)?;
-        self.queue.borrow_mut().push_back(event.unbind());
+        let is_first = {
+            let mut queue = self.queue.borrow_mut();
+            queue.push_back(event.unbind());
+            queue.len() == 1
+        };
         let queued = self.queued.get() + content.len()?;
         self.queued.set(queued);
         if self.queue.borrow().len() >= self.core.max_queue || queued > HIGH_WATER_LIMIT {
             self.pause_reading(py)?;
         }
-        self.wake_receivers(py)
+        // Whoever waited for one that came before goes on anyway.
+        match is_first {
+            true if self.gathering.get() => {
+                self.is_to_wake.set(true);
+                Ok(())
+            }
+            true => self.wake_receivers(py),
+            false => Ok(()),
+        }
     }
 
     /// The application has caught up.

@@ -1,6 +1,7 @@
 //! One WebSocket, between `wire`, a carrier of bytes and the application that it is opened for.
 
 mod application;
+mod broadcast;
 mod closing;
 pub(crate) mod core;
 mod events;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use wire::ws::{Connection as Wire, Kind, Pool, SendError};
 
 use super::session::Session;
@@ -16,6 +16,11 @@ use crate::conn::carrier::Carrier;
 
 /// Bytes of the application's that are not copied to be sent.
 const LARGE: usize = 16 * 1024;
+
+/// Whether `object` is of a type whose objects never change.
+fn is_exact(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyString>() || object.is_exact_instance_of::<PyBytes>()
+}
 
 /// A frame that is out of place: nothing that an application can bring about.
 fn refused(error: SendError) -> PyErr {
@@ -37,23 +42,32 @@ impl Session {
         py: Python<'_>,
         append: impl FnOnce(&mut Wire, &mut Vec<u8>, &mut Pool) -> Result<(), SendError>,
     ) -> PyResult<()> {
-        let mut out = Vec::new();
-        self.core.hub.buffers.supply(&mut out);
-        let encoded = match &mut *self.state.borrow_mut() {
-            State::Accepted(wire) => append(wire, &mut out, &mut self.core.pool.borrow_mut()),
+        self.put(|out| match &mut *self.state.borrow_mut() {
+            State::Accepted(wire) => append(wire, out, &mut self.core.pool.borrow_mut()),
             _ => Ok(()),
-        };
-        let written = match encoded {
-            Ok(()) => self.write(py, &out),
-            Err(error) => Err(refused(error)),
-        };
-        self.core.hub.buffers.give(out);
-        written
+        })
+        .map_err(refused)?;
+        self.flush_unless_gathering(py)
     }
 
-    /// Write a text message.
-    pub(super) fn write_text(&self, py: Python<'_>, text: &str) -> PyResult<()> {
-        self.write_encoded(py, |wire, out, pool| wire.message(out, Kind::Text, text.as_bytes(), pool))
+    /// Write a message, of which `object` is the whole.
+    pub(super) fn write_message(
+        &self,
+        py: Python<'_>,
+        object: &Bound<'_, PyAny>,
+        kind: Kind,
+        payload: &[u8],
+    ) -> PyResult<()> {
+        self.write_encoded(py, |wire, out, pool| {
+            if !wire.compresses() || !is_exact(object) {
+                return wire.message(out, kind, payload, pool);
+            }
+            let mut broadcast = self.core.broadcast.borrow_mut();
+            match broadcast.prepared(object, kind, payload, std::ptr::from_ref(self).addr()) {
+                None => wire.message(out, kind, payload, pool),
+                Some(prepared) => wire.prepared(prepared, pool).map(|frame| out.extend_from_slice(frame)),
+            }
+        })
     }
 
     /// Write a binary message: a large one from where it is.
@@ -65,20 +79,64 @@ impl Session {
                 _ => return Ok(()),
             };
             if let Some(head) = head.map_err(refused)? {
-                self.on_carrier(py, |carrier, names| carrier.write_with(py, names, head.as_bytes(), payload))?;
-                return Ok(());
+                self.put(|out| out.extend_from_slice(head.as_bytes()));
+                return self.flush_with(py, payload);
             }
         }
-        self.write_encoded(py, |wire, out, pool| wire.message(out, Kind::Binary, bytes, pool))
+        self.write_message(py, payload.as_any(), Kind::Binary, bytes)
     }
 
-    /// Write `data`, unless nothing can be written any more.
+    /// Write `data`.
     pub(super) fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        self.core.rehearsal.happen_in("write");
-        if data.is_empty() || self.is_transport_closing(py)? {
+        self.put(|out| out.extend_from_slice(data));
+        self.flush_unless_gathering(py)
+    }
+
+    /// Append to what is to be written.
+    fn put<R>(&self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let mut out = self.out.borrow_mut();
+        self.core.hub.buffers.supply(&mut out);
+        append(&mut out)
+    }
+
+    /// Write what there is, unless it leaves with more anyway.
+    fn flush_unless_gathering(&self, py: Python<'_>) -> PyResult<()> {
+        // Much is not kept: its writers may have to wait.
+        if self.gathering.get() && self.out.borrow().len() < LARGE { Ok(()) } else { self.flush(py) }
+    }
+
+    /// Write what there is, unless nothing can be written any more.
+    pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let out = self.out.take();
+        if out.is_empty() {
+            self.core.hub.buffers.give(out);
             return Ok(());
         }
-        self.on_carrier(py, |carrier, names| carrier.write(py, names, data)).map(drop)
+        let written = self.write_out(py, |carrier, names| carrier.write(py, names, &out));
+        self.core.hub.buffers.give(out);
+        written
+    }
+
+    /// The same, and behind it a large object, without a copy of it.
+    fn flush_with(&self, py: Python<'_>, payload: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let out = self.out.take();
+        let written = self.write_out(py, |carrier, names| carrier.write_with(py, names, &out, payload));
+        self.core.hub.buffers.give(out);
+        written
+    }
+
+    fn write_out(&self, py: Python<'_>, write: impl FnOnce(&Carrier, &Names) -> PyResult<()>) -> PyResult<()> {
+        self.core.rehearsal.happen_in("write");
+        if self.is_transport_closing(py)? {
+            return Ok(());
+        }
+        self.on_carrier(py, write).map(drop)
+    }
+
+    /// Nobody will get what was not written.
+    pub(super) fn drop_output(&self) {
+        let out = self.out.take();
+        self.core.hub.buffers.give(out);
     }
 
     // What carries it.
@@ -121,6 +179,7 @@ impl Session {
 
     /// Take the transport away.
     pub(super) fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.drop_output();
         let carrier = self.carrier.borrow().clone();
         match carrier.map(|carrier| carrier.abort(py, &self.core.names)) {
             None | Some(Ok(())) => Ok(()),

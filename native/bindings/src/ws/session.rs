@@ -48,6 +48,13 @@ pub(crate) struct Session {
     pub(super) dealt_with: Cell<usize>,
     /// Frames are being read.
     pub(super) consuming: Cell<bool>,
+    /// Applications of this connection take steps inside of what they wait for.
+    pub(super) steps_at_once: Cell<bool>,
+    /// Input is being dealt with: what is written meanwhile leaves together, behind it, and who waits goes on then.
+    pub(super) gathering: Cell<bool>,
+    pub(super) is_to_wake: Cell<bool>,
+    /// What was written meanwhile.
+    pub(super) out: RefCell<Vec<u8>>,
     pub(super) read_paused: Cell<bool>,
     pub(super) write_paused: Cell<bool>,
     /// Events that the application has not received yet.
@@ -93,6 +100,10 @@ impl Session {
             input: RefCell::default(),
             dealt_with: Cell::new(0),
             consuming: Cell::new(false),
+            steps_at_once: Cell::new(false),
+            gathering: Cell::new(false),
+            is_to_wake: Cell::new(false),
+            out: RefCell::default(),
             read_paused: Cell::new(false),
             write_paused: Cell::new(false),
             queue: RefCell::default(),
@@ -152,6 +163,7 @@ impl Session {
     pub(super) fn cut_off(&self, py: Python<'_>) -> PyResult<()> {
         self.leave_deadlines();
         self.enter(State::Closed);
+        self.drop_output();
         let gone = self.tell_end(py, 1006, None);
         let aborted = self.abort(py);
         self.resume_writers(py)?;

@@ -167,12 +167,14 @@ impl Session {
 
     /// Close once everything is written.
     pub(super) fn close_transport(&self, py: Python<'_>) -> PyResult<()> {
+        self.flush(py)?;
         self.on_carrier(py, |carrier, names| carrier.close(py, names))?;
         self.close_within(py, self.core.close_timeout)
     }
 
     /// Close then, unless the peer does so before. One that is slow but reads gets its time again.
     pub(super) fn close_within(&self, py: Python<'_>, time: Duration) -> PyResult<()> {
+        self.flush(py)?;
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
         self.times.unsent_at_close.set(unsent);
         self.times.close_after.set(time);

@@ -145,6 +145,12 @@ impl Connection {
         Ok((!deflates).then(|| FrameHead::new(kind.opcode(), false, length)))
     }
 
+    /// Whether messages may be compressed.
+    #[inline]
+    pub const fn compresses(&self) -> bool {
+        self.deflater.is_some()
+    }
+
     /// The frame of a message that goes to many, as this client can read it. Its own stream is given up where the frame is
     /// compressed: the client's window moves on without it.
     pub fn prepared<'a>(&mut self, prepared: &'a mut Prepared, pool: &mut Pool) -> Result<&'a [u8], SendError> {

@@ -1,0 +1,227 @@
+//! What a coroutine of ours gives its task to wait for, in place of a future of the loop's.
+//!
+//! A future says that it is done by way of the loop: whoever waits goes on with its next turn, with everything between two
+//! turns. Who is inside a callback of the loop, and of no task, can let them [go on at once](Waiter::go_on).
+
+use std::cell::{Cell, RefCell};
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::asyncio::{CancelledError, InvalidStateError};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::ffi::thread_bound::ThreadBound;
+use super::names::Names;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Pending,
+    Done,
+    Cancelled,
+}
+
+/// Somebody to be told when it is over, and the context for that.
+struct Callback {
+    function: Py<PyAny>,
+    context: Py<PyAny>,
+}
+
+struct State {
+    event_loop: Py<PyAny>,
+    outcome: Cell<Outcome>,
+    blocking: Cell<bool>,
+    message: RefCell<Option<Py<PyAny>>>,
+    callbacks: RefCell<Vec<Callback>>,
+}
+
+/// What tasks know of a future, and no more.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub struct Waiter {
+    state: ThreadBound<State>,
+}
+
+impl Waiter {
+    pub(crate) fn new(py: Python<'_>, event_loop: &Py<PyAny>) -> PyResult<Py<Self>> {
+        let state = State {
+            event_loop: event_loop.clone_ref(py),
+            outcome: Cell::new(Outcome::Pending),
+            blocking: Cell::new(false),
+            message: RefCell::default(),
+            callbacks: RefCell::default(),
+        };
+        Py::new(py, Self { state: ThreadBound::new(state) })
+    }
+
+    /// Whether nobody need wait any more; raises if that is because it was cancelled. If they have to, the task that is
+    /// given this next is asked to.
+    #[inline]
+    pub(crate) fn look(&self, py: Python<'_>) -> PyResult<bool> {
+        let state = self.state.here()?;
+        match state.outcome.get() {
+            Outcome::Pending => {
+                state.blocking.set(true);
+                Ok(false)
+            }
+            Outcome::Done => Ok(true),
+            Outcome::Cancelled => Err(self.cancellation(py)?),
+        }
+    }
+
+    /// Let those who wait go on, now. Whoever cannot does with the next turn of the loop: another task is at work.
+    pub(crate) fn go_on(slf: &Bound<'_, Self>, names: &Names) -> PyResult<()> {
+        let py = slf.py();
+        for Callback { function, context } in slf.get().end(Outcome::Done)? {
+            match context.bind(py).call_method1(&names.run, (&function, slf)) {
+                Err(error) if error.is_instance_of::<PyRuntimeError>(py) => {
+                    call_soon(slf, &Callback { function, context })?;
+                }
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+
+    /// It is over now; gives those who are to be told, who are nobody if it was before.
+    fn end(&self, outcome: Outcome) -> PyResult<Vec<Callback>> {
+        let state = self.state.here()?;
+        if state.outcome.get() != Outcome::Pending {
+            return Ok(Vec::new());
+        }
+        state.outcome.set(outcome);
+        Ok(state.callbacks.take())
+    }
+
+    fn tell(slf: &Bound<'_, Self>, callbacks: &[Callback]) -> PyResult<()> {
+        callbacks.iter().try_for_each(|callback| call_soon(slf, callback))
+    }
+
+    fn cancellation(&self, py: Python<'_>) -> PyResult<PyErr> {
+        let message = self.state.here()?.message.borrow().as_ref().map(|message| message.clone_ref(py));
+        Ok(message.map_or_else(|| CancelledError::new_err(()), |message| CancelledError::new_err((message,))))
+    }
+
+    pub(crate) fn is_done(&self) -> PyResult<bool> {
+        Ok(self.state.here()?.outcome.get() != Outcome::Pending)
+    }
+}
+
+/// Tell somebody with the next turn of the loop.
+fn call_soon(waiter: &Bound<'_, Waiter>, callback: &Callback) -> PyResult<()> {
+    let py = waiter.py();
+    let keywords = PyDict::new(py);
+    keywords.set_item("context", &callback.context)?;
+    let event_loop = waiter.get().state.here()?.event_loop.bind(py);
+    event_loop.call_method("call_soon", (&callback.function, waiter), Some(&keywords)).map(drop)
+}
+
+#[pymethods]
+impl Waiter {
+    /// A task has asked whether it may wait for this, and is told so once.
+    #[getter]
+    fn _asyncio_future_blocking(&self) -> PyResult<bool> {
+        Ok(self.state.here()?.blocking.get())
+    }
+
+    #[setter(_asyncio_future_blocking)]
+    fn set_blocking(&self, value: bool) -> PyResult<()> {
+        self.state.here()?.blocking.set(value);
+        Ok(())
+    }
+
+    /// The event loop.
+    fn get_loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.state.here()?.event_loop.clone_ref(py))
+    }
+
+    /// Have `callback` called with this when it is over, in `context`.
+    #[pyo3(signature = (callback, /, *, context=None))]
+    fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
+        let py = slf.py();
+        let context = match context {
+            Some(context) => context,
+            None => py.import("contextvars")?.call_method0("copy_context")?.unbind(),
+        };
+        let callback = Callback { function: callback, context };
+        let state = slf.get().state.here()?;
+        if state.outcome.get() != Outcome::Pending {
+            return call_soon(slf, &callback);
+        }
+        state.callbacks.borrow_mut().push(callback);
+        Ok(())
+    }
+
+    /// Do not call `callback`; returns how often it would have been.
+    #[pyo3(signature = (callback, /))]
+    fn remove_done_callback(&self, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let state = self.state.here()?;
+        let (mut kept, mut removed) = (Vec::new(), 0);
+        for known in state.callbacks.take() {
+            if known.function.bind(callback.py()).eq(callback)? {
+                removed += 1;
+            } else {
+                kept.push(known);
+            }
+        }
+        state.callbacks.replace(kept);
+        Ok(removed)
+    }
+
+    /// Nobody waits any more. Returns whether somebody did.
+    #[pyo3(signature = (msg=None))]
+    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
+        let this = slf.get();
+        if this.is_done()? {
+            return Ok(false);
+        }
+        let old = this.state.here()?.message.replace(msg);
+        drop(old);
+        Self::tell(slf, &this.end(Outcome::Cancelled)?)?;
+        Ok(true)
+    }
+
+    /// Whether it was cancelled.
+    fn cancelled(&self) -> PyResult<bool> {
+        Ok(self.state.here()?.outcome.get() == Outcome::Cancelled)
+    }
+
+    /// Whether it is over.
+    fn done(&self) -> PyResult<bool> {
+        self.is_done()
+    }
+
+    /// Nothing, or the cancellation.
+    fn result(&self, py: Python<'_>) -> PyResult<()> {
+        match self.state.here()?.outcome.get() {
+            Outcome::Pending => Err(InvalidStateError::new_err("Result is not ready.")),
+            Outcome::Done => Ok(()),
+            Outcome::Cancelled => Err(self.cancellation(py)?),
+        }
+    }
+
+    /// Let those who wait go on, with the next turn of the loop.
+    #[pyo3(signature = (_result, /))]
+    fn set_result(slf: &Bound<'_, Self>, _result: &Bound<'_, PyAny>) -> PyResult<()> {
+        Self::tell(slf, &slf.get().end(Outcome::Done)?)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let state = self.state.for_collector();
+        if let Ok(message) = state.message.try_borrow() {
+            visit.call(&*message)?;
+        }
+        let Ok(callbacks) = state.callbacks.try_borrow() else { return Ok(()) };
+        callbacks.iter().try_for_each(|callback| {
+            visit.call(&callback.function)?;
+            visit.call(&callback.context)
+        })
+    }
+
+    fn __clear__(&self) {
+        if let Some(state) = self.state.if_here() {
+            let callbacks = state.callbacks.take();
+            drop(callbacks);
+        }
+    }
+}
