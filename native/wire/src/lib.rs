@@ -1,7 +1,7 @@
 //! Sans-IO HTTP and WebSocket for servers: bytes in, events out, bytes out.
 //!
 //! No socket, clock, thread, Python object or unsafe block is in here. Whoever owns those drives one [`h1::Connection`]
-//! per peer with four kinds of calls (and a [`ws::Connection`] in the same way):
+//! per peer with four kinds of calls (and a [`h2::Connection`] or a [`ws::Connection`] in the same way):
 //!
 //! - **Read**: [`poll`](h1::Connection::poll) with all bytes that have arrived and are not consumed. It gives one
 //!   [`h1::Event`] and how many bytes to drop. Go on until it says `NeedMore`, `Busy`, `Switched` or `Closed`. A complete
@@ -53,9 +53,9 @@
 //!
 //! The heads are tokenised here, because strictness and resuming are hard to add behind another tokeniser: httparse takes
 //! bare LF, begins anew when bytes were missing, and wants a second pass over what it found. It serves the tests as an
-//! oracle: what is accepted here it must read the same way. Nor is there a WebSocket library:
-//! ranges of the caller's buffer, failures at the first bad byte and a bound on every stream are as hard to add from
-//! outside. What is not about WebSocket is a library's: zlib-rs compresses, `sha1_smol` and `base64ct` answer the
+//! oracle: what is accepted here it must read the same way; and so does h2, whose client checks what is sent here. Nor is
+//! there a WebSocket library: ranges of the caller's buffer, failures at the first bad byte and a bound on every stream are
+//! as hard to add from outside. What is not about WebSocket is a library's: zlib-rs compresses, `sha1_smol` and `base64ct` answer the
 //! handshake.
 
 #![forbid(unsafe_code)]
