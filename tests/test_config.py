@@ -417,6 +417,9 @@ def test_number_of_workers(workers: int | None, resolved: int, subprocess: bool)
         ("port", -1, "a port is a number from 0 to 65535."),
         ("limit_max_requests_jitter", -1, "it cannot be negative."),
         ("limit_worker_lifetime_jitter", -0.5, "it cannot be negative."),
+        ("drain_delay", -1, "it cannot be negative."),
+        ("lifecycle_path", "-/", "a path begins and ends with a slash."),
+        ("lifecycle_path", "/live", "a path begins and ends with a slash."),
         ("limit_worker_lifetime", 0, "leave it out for no limit."),
         ("limit_worker_memory", 0, "leave it out for no limit."),
         ("limit_worker_crashes", -1, "leave it out for no limit."),
@@ -424,13 +427,13 @@ def test_number_of_workers(workers: int | None, resolved: int, subprocess: bool)
         ("ws_shutdown_code", 5000, "choose 1000, 1001, 1012, 1013, or one from 3000 to 4999."),
     ],
 )
-def test_numbers_that_would_fail_later_are_refused_at_once(setting: str, value: int, reason: str, log: Log) -> None:
+def test_numbers_that_would_fail_later_are_refused_at_once(setting: str, value: object, reason: str, log: Log) -> None:
     """Deliberately different: upstream ends in an uncaught exception once the server runs."""
     settings: dict[str, Any] = {setting: value}
     with pytest.raises(ValueError) as caught:
         Config(asgi_app, log_config=None, **settings)
     assert report_fault(caught.value)
-    assert log() == [("ERROR", f"Cannot use {setting}={value}: {reason}")]
+    assert log() == [("ERROR", f"Cannot use {setting}={value!r}: {reason}")]
 
 
 @pytest.mark.parametrize(

@@ -502,7 +502,7 @@ async def test_first_of_raises_what_was_raised() -> None:
 
 async def test_stages_are_in_order() -> None:
     assert sorted(Stage) == list(Stage)
-    assert [stage for stage in Stage if Stage.RETIRING < stage < Stage.ENDED] == ALL
+    assert [stage for stage in Stage if Stage.LEAVING < stage < Stage.ENDED] == ALL
 
 
 def test_default_drain_is_over_before_orchestrators_kill() -> None:

@@ -21,7 +21,7 @@ LAYERS = [
     "supervisors.basereload supervisors.pool",
     "supervisors.worker",
     "_subprocess",
-    "supervisors.health supervisors.limits supervisors.memory supervisors.recycle supervisors.signals",
+    "supervisors.health supervisors.limits supervisors.memory supervisors.re* supervisors.signals",
     "server",
     "drain lifespan lifespan.* loops loops.auto",
     "loops.asyncio loops.uvloop loops.zuvloop",

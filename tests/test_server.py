@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import json
 import logging
 import os
 import pickle
@@ -254,6 +255,65 @@ async def test_stages_are_reported() -> None:
         stopping.server.should_exit = True
         await stopping.end()
     assert stages == [Stage.REFUSING, Stage.CLOSING, Stage.DONE]
+
+
+async def test_server_goes_on_accepting_while_it_is_not_ready(
+    http_protocol_cls: Any, log: pytest.LogCaptureFixture
+) -> None:
+    """X7: load balancers have time to notice."""
+    stages: list[Stage] = []
+    config = make_config(http=http_protocol_cls, drain_delay=3600, lifecycle_path="/-/")
+
+    async def ask(target: bytes) -> bytes:
+        async with connect(stopping.server) as client:
+            client.send(b"GET %b HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n" % target)
+            return await client.rest()
+
+    async with Stopping(config) as stopping:
+        stopping.server.on_stage = stages.append
+        assert b" 200 OK" in await ask(b"/-/ready")
+        report = json.loads((await ask(b"/-/status")).partition(b"\r\n\r\n")[2])
+        assert (report["pid"], report["stage"], report["ready"], report["requests"]) == (
+            os.getpid(),
+            "serving",
+            True,
+            1,
+        )
+        stopping.server.should_exit = True
+        await wait_until(lambda: stages)
+        assert b" 503 " in await ask(b"/-/ready")
+        assert b" 200 OK" in await ask(b"/-/live")
+        answer = await ask(b"/")
+        assert answer.endswith(b"ok")
+        stopping.server.relieve()
+        await stopping.end()
+    assert stages == [Stage.LEAVING, Stage.REFUSING, Stage.CLOSING, Stage.DONE]
+    assert "Not ready any more, accepting for another 3600 seconds. (CTRL+C to force quit)" in lines(log)
+
+
+async def test_forced_end_does_not_wait_until_clients_know() -> None:
+    """X7, K8: by the second SIGINT."""
+    async with Stopping(make_config(drain_delay=3600)) as stopping:
+        stopping.server.handle_exit(signal.SIGINT, None)
+        await wait_until(lambda: stopping.server.stage is Stage.LEAVING)
+        stopping.server._captured_signals.clear()
+        stopping.server.force_exit = True
+        await stopping.end()
+
+
+@pytest.mark.parametrize("why", ["relieved", "forced"])
+async def test_delay_is_for_servers_that_others_do_not_stand_in_for(why: str) -> None:
+    """X7"""
+    stages: list[Stage] = []
+    async with Stopping(make_config(drain_delay=3600)) as stopping:
+        stopping.server.on_stage = stages.append
+        if why == "relieved":
+            stopping.server.relieve()
+        else:
+            stopping.server.force_exit = True
+        stopping.server.should_exit = True
+        await stopping.end()
+    assert Stage.LEAVING not in stages
 
 
 async def test_server_can_be_pickled_before_it_runs() -> None:

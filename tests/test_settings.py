@@ -104,6 +104,8 @@ SAMPLES: dict[str, Sample] = {
     "ws_shutdown_code": Sample(["--ws-shutdown-code", "1001"], 1001),
     "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
     "timeout_worker_ready": Sample(["--timeout-worker-ready", "7.5"], 7.5),
+    "drain_delay": Sample(["--drain-delay", "7.5"], 7.5),
+    "lifecycle_path": Sample(["--lifecycle-path", "/-/"], "/-/"),
     "limit_worker_lifetime": Sample(["--limit-worker-lifetime", "7.5"], 7.5),
     "limit_worker_lifetime_jitter": Sample(["--limit-worker-lifetime-jitter", "7.5"], 7.5),
     "limit_worker_memory": Sample(["--limit-worker-memory", "7"], 7),
@@ -232,7 +234,7 @@ def test_what_python_alone_offers() -> None:
 
 
 def test_protocols_read_rows_or_what_config_derives() -> None:
-    wanted = set(inspect.get_annotations(ProtocolConfig)) - {"loaded", "encoded_headers"}
+    wanted = set(inspect.get_annotations(ProtocolConfig)) - {"loaded", "encoded_headers", "unavailable_app"}
     assert wanted <= ROWS.keys()
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "TransportSocket",
     "Waiter",
     "WebSocketProtocol",
+    "beat",
     "end_with_pipe",
 ]
 
@@ -119,6 +120,11 @@ class Transport:
     def _sendfile_compatible(self) -> Any: ...
     @property
     def _start_tls_compatible(self) -> bool: ...
+
+def beat(descriptor: int, interval: float) -> None:
+    """Write a number of 8 bytes at the beginning of a file, one more every `interval` seconds, from a thread that needs
+    no interpreter. POSIX only.
+    """
 
 def end_with_pipe(descriptor: int, grace: float | None) -> None:
     """Send SIGTERM to this process when the other end of a pipe is closed, and SIGKILL `grace` seconds later (None:

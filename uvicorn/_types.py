@@ -547,6 +547,7 @@ class ProtocolConfig(Protocol):
     ws_shutdown_code: int
     loaded: bool
     encoded_headers: list[tuple[bytes, bytes]]
+    unavailable_app: "ASGI3Application | None"
 
     def load(self) -> None:
         """Import the application and resolve the classes below; once."""

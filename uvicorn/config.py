@@ -7,6 +7,7 @@ import json
 import logging
 import logging.config
 import os
+import re
 import socket
 import sys
 import warnings
@@ -24,6 +25,7 @@ from uvicorn.faults import STARTUP_FAILURE, blaming, blaming_package, fail
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
 from uvicorn.middleware.asgi2 import ASGI2Middleware
+from uvicorn.middleware.lifecycle import LifecycleMiddleware, Report
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_trusted_hosts
 from uvicorn.middleware.wsgi import WSGIMiddleware
@@ -160,11 +162,14 @@ class Config(Settings):
     ws_protocol_class: WebSocketProtocolFactory | None
     lifespan_class: type[Any]
     ssl: SSLContext | None
+    unavailable_app: ASGI3Application | None = None
+    """Answers requests above ``limit_concurrency``; the protocols' own if it is None."""
 
     def __post_init__(self) -> None:
         """Resolve the settings that depend on the environment or on each other."""
         self.loaded = False
         self._core_announced = False
+        self.reporters: dict[asyncio.AbstractEventLoop, Callable[[], Report]] = {}
         self.encoded_headers = []
         self.closes_connections = False
         self.headers = self.headers or []
@@ -179,7 +184,7 @@ class Config(Settings):
 
     def __getstate__(self) -> dict[str, Any]:
         # What is called in the parent need not reach its children, and lambdas could not.
-        return {**vars(self), "on_worker_event": None} if _is_spawning() else vars(self)
+        return {**vars(self), "on_worker_event": None, "reporters": {}} if _is_spawning() else vars(self)
 
     @property
     def asgi_version(self) -> Literal["2.0", "3.0"]:
@@ -308,7 +313,10 @@ class Config(Settings):
         with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
             if self.ws_shutdown_code not in _SHUTDOWN_CODES:
                 raise ValueError("choose 1000, 1001, 1012, 1013, or one from 3000 to 4999.")
-        for name in ("limit_max_requests_jitter", "limit_worker_lifetime_jitter"):
+        with blaming(f"lifecycle_path={self.lifecycle_path!r}"):
+            if self.lifecycle_path is not None and not re.fullmatch(r"/([^?#]*/)?", self.lifecycle_path):
+                raise ValueError("a path begins and ends with a slash.")
+        for name in ("limit_max_requests_jitter", "limit_worker_lifetime_jitter", "drain_delay"):
             with blaming(f"{name}={getattr(self, name)!r}"):
                 if getattr(self, name) < 0:
                     raise ValueError("it cannot be negative.")
@@ -541,10 +549,18 @@ class Config(Settings):
             app = ASGI2Middleware(app)
         if logger.getEffectiveLevel() <= TRACE_LOG_LEVEL:
             app = MessageLoggerMiddleware(app)
+        if self.lifecycle_path is not None:
+            # Within the next one, which requests without its fields need not pass.
+            app = self._answering_lifecycle(app)
+            unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
+            self.unavailable_app = self._answering_lifecycle(unavailable)
         if self.proxy_headers:
             app = ProxyHeadersMiddleware(app, trusted_hosts=self.forwarded_allow_ips)
         loaded_app: ASGI3Application = app
         return loaded_app
+
+    def _answering_lifecycle(self, app: ASGI3Application) -> LifecycleMiddleware:
+        return LifecycleMiddleware(app, f"{self.root_path}{self.lifecycle_path}", self.reporters)
 
     # What the server asks for
 

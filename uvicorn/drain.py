@@ -5,6 +5,7 @@
                                 └───────────────┴────────────────┼───────────┘
                                         force(), at any stage ───┘
 
+LEAVING        everything goes on, but the server says that it is not ready any more; only where a delay is set
 REFUSING       the listening sockets are closed; requests that are on their way are still answered, as the last ones
 CLOSING        each connection was asked to end; responses and tasks in progress have until the deadline, and clients
                that were told nothing yet a moment for one more request, which the connections keep themselves
@@ -68,18 +69,20 @@ class Stage(enum.IntEnum):
     """How far a server has come, from its start to its end; it only ever goes forward.
 
     Not all are stages of the drain: while STARTING the server does not accept connections yet, RETIRING it still does
-    but wants to be replaced, and with ENDED `Server.run()` has returned.
+    but wants to be replaced, LEAVING it does for those who do not know yet that it will end, and with ENDED
+    `Server.run()` has returned.
     """
 
     STARTING = 0
     SERVING = 1
     RETIRING = 2
-    REFUSING = 3
-    CLOSING = 4
-    DISCONNECTING = 5
-    CANCELLING = 6
-    DONE = 7
-    ENDED = 8
+    LEAVING = 3
+    REFUSING = 4
+    CLOSING = 5
+    DISCONNECTING = 6
+    CANCELLING = 7
+    DONE = 8
+    ENDED = 9
 
 
 class Latch:

@@ -307,6 +307,8 @@ def run(
     ws_shutdown_code: int = 1012,
     access_log_format: str | None = None,
     timeout_worker_ready: float = 300.0,
+    drain_delay: float = 0.0,
+    lifecycle_path: str | None = None,
     limit_worker_lifetime: float | None = None,
     limit_worker_lifetime_jitter: float = 0.0,
     limit_worker_memory: int | None = None,

@@ -34,6 +34,7 @@ from uvicorn.config import Config
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadPlace
+from uvicorn.middleware.lifecycle import Report
 from uvicorn.protocols.http.hooks import replaced
 from uvicorn.state import ForcedEnd, ServerState
 
@@ -82,6 +83,7 @@ class Server:
         on_stage: called with each `Stage` the server enters, on the thread of its event loop.
         has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
             then reports RETIRING and serves on until it is told to end.
+        stage: how far it has come.
         load_place: where this server tells others that accept from the same sockets how many connections it has.
     """
 
@@ -103,6 +105,9 @@ class Server:
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         self.has_successor = False
         self.load_place: LoadPlace | None = None
+        self.stage = Stage.STARTING
+        self._started_at = time.monotonic()
+        self._relieved = Latch()
         self._should_exit = Latch()
         self._force_exit = Latch()
         self._limit_reached = Latch()
@@ -139,6 +144,27 @@ class Server:
     @force_exit.setter
     def force_exit(self, value: bool) -> None:
         _assign(self._force_exit, value)
+
+    def relieve(self) -> None:
+        """Tell a server that ends that another one serves in its place, so it need not accept for `drain_delay`."""
+        self._relieved.set()
+
+    def _enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self.on_stage(stage)
+
+    def report(self) -> Report:
+        """How the server is. It is ready from the moment it accepts until it is told to end."""
+        state = self.server_state
+        return Report(
+            pid=os.getpid(),
+            stage=self.stage.name.lower(),
+            ready=self.stage in (Stage.SERVING, Stage.RETIRING),
+            uptime=round(time.monotonic() - self._started_at, 3),
+            connections=len(state.connections),
+            tasks=len(state.tasks),
+            requests=state.total_requests,
+        )
 
     @functools.cached_property
     def limit_max_requests(self) -> int | None:
@@ -265,10 +291,11 @@ class Server:
             source.release()
             await self._give_up(exc, sockets)
         self._source = source
+        self.config.reporters[asyncio.get_running_loop()] = self.report
         if sockets is None:
             self._log_started_message(bound)
         self.started = True
-        self.on_stage(Stage.SERVING)
+        self._enter(Stage.SERVING)
 
     def _log_started_message(self, listeners: Sequence[socket.socket]) -> None:
         """Log where the server can be reached, `listeners` being the sockets of its configured address."""
@@ -358,7 +385,7 @@ class Server:
 
     async def _await_successor(self) -> None:
         """Say that this server has served enough, and serve on: nobody is turned away while another one starts."""
-        self.on_stage(Stage.RETIRING)
+        self._enter(Stage.RETIRING)
         should_exit = self._flag("should_exit")
         while not should_exit:
             await self._notify()
@@ -409,14 +436,25 @@ class Server:
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new connections, let the present ones end within the deadline, then shut the application down."""
+        await self._keep_accepting()
         logger.info("Shutting down")
         timeout, force = self.config.graceful_timeout, self._flag("force_exit")
-        drain = Drain(self.server_state, timeout, force, self.on_stage, self._wait_tasks_to_complete)
+        drain = Drain(self.server_state, timeout, force, self._enter, self._wait_tasks_to_complete)
         await drain.run(refuse=lambda: self._refuse(sockets))
         try:
             await self._end_lifespan()
         finally:
             self.server_state.close()
+            self.config.reporters.pop(asyncio.get_running_loop(), None)
+
+    async def _keep_accepting(self) -> None:
+        """Serve on for `drain_delay` seconds, so that load balancers see in time that this server is not ready."""
+        delay = self.config.drain_delay
+        if not delay or not self.servers or self.config.should_reload or self.force_exit or self._relieved:
+            return
+        self._enter(Stage.LEAVING)
+        logger.info("Not ready any more, accepting for another %g seconds. (CTRL+C to force quit)", delay)
+        await first_of(self._relieved.wait(), self._flag("force_exit").wait(), timeout=delay)
 
     async def _wait_tasks_to_complete(self) -> None:
         """Return once nobody is connected and no request is in progress, or the end is forced."""

@@ -387,6 +387,21 @@ class Settings:
         help="Seconds a new worker may take until it serves, imports and start-up included, before its restart is "
         "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits for ever.",
     )
+    drain_delay: float = setting(
+        default=0.0,
+        section="Timeouts",
+        kw_only=True,
+        help="Seconds for which a server that was told to stop goes on accepting, though it is not ready any more. "
+        "Load balancers that ask `ready` of lifecycle_path need that time to send clients elsewhere. Workers that are "
+        "replaced do not wait, because others serve.",
+    )
+    lifecycle_path: str | None = setting(
+        default=None,
+        section="HTTP",
+        kw_only=True,
+        help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
+        "application is asked, as for any path.",
+    )
     limit_worker_lifetime: float | None = setting(
         default=None,
         section="Workers",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-EventKind = Literal["start", "ready", "recycle", "exit", "crash", "kill"]
+EventKind = Literal["start", "ready", "recycle", "blocked", "exit", "crash", "kill"]
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -23,8 +23,9 @@ class WorkerEvent:
     """One event in the life of a worker, as its parent has noticed it.
 
     Attributes:
-        kind: `start` (its process was made), `ready` (it serves), `recycle` (another is started in its place), `kill`
-            (it was ended as it stood), `exit` (it has ended gracefully, or was killed), `crash` (any other end).
+        kind: `start` (its process was made), `ready` (it serves), `recycle` (another is started in its place),
+            `blocked` (its event loop has not turned for longer than an answer may take), `kill` (it was ended as it
+            stood), `exit` (it has ended gracefully, or was killed), `crash` (any other end).
         pid: its process id.
         reason: of `recycle`: `requests`, `lifetime`, `memory` or `restart`; of `crash`: `startup` if it had not served;
             of `kill`: `unresponsive`, `deadline` (it was told to end, and did not in time) or `startup` (it did not

@@ -50,6 +50,24 @@ async def test_concurrency_limit_of_one_refuses_every_request(
     assert record.getMessage() == "Exceeded concurrency limit."
 
 
+async def test_server_answers_for_itself_above_the_limit(http_protocol_cls: Any) -> None:
+    """X7, LIM-01: a busy server is not dead."""
+    app = Calls()
+    async with serve(http_protocol_cls, app, limit_concurrency=1, lifecycle_path="/-/", root_path="/api") as service:
+        for target, status in (("/-/live", 200), ("/-/ready", 503), ("/other", 503)):
+            client = await service.connect()
+            await client.send(request("GET", target))
+            assert (await client.rest()).startswith(b"HTTP/1.1 %d " % status)
+    assert app.scopes == []
+
+
+async def test_lifecycle_is_asked_of_the_application_by_default(http_protocol_cls: Any) -> None:
+    """X7"""
+    async with serve(http_protocol_cls, respond()) as service:
+        client = await service.connect()
+        assert (await client.ask(request("GET", "/-/live"))).body == (await client.ask(request("GET", "/"))).body
+
+
 async def test_idle_connections_count(http_protocol_cls: Any) -> None:
     """LIM-01, LIM-05"""
     async with serve(http_protocol_cls, respond(), limit_concurrency=3) as service:

@@ -16,6 +16,13 @@ def limits(timeout: int | None) -> DrainLimits:
 
 
 @pytest.mark.parametrize(("timeout", "drain", "lifespan"), [(None, 25, 30), (5, 5, 30), (0, 0, 30), (100, 100, 100)])
+def test_drain_may_begin_later(timeout: int | None, drain: float, lifespan: float) -> None:
+    """X7"""
+    config = Config(app, timeout_graceful_shutdown=timeout, log_config=None, drain_delay=7.5)
+    assert DrainLimits.of(config) == DrainLimits(7.5 + drain + MARGIN, lifespan + MARGIN, MARGIN)
+
+
+@pytest.mark.parametrize(("timeout", "drain", "lifespan"), [(None, 25, 30), (5, 5, 30), (0, 0, 30), (100, 100, 100)])
 def test_limits_follow_from_the_graceful_timeout(timeout: int | None, drain: float, lifespan: float) -> None:
     """MP-06, X2: the parent's limits lie a little behind those the worker keeps itself."""
     found = limits(timeout)

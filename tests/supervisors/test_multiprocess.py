@@ -224,6 +224,19 @@ def test_second_interrupt_makes_the_workers_hurry(cwd: Path) -> None:
         client.close()
 
 
+def test_workers_go_on_accepting_while_they_are_not_ready(cwd: Path) -> None:
+    """X7: replaced ones do not wait for it, and a second SIGINT ends it."""
+    with start(cwd, "--drain-delay", "3600", "--lifecycle-path", "/-/") as server:
+        assert request(server.address, "/-/ready").startswith(b"HTTP/1.1 200 ")
+        server.send_signal(signal.SIGHUP)
+        server.wait_for("Finished server process", count=2)
+        server.send_signal(signal.SIGINT)
+        server.wait_for("Not ready any more", count=2)
+        assert request(server.address, "/-/ready").startswith(b"HTTP/1.1 503 ")
+        assert served_by(server.address)[0] == "one"
+        assert server.stop(signal.SIGINT) == 0
+
+
 HOLDING = """
 import threading, time
 
@@ -330,6 +343,7 @@ def test_silent_workers_are_killed_when_they_have_had_their_time(cwd: Path) -> N
         os.kill(second, signal.SIGSTOP)
         server.wait_for(f"Child process [{first}] died")
         server.wait_for(f"Child process [{second}] died")
+        assert f"Child process [{first}] does not answer: its process does not run" in server.error_output
         server.wait_for(READY, count=5)
         assert f"Child process [{third}] died" not in server.error_output
         assert server.stop() == 0
@@ -430,6 +444,76 @@ def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
     with start(cwd, "--timeout-worker-healthcheck", "1") as server:
         assert "died" not in server.error_output
         assert len(server.pids()) == 2
+
+
+STUCK = """
+import asyncio, ctypes, os, signal, time
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    if scope["path"] == "/locked":
+        hold_the_gil()
+    if scope["path"] == "/blocked":
+        block()
+    if scope["path"] == "/crash":
+        crash()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"one %d" % os.getpid(), "more_body": True})
+    await send({"type": "http.response.body"})
+
+def hold_the_gil():
+    sum(range(10**15))  # a sleep in C would end with the signal that asks for stacks
+
+def block():
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+
+def crash():
+    ctypes.string_at(0)
+"""
+
+
+def test_worker_whose_interpreter_is_locked_is_killed_and_says_where(cwd: Path) -> None:
+    """MP-15, X6"""
+    (cwd / "app.py").write_text(STUCK)
+    pytest.importorskip("uvicorn._native")
+    with start(cwd, "--timeout-worker-healthcheck", "2") as server:
+        client = open_connection(server.address, b"GET /locked HTTP/1.1\r\nhost: test\r\n\r\n")
+        (killed,) = server.wait_for_pattern(
+            r"Child process \[(\d+)\] does not answer: its interpreter is locked, killing it\."
+        )
+        server.wait_for_pattern(rf"Child process \[{killed[1]}\] was stuck here:\n[^$]*in hold_the_gil\n")
+        server.wait_for(f"Child process [{killed[1]}] died")
+        assert served_by(server.address)[0] == "one"
+        assert server.stop() == 0
+        client.close()
+
+
+def test_worker_whose_event_loop_is_blocked_is_left_alone_and_says_where(cwd: Path) -> None:
+    """MP-25, X6"""
+    (cwd / "app.py").write_text(STUCK)
+    with start(cwd, "--timeout-worker-healthcheck", "2") as server:
+        client = open_connection(server.address, b"GET /blocked HTTP/1.1\r\nhost: test\r\n\r\n")
+        (blocked,) = server.wait_for_pattern(
+            r"The event loop of child process \[(\d+)\] has been blocked for [\d.]+ seconds\."
+        )
+        server.wait_for_pattern(rf"Child process \[{blocked[1]}\] is stuck here:\n[^$]*in block\n")
+        (cwd / "go").touch()
+        assert f"one {blocked[1]}".encode() in read_until(client, b"0\r\n\r\n")
+        assert "died" not in server.error_output
+        assert server.stop() == 0
+        client.close()
+
+
+def test_worker_that_crashes_says_where(cwd: Path) -> None:
+    """X1, X6"""
+    (cwd / "app.py").write_text(STUCK)
+    with start(cwd) as server:
+        client = open_connection(server.address, b"GET /crash HTTP/1.1\r\nhost: test\r\n\r\n")
+        server.wait_for_pattern(r"Child process \[\d+\] crashed here:\nFatal Python error: Segm[^$]*in crash\n")
+        server.wait_for_pattern(r"Child process \[\d+\] died")
+        assert server.stop() == 0
+        client.close()
 
 
 def test_worker_that_reaches_its_request_limit_is_replaced(cwd: Path) -> None:
@@ -818,4 +902,4 @@ class _Idle:
     def start(self) -> None:
         pass
 
-    terminate = start
+    terminate = relieve = start

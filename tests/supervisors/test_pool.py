@@ -10,7 +10,15 @@ import pytest
 
 from uvicorn.drain import Stage
 from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
-from uvicorn.supervisors.pool import LEAVING_AT_ONCE, OVERSLEPT, SAMPLE_INTERVAL, STEADY, Pool, restart_delay
+from uvicorn.supervisors.pool import (
+    LAST_WORDS,
+    LEAVING_AT_ONCE,
+    OVERSLEPT,
+    SAMPLE_INTERVAL,
+    STEADY,
+    Pool,
+    restart_delay,
+)
 from uvicorn.supervisors.recycle import MIB, RecycleLimits
 from uvicorn.worker_events import WorkerEvent, WorkerEvents
 
@@ -26,14 +34,21 @@ class FakeWorker:
         self.stage_since = clock.now
         self.has_served = False
         self.silent = False
+        self.relieved = False
         self.occupies: int | None = None
         self.deadline: float | None = None
+        self.has_pulse: bool | None = None
+        self.blocked: float | None = None
+        self.stacks = ""
         self.excused = 0.0
         self.log: list[str] = []
         self.dies_when_killed = True
 
     def start(self) -> None:
         self.log.append("start")
+
+    def relieve(self) -> None:
+        self.relieved = True
 
     def terminate(self) -> None:
         self.log.append("terminate")
@@ -64,6 +79,17 @@ class FakeWorker:
 
     def memory(self) -> int | None:
         return self.occupies
+
+    def blocked_for(self) -> float | None:
+        seconds, self.blocked = self.blocked, None
+        return seconds
+
+    def ask_for_stacks(self) -> None:
+        self.log.append("stacks")
+
+    def take_stacks(self) -> str:
+        stacks, self.stacks = self.stacks, ""
+        return stacks
 
     @property
     def sources(self) -> list[Any]:
@@ -890,6 +916,53 @@ def test_events_of_what_is_killed() -> None:
     assert told(bench) == [("crash", 2, None, -11), ("kill", 3, "deadline", None), ("exit", 3, None, -9)]
 
 
+@pytest.mark.parametrize(
+    ("has_pulse", "why"), [(None, ""), (True, ": its interpreter is locked"), (False, ": its process does not run")]
+)
+def test_silent_worker_leaves_word_of_why(has_pulse: bool | None, why: str, log: pytest.LogCaptureFixture) -> None:
+    """MP-15, X6"""
+    bench = Bench(1).serving()
+    bench.made[0].silent = True
+    bench.made[0].has_pulse = has_pulse
+    bench.made[0].stacks = "File app.py"
+    bench.watch()
+    assert log.messages[:2] == [
+        f"Child process [1] does not answer{why}, killing it.",
+        "Child process [1] was stuck here:\nFile app.py",
+    ]
+
+
+def test_blocked_event_loop_is_told_of(log: pytest.LogCaptureFixture) -> None:
+    """MP-25, X6: and left alone."""
+    bench = Bench(1).serving()
+    told(bench)
+    bench.made[0].blocked = 7.25
+    bench.made[0].stacks = "File app.py"
+    bench.watch()
+    assert told(bench) == [("blocked", 1, None, None)]
+    bench.watch()
+    assert told(bench) == []
+    assert bench.pids == [1]
+    assert log.messages == [
+        "The event loop of child process [1] has been blocked for 7.2 seconds.",
+        "Child process [1] is stuck here:\nFile app.py",
+    ]
+
+
+def test_crash_leaves_word_of_where(log: pytest.LogCaptureFixture) -> None:
+    """X1, X6: also at the end."""
+    bench = Bench(2).serving()
+    bench.made[0].stacks = "Fatal Python error"
+    bench.made[0].exit(-11)
+    bench.watch()
+    assert log.messages[0] == "Child process [1] crashed here:\nFatal Python error"
+    bench.pool.drain()
+    bench.made[1].stacks = "Fatal Python error"
+    bench.made[1].exit(-11)
+    bench.watch()
+    assert log.messages[-1] == "Child process [2] crashed here:\nFatal Python error"
+
+
 @pytest.mark.parametrize(("code", "kind"), [(3, "crash"), (-9, "crash")])
 def test_event_of_a_worker_that_cannot_start(code: int, kind: str) -> None:
     """X5"""
@@ -945,8 +1018,11 @@ def test_worker_that_does_not_end_is_killed(log: pytest.LogCaptureFixture) -> No
     """MP-06, X2"""
     bench = Bench(2).serving()
     bench.pool.scale(1)
-    assert bench.pool.next_deadline() == bench.clock.now + 10
-    bench.watch(after=9.9)
+    assert bench.pool.next_deadline() == bench.clock.now + 10 - LAST_WORDS
+    bench.watch(after=10 - LAST_WORDS)
+    assert bench.made[1].log[-1] == "stacks"
+    assert bench.pool.next_deadline() == bench.clock.now + LAST_WORDS
+    bench.watch(after=LAST_WORDS - 0.1)
     assert "kill" not in bench.made[1].log
     bench.watch(after=0.1)
     assert "kill" in bench.made[1].log
@@ -954,6 +1030,19 @@ def test_worker_that_does_not_end_is_killed(log: pytest.LogCaptureFixture) -> No
 
 
 # The end
+
+
+def test_workers_that_others_stand_in_for_are_told_so() -> None:
+    """X7: they need not wait until clients know."""
+    bench = Bench(3).serving()
+    bench.pool.scale(2)
+    bench.pool.replace_all()
+    bench.watch()
+    bench.made[3].reach(Stage.SERVING)
+    bench.watch()
+    assert [worker.relieved for worker in bench.made[:4]] == [True, False, True, False]
+    bench.pool.drain()
+    assert [worker.relieved for worker in bench.made[:4]] == [True, False, True, False]
 
 
 def test_drain_ends_all_and_starts_none() -> None:
@@ -1002,7 +1091,7 @@ def test_hurrying_shortens_the_deadline(limits: DrainLimits) -> None:
     bench.pool.drain()
     bench.pool.hurry()
     assert bench.made[0].log[-1] == "hurry"
-    assert bench.pool.next_deadline() == bench.clock.now + FORCED_WAIT
+    assert bench.pool.next_deadline() == bench.clock.now + FORCED_WAIT - LAST_WORDS
     bench.watch(after=FORCED_WAIT / 2)
     bench.pool.hurry()
     bench.watch(after=FORCED_WAIT / 2)

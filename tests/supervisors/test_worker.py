@@ -194,6 +194,7 @@ def test_child_that_has_hung_up_is_not_listened_to(worker: ProcessWorker, monkey
     assert worker.stage is Stage.SERVING
     assert worker.deadline
     assert not worker.is_silent(worker.deadline)
+    assert not worker.is_silent(worker.deadline), "its last words"
     assert worker.is_silent(worker.deadline), "what cannot answer is silent"
 
 
@@ -240,15 +241,58 @@ def test_reports_before_the_answer_are_not_the_answer(worker: ProcessWorker) -> 
 
 def test_parents_end_of_the_pipe_does_not_reach_the_child(worker: ProcessWorker) -> None:
     """MP-20: or the child would never see the parent's death."""
-    assert set(worker.__getstate__()) == {"config", "child_conn", "load_place"}
+    assert set(worker.__getstate__()) == {"config", "child_conn", "load_place", "_recorder"}
 
 
 def test_worker_in_the_child_has_what_it_needs() -> None:
     """MP-02"""
     worker = ProcessWorker.__new__(ProcessWorker)
-    worker.__setstate__({"config": make_config(), "child_conn": None, "load_place": None})
+    worker.__setstate__({"config": make_config(), "child_conn": None, "load_place": None, "_recorder": None})
     assert isinstance(worker.server, Server)
     assert pickle.dumps(make_config())
+
+
+def test_blockade_is_told_once_and_when_the_stacks_are_there(
+    worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MP-25, X6"""
+    asked: list[bool] = []
+    monkeypatch.setattr(worker, "ask_for_stacks", lambda: asked.append(True))
+    told = []
+    for seconds in (0.5, 4.9, 5.1, 5.6, 6.1, 0.0, 7.0, 7.5):
+        worker._send(seconds)
+        worker.listen(0)
+        told.append(worker.blocked_for())
+    assert told == [None, None, None, 5.6, None, None, None, 7.5]
+    assert len(asked) == 2
+
+
+def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> None:
+    """X6: and once that it no longer is."""
+    delays = iter((0.0, 2.0, 3.0, 0.0, 0.0))
+    worker._probe = types.SimpleNamespace(look=lambda: next(delays))  # type: ignore[assignment]
+    for _ in range(5):
+        worker.parent_conn.send(b"ping")
+        worker.pong()
+    received = []
+    while worker.parent_conn.poll():
+        received.append(worker.parent_conn.recv())
+    assert received == [False, False, 2.0, False, 3.0, False, 0.0, False]
+
+
+def test_child_is_told_that_others_serve() -> None:
+    """X7"""
+    worker = ProcessWorker(make_config(drain_delay=1), [])
+    worker.parent_conn.send(b"ping")
+    worker.process = types.SimpleNamespace(pid=1)  # type: ignore[assignment]
+    worker.relieve()
+    worker.pong()
+    assert not worker.server._relieved
+    worker.pong()
+    assert worker.server._relieved
+    worker.child_conn.close()
+    worker.relieve()  # a child that is gone
+    worker.parent_conn.close()
 
 
 # The child's side, run here

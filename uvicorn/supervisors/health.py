@@ -1,9 +1,16 @@
-"""Whether one worker still answers, judged from the times of questions and answers alone."""
+"""Whether one worker still answers, and its event loop turns: judged from the times of questions and answers alone."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
+
 LONGEST_INTERVAL = 1.0
 """Seconds between two questions at most; with a short timeout a tenth of that."""
+
+LAST_WORDS = 0.8
+"""Part of the timeout after which a silent worker is asked for its stacks, so that they are there when it is killed."""
 
 
 class Heartbeat:
@@ -18,11 +25,18 @@ class Heartbeat:
         self._interval = min(LONGEST_INTERVAL, timeout / 10)
         self._heard_at: float | None = None
         self._asked_at: float | None = None
+        self._has_last_words = False
+
+    @property
+    def interval(self) -> float:
+        """Seconds from an answer to the next question."""
+        return self._interval
 
     def hear(self, now: float) -> None:
         """The worker has reported that it serves, or has answered."""
         self._heard_at = now
         self._asked_at = None
+        self._has_last_words = False
 
     def ask(self, now: float) -> None:
         """The worker has been asked."""
@@ -36,6 +50,13 @@ class Heartbeat:
         """Whether a question has gone unanswered for too long."""
         return self._heard_at is not None and self._asked_at is not None and now >= self._heard_at + self._timeout
 
+    def wants_last_words(self, now: float) -> bool:
+        """Whether the worker is about to have been silent for too long, for the first time since it was heard."""
+        if self._has_last_words or self._heard_at is None or self._asked_at is None:
+            return False
+        self._has_last_words = now >= self._heard_at + self._timeout * LAST_WORDS
+        return self._has_last_words
+
     def excuse(self, seconds: float) -> None:
         """Not to count the last `seconds`: the judge himself was asleep (a suspended machine, a stopped parent)."""
         if self._heard_at is not None:
@@ -46,4 +67,30 @@ class Heartbeat:
         """When to look again, if nothing is heard before."""
         if self._heard_at is None:
             return None
-        return self._heard_at + (self._interval if self._asked_at is None else self._timeout)
+        if self._asked_at is None:
+            return self._heard_at + self._interval
+        return self._heard_at + self._timeout * (1 if self._has_last_words else LAST_WORDS)
+
+
+class LoopProbe:
+    """How long an event loop has owed a turn, for another thread to ask."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._asked_at: float | None = None
+
+    def look(self) -> float:
+        """Seconds since a turn was asked for that has not come; 0 if it has, and then the next one is asked for."""
+        asked_at = self._asked_at
+        if asked_at is not None:
+            return self._clock() - asked_at
+        self._asked_at = self._clock()
+        try:
+            self._loop.call_soon_threadsafe(self._turn)
+        except RuntimeError:  # it is closed
+            self._asked_at = None
+        return 0.0
+
+    def _turn(self) -> None:
+        self._asked_at = None

@@ -29,11 +29,11 @@ class DrainLimits:
 
     @classmethod
     def of(cls, config: Config) -> DrainLimits:
-        """What follows from `timeout_graceful_shutdown`."""
+        """What follows from `drain_delay` and `timeout_graceful_shutdown`."""
         timeout = config.graceful_timeout
         if timeout is None:
             return cls(None, None, None)
-        return cls(timeout + MARGIN, max(timeout, MINIMUM_LIFESPAN_SHUTDOWN) + MARGIN, MARGIN)
+        return cls(config.drain_delay + timeout + MARGIN, max(timeout, MINIMUM_LIFESPAN_SHUTDOWN) + MARGIN, MARGIN)
 
     @property
     def total(self) -> float | None:

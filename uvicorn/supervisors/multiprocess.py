@@ -50,8 +50,9 @@ class Multiprocess:
     The parent never imports the application.
 
     Attributes:
-        refuse: called when the workers have been told to end, to close the sockets here, too; otherwise new clients
-            wait in their queue until the last worker has ended. By default nothing: who gave the sockets keeps them.
+        refuse: called when the workers have been told to end, and `drain_delay` is over, to close the sockets here,
+            too; otherwise new clients wait in their queue until the last worker has ended. By default nothing: who gave
+            the sockets keeps them.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
@@ -64,6 +65,7 @@ class Multiprocess:
         # Held while the pool is used: `restart_all` and others may be called while `run` runs in another thread.
         self._lock = threading.RLock()
         limits, ready_timeout = DrainLimits.of(config), config.worker_ready_timeout
+        self._refuse_at: float | None = None
         self._loads: LoadTable | None = None  # opened with the first worker
         self._placed: list[Process] = []
         self._pool = Pool(
@@ -135,7 +137,8 @@ class Multiprocess:
     def _sleep(self) -> None:
         """Wait for a worker, a signal, another thread or the next deadline."""
         with self._lock:
-            deadline, sources = self._pool.next_deadline(), self._pool.sources
+            due, sources = self._pool.next_deadline(), self._pool.sources
+        deadline = min((when for when in (due, self._refuse_at) if when is not None), default=None)
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if wait([*self._wakeup.sources, *sources], timeout):
             self._wakeup.clear()
@@ -143,17 +146,28 @@ class Multiprocess:
     def _stop(self) -> None:
         """End the workers, each in its time; a second SIGINT makes them hurry."""
         self.terminate_all()
-        self.refuse()
+        self._refuse_at = time.monotonic() + self.config.drain_delay
         for process in self._pool.everyone:
             process.join(0)  # says that it is waited for
             while process.exitcode is None:
+                self._refuse_when_due()
                 self._sleep()
                 self._hurry_on_signal()
                 self._watch()
+        if self._refuse_at is not None:
+            self._refuse_at = 0.0
+            self._refuse_when_due()
+
+    def _refuse_when_due(self) -> None:
+        if self._refuse_at is not None and time.monotonic() >= self._refuse_at:
+            self._refuse_at = None
+            self.refuse()
 
     def _hurry_on_signal(self) -> None:
         while self.signal_queue:
             if self.signal_queue.pop(0) == signal.SIGINT:
+                if self._refuse_at is not None:
+                    self._refuse_at = 0.0
                 with self._lock:
                     self._pool.hurry()
 

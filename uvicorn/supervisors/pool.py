@@ -48,6 +48,9 @@ KILL_WAIT = 1.0
 STEADY = 10.0
 """Seconds a worker serves before its crash is one by itself, and no longer one of a row."""
 
+LAST_WORDS = 0.5
+"""Seconds before a worker is killed that does not end in time, when it is asked for its stacks."""
+
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of a server that has ended as it was told."""
 
@@ -122,6 +125,7 @@ class Pool(Generic[W]):
         self._leaving: dict[W, float] = {}  # told to end, and when
         self._gone: set[W] = set()  # of `_leaving`, while the pool is drained
         self._killed: set[W] = set()  # their end is no crash
+        self._asked: set[W] = set()  # of those that are late, for their stacks
         self._to_replace: list[W] = []
         self._to_recycle: dict[W, Reason] = {}
         self._replacement: Replacement[W] | None = None
@@ -229,10 +233,10 @@ class Pool(Generic[W]):
 
     def next_deadline(self) -> float | None:
         """When to `watch` if no source becomes ready before; None if nothing is due ever."""
-        deadlines = [self._time_to_kill(worker) for worker in self._leaving if worker not in self._gone]
+        deadlines = [self._time_to_act(worker) for worker in self._leaving if worker not in self._gone]
         if not self._is_draining:
             deadlines += [worker.deadline for worker in self.workers]
-            deadlines += [self._time_to_kill(worker) for worker in self.workers]
+            deadlines += [self._time_to_act(worker) for worker in self.workers]
             if self._replacement is not None:
                 deadlines.append(self._replacement.deadline)
             deadlines.append(self._time_to_start())
@@ -271,18 +275,31 @@ class Pool(Generic[W]):
     def _look_after_workers(self, now: float) -> None:
         for worker in self.workers:
             self._welcome(worker, now)
+            self._tell_of_blockade(worker)
         self._look_at_memory(now)
         for worker in list(self.workers):
             if worker.exitcode is not None:
                 self._bury(worker, now)
             elif worker.is_silent(now):
-                self._kill(worker, "unresponsive", "Child process [%d] does not answer, killing it.")
+                self._kill(worker, "unresponsive", "Child process [%d] does not answer%s, killing it.", _why(worker))
                 self._bury(worker, now)
             elif self._is_late(worker, now):
                 # It has ended by itself, but something keeps it from exiting.
                 self._bury(worker, now)
             elif now >= self._retire_at and (reason := self._reason_to_recycle(worker, now)) is not None:
                 self._to_recycle[worker] = reason
+
+    def _tell_of_blockade(self, worker: W) -> None:
+        """An event loop that is blocked is no reason to kill anybody, but to say so."""
+        seconds = worker.blocked_for()
+        if seconds is not None:
+            message = "The event loop of child process [%d] has been blocked for %.1f seconds."
+            self._tell("blocked", worker, message, seconds, level=logging.WARNING)
+            self._log_stacks(worker, "Child process [%d] is stuck here:\n%s", logging.WARNING)
+
+    def _log_stacks(self, worker: W, message: str, level: int = logging.ERROR) -> None:
+        if stacks := worker.take_stacks():
+            logger.log(level, message, worker.pid, stacks, extra={"worker_pid": worker.pid})
 
     def _welcome(self, worker: W, now: float) -> None:
         """Take note of a worker that has come to serve."""
@@ -298,6 +315,7 @@ class Pool(Generic[W]):
         """Take a dead worker out, and decide when, and whether, there is to be another."""
         worker.join(KILL_WAIT)
         worker.listen(now)  # its last words
+        self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
         self._note_steady(now)
         self.workers.remove(worker)
         if worker.exitcode is None:
@@ -319,6 +337,7 @@ class Pool(Generic[W]):
             self._start_at = now + (restart_delay(self._crashes) if is_brief else 0)
             self._tell(self._kind_of_end(worker), worker, "Child process [%d] died", level=logging.INFO)
         self._killed.discard(worker)
+        self._asked.discard(worker)
         self._give_up_if_in_vain(worker)
 
     def _note_steady(self, now: float) -> None:
@@ -375,8 +394,9 @@ class Pool(Generic[W]):
         self._served.pop(worker, None)
         self._to_recycle.pop(worker, None)
 
-    def _kill(self, worker: W, reason: str, message: str) -> None:
-        self._tell("kill", worker, message, level=logging.ERROR, reason=reason)
+    def _kill(self, worker: W, reason: str, message: str, *arguments: object) -> None:
+        self._tell("kill", worker, message, *arguments, level=logging.ERROR, reason=reason)
+        self._log_stacks(worker, "Child process [%d] was stuck here:\n%s")
         self._killed.add(worker)
         worker.kill()
         worker.join(KILL_WAIT)
@@ -418,7 +438,9 @@ class Pool(Generic[W]):
     # Those that have been told to end
 
     def _dismiss(self, worker: W) -> None:
+        """End a worker while others serve."""
         self._leaving[worker] = self._clock()
+        worker.relieve()
         worker.terminate()
 
     def _look_after_leaving(self, now: float) -> None:
@@ -435,16 +457,26 @@ class Pool(Generic[W]):
 
     def _note_end(self, worker: W) -> None:
         if worker not in self._gone:
+            self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
+            self._asked.discard(worker)
             self._tell(self._kind_of_end(worker), worker, "Child process [%d] has ended", level=logging.DEBUG)
             self._killed.discard(worker)
 
     def _is_late(self, worker: W, now: float) -> bool:
         """Whether a worker did not end in time, and has been killed."""
         deadline = self._time_to_kill(worker)
+        if deadline is not None and now >= deadline - LAST_WORDS and worker not in self._asked:
+            self._asked.add(worker)
+            worker.ask_for_stacks()
         if deadline is None or now < deadline:
             return False
         self._kill(worker, "deadline", "Child process [%d] did not end in time, killing it.")
         return True
+
+    def _time_to_act(self, worker: W) -> float | None:
+        """When to kill a worker, or to ask for its last words before that."""
+        deadline = self._time_to_kill(worker)
+        return deadline if deadline is None or worker in self._asked else deadline - LAST_WORDS
 
     def _time_to_kill(self, worker: W) -> float | None:
         told_at = self._leaving.get(worker)
@@ -544,6 +576,13 @@ class Pool(Generic[W]):
 def _how(exitcode: int) -> str:
     """How a process has ended."""
     return f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
+
+
+def _why(worker: Worker) -> str:
+    """What is known of a worker that does not answer."""
+    if worker.has_pulse is None:
+        return ""
+    return ": its interpreter is locked" if worker.has_pulse else ": its process does not run"
 
 
 def _announce(delay: float) -> str:

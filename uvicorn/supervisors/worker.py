@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import enum
 import logging
 import os
 import signal
@@ -21,11 +23,15 @@ from uvicorn.drain import Stage
 from uvicorn.faults import STARTUP_FAILURE
 from uvicorn.loads import LoadPlace
 from uvicorn.server import Server
-from uvicorn.supervisors.health import Heartbeat
+from uvicorn.supervisors.health import Heartbeat, LoopProbe
 from uvicorn.supervisors.memory import resident_memory
+from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
 
 POLL_INTERVAL = 0.1
 """Seconds between two looks of `wait_until_ready`, whose `should_exit` may be any event."""
+
+RELIEVED = b"relieved"
+"""What a child is told whose successor serves; anything else is a question."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -56,6 +62,9 @@ class Worker(Protocol):
     def start(self) -> None:
         """Start it."""
 
+    def relieve(self) -> None:
+        """Tell it, before or after that it is to end, that others serve in its place: it need not go on accepting."""
+
     def terminate(self) -> None:
         """Tell it to end gracefully."""
 
@@ -78,6 +87,19 @@ class Worker(Protocol):
         """Not to count the last `seconds` as silence."""
 
     @property
+    def has_pulse(self) -> bool | None:
+        """Whether its process runs although it is silent; None if that is not known."""
+
+    def blocked_for(self) -> float | None:
+        """Seconds for which its event loop has been blocked, if that is longer than it may be; said once each time."""
+
+    def ask_for_stacks(self) -> None:
+        """Have it write down the stacks of its threads."""
+
+    def take_stacks(self) -> str:
+        """What it has written down since the last call, also when it crashed."""
+
+    @property
     def deadline(self) -> float | None:
         """When to call `is_silent` next, unless it reports something before."""
 
@@ -92,11 +114,22 @@ class Worker(Protocol):
         """What becomes ready when it has ended or reported something, for `multiprocessing.connection.wait`."""
 
 
+class Blockade(enum.Enum):
+    """What has been done about an event loop that does not turn."""
+
+    NONE = 0
+    NOTICED = 1
+    TOLD = 2
+
+
 class ProcessWorker:
     """A server in a spawned process, and a pipe to it.
 
     The parent sends questions; the child answers each with whether it serves (from a thread, so a blocked event loop is
-    no silence) and reports each `Stage` it enters. The object is pickled into the child, where `target` runs.
+    no silence) and reports each `Stage` it enters, and for how long its event loop has been blocked. The object is
+    pickled into the child, where `target` runs.
+
+    What comes through the pipe is told apart by its type: bool is an answer, float a number of seconds, int a stage.
 
     Attributes:
         load_place: where the child tells the other workers how many connections it has; to be set before `start`.
@@ -107,10 +140,14 @@ class ProcessWorker:
         self.load_place: LoadPlace | None = None
         self.parent_conn, self.child_conn = Pipe()
         self.process = self._make_process(sockets)
-        self._server: Server | None = None
-        self._sending = threading.Lock()  # the child's end: answers and reports come from two threads
+        self._begin_child()
+        self._writing = threading.Lock()  # to the parent's end
         self._talking = threading.Lock()  # the parent's end: the supervisor listens, another thread may `ping`
         self._heartbeat = Heartbeat(config.timeout_worker_healthcheck)
+        self._recorder = Recorder.make()
+        self._pulse = 0  # when it had been silent for a while
+        self._blockade = Blockade.NONE
+        self._blocked_for: float | None = None  # to be told
         self._stage = Stage.STARTING
         self._stage_since = time.monotonic()
         self._has_served = False
@@ -129,12 +166,22 @@ class ProcessWorker:
 
     def __getstate__(self) -> dict[str, Any]:
         # The parent's end must not reach the child: it would keep the pipe open when the parent is gone.
-        return {"config": self.config, "child_conn": self.child_conn, "load_place": self.load_place}
+        return {
+            "config": self.config,
+            "child_conn": self.child_conn,
+            "load_place": self.load_place,
+            "_recorder": self._recorder,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._server = None
-        self._sending = threading.Lock()
+        self._begin_child()
+
+    def _begin_child(self) -> None:
+        self._server: Server | None = None
+        self._sending = threading.Lock()  # answers and reports come from two threads
+        self._probe: LoopProbe | None = None
+        self._was_blocked = False
 
     @property
     def server(self) -> Server:
@@ -155,6 +202,8 @@ class ProcessWorker:
         if sys.platform == "win32":
             # Ctrl+Break is what the parent can send; the server knows SIGTERM everywhere.
             signal.signal(signal.SIGBREAK, lambda sig, frame: signal.raise_signal(signal.SIGTERM))
+        if self._recorder is not None:
+            self._recorder.record(Heartbeat(self.config.timeout_worker_healthcheck).interval)
         threading.Thread(target=self.always_pong, name="uvicorn-pong", daemon=True).start()
         try:
             self.server.run(sockets)
@@ -170,20 +219,28 @@ class ProcessWorker:
                 self.pong()
 
     def pong(self) -> None:
-        """Wait for one question and answer it: whether the server serves.
+        """Wait for one question and answer it: whether the server serves; or for word that others do.
 
         Raises:
             EOFError: the parent is gone.
         """
-        self.child_conn.recv()
+        if self.child_conn.recv() == RELIEVED:
+            self.server.relieve()
+            return
         self._send(self.server.started)
+        blocked = 0.0 if self._probe is None else self._probe.look()
+        if blocked or self._was_blocked:
+            self._send(blocked)
+        self._was_blocked = bool(blocked)
 
     def _report(self, stage: Stage) -> None:
+        if stage is Stage.SERVING and (loop := asyncio._get_running_loop()) is not None:
+            self._probe = LoopProbe(loop)
         # Without a parent there is nobody to tell.
         with contextlib.suppress(OSError):
             self._send(int(stage))
 
-    def _send(self, message: bool | int) -> None:
+    def _send(self, message: bool | int | float) -> None:
         with self._sending:
             self.child_conn.send(message)
 
@@ -204,6 +261,12 @@ class ProcessWorker:
         self.process.start()
         # The child has its own by now; with ours closed, its death is the end of the pipe.
         self.child_conn.close()
+
+    def relieve(self) -> None:
+        """Tell the child that others serve in its place, if that makes a difference to it."""
+        if self.config.drain_delay and self.process.pid is not None:
+            with contextlib.suppress(OSError), self._writing:
+                self.parent_conn.send(RELIEVED)
 
     def terminate(self) -> None:
         """Tell the child to end gracefully; nothing if it has ended."""
@@ -308,7 +371,41 @@ class ProcessWorker:
                     self._send_question()
                 finally:
                     self._talking.release()
+        if self._heartbeat.wants_last_words(now):
+            self._pulse = 0 if self._recorder is None else self._recorder.pulse()
+            self.ask_for_stacks()
         return self._heartbeat.is_silent(now)
+
+    @property
+    def has_pulse(self) -> bool | None:
+        """Whether the child's process runs although it is silent; None if that is not known."""
+        return None if self._recorder is None or not self._pulse else self._recorder.pulse() != self._pulse
+
+    def blocked_for(self) -> float | None:
+        """Seconds for which the child's event loop has been blocked, if longer than an answer may take; said once."""
+        seconds, self._blocked_for = self._blocked_for, None
+        return seconds
+
+    def _hear_of_blockade(self, seconds: float) -> None:
+        """Of one that lasts, ask for the stacks, and tell when the child says so again: they are there by then."""
+        if seconds < self.config.timeout_worker_healthcheck:
+            self._blockade = Blockade.NONE
+        elif self._blockade is Blockade.NONE:
+            self._blockade = Blockade.NOTICED
+            self.ask_for_stacks()
+        elif self._blockade is Blockade.NOTICED:
+            self._blockade = Blockade.TOLD
+            self._blocked_for = seconds
+
+    def ask_for_stacks(self) -> None:
+        """Have the child write down the stacks of its threads, whatever its interpreter is doing."""
+        if self._recorder is not None and STACKS_SIGNAL is not None and self._has_served:
+            self._recorder.take_stacks()  # those of another time
+            self._signal(STACKS_SIGNAL)
+
+    def take_stacks(self) -> str:
+        """What the child has written down since the last call, also when it crashed."""
+        return "" if self._recorder is None else self._recorder.take_stacks()
 
     def excuse(self, seconds: float) -> None:
         """Not to count the last `seconds` as silence."""
@@ -349,7 +446,7 @@ class ProcessWorker:
             return False
 
     def _take_one(self, now: float) -> bool | None:
-        """Receive one message: an answer is returned, a stage is remembered."""
+        """Receive one message: an answer is returned, anything else is remembered."""
         try:
             message = self.parent_conn.recv()
         except (EOFError, OSError):
@@ -361,6 +458,9 @@ class ProcessWorker:
         if isinstance(message, bool):
             self._is_asked = False
             return message
+        if isinstance(message, float):
+            self._hear_of_blockade(message)
+            return None
         self._stage = Stage(message)
         self._stage_since = now
         self._has_served = self._has_served or self._stage is Stage.SERVING
@@ -369,7 +469,8 @@ class ProcessWorker:
     def _send_question(self) -> bool:
         if not self._is_asked:
             try:
-                self.parent_conn.send(b"ping")
+                with self._writing:
+                    self.parent_conn.send(b"ping")
                 self._is_asked = True
             except OSError:
                 self._is_deaf = True

@@ -33,6 +33,8 @@ mod native {
     #[pymodule_export]
     use crate::base::orphan::end_with_pipe;
     #[pymodule_export]
+    use crate::base::pulse::beat;
+    #[pymodule_export]
     use crate::base::waiter::Waiter;
     #[pymodule_export]
     use crate::conn::acceptor::Listener;

@@ -30,7 +30,7 @@ from uvicorn.protocols.http import limits, refusals, texts
 from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl, service_unavailable
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.head import Framing, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
@@ -337,7 +337,7 @@ class HTTPProtocol(Attributes):
         limit = settings.limit_concurrency
         if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
             self.logger.warning(texts.CONCURRENCY_EXCEEDED)
-            app = service_unavailable
+            app = settings.unavailable_app
         scope = self._base.build(line, fields)
         writer = stream.writer
         writer.state = AWAITING

@@ -12,6 +12,7 @@ from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.hang_up import HangUps
 from uvicorn.protocols.http.head import HeadLimits
 from uvicorn.protocols.http.hooks import replaced
@@ -39,6 +40,7 @@ class ProtocolSettings:
         "config",
         "app",
         "direct_app",
+        "unavailable_app",
         "asgi_version",
         "root_path",
         "extensions",
@@ -73,6 +75,7 @@ class ProtocolSettings:
     ) -> None:
         self.config = config
         self.set_app(config.loaded_app)
+        self.unavailable_app = config.unavailable_app or service_unavailable
         self.asgi_version = config.asgi_version
         self.root_path = config.root_path
         self.extensions = config.asgi_extensions

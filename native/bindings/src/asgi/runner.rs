@@ -43,6 +43,16 @@ pub(crate) struct Runner {
     unavailable_app: Py<PyAny>,
 }
 
+/// Who answers what comes above the limit of concurrency.
+fn unavailable_app<'py>(config: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let configured = config.getattr("unavailable_app")?;
+    if configured.is_none() {
+        config.py().import("uvicorn.protocols.http.flow_control")?.getattr("service_unavailable")
+    } else {
+        Ok(configured)
+    }
+}
+
 impl Runner {
     pub(crate) fn new(host: Rc<Host>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = config.py();
@@ -62,7 +72,7 @@ impl Runner {
             connections: Connections::new(&host.state.bind(py).getattr("connections")?)?,
             app: app.unbind(),
             direct_app,
-            unavailable_app: py.import("uvicorn.protocols.http.flow_control")?.getattr("service_unavailable")?.unbind(),
+            unavailable_app: unavailable_app(config)?.unbind(),
             host,
         })
     }

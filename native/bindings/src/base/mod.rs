@@ -12,6 +12,7 @@ pub(crate) mod names;
 pub(crate) mod objects;
 pub(crate) mod orphan;
 pub(crate) mod panic;
+pub(crate) mod pulse;
 pub(crate) mod reuse;
 pub(crate) mod settings;
 pub(crate) mod task;

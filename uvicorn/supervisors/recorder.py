@@ -1,0 +1,115 @@
+"""What a worker leaves behind although its interpreter may be stuck: a pulse, and the stacks of its threads.
+
+It is a file in memory that parent and child both hold:
+
+    pulse, 8 bytes, in the order of the machine │ text that `faulthandler` has written │ ...
+
+A thread that needs no interpreter counts the pulse up, so that the parent can tell a process that does not run
+(stopped, or starved) from one whose interpreter is locked. Stacks are written by a signal handler in C, which does not
+wait for the interpreter either: when the parent asks for them, and when the process crashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from typing import Any
+
+_PULSE = struct.Struct("=Q")
+
+STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMAX", None) or getattr(signal, "SIGINFO", None)
+"""What asks a child for its stacks: a signal that nobody else uses; None where there is none."""
+
+MOST_TEXT = 64 * 1024
+"""Bytes of stacks that are read at once."""
+
+
+class Recorder:
+    """One worker's file; pickled to its process, and a descriptor of its own there."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._read_to = _PULSE.size
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def make(cls) -> Recorder | None:
+        """An empty one; None on systems whose processes cannot share a file, or when there is no room for one."""
+        if sys.platform == "win32":
+            return None
+        try:
+            if sys.platform == "linux":
+                return cls(os.memfd_create("uvicorn-worker", os.MFD_CLOEXEC))
+            with tempfile.TemporaryFile() as file:
+                return cls(os.dup(file.fileno()))
+        except OSError:
+            return None
+
+    def __getstate__(self) -> Any:
+        if sys.platform == "win32":
+            raise TypeError("there are no recorders on Windows")
+        else:
+            from multiprocessing.reduction import DupFd
+
+            return DupFd(self._descriptor)
+
+    def __setstate__(self, duplicate: Any) -> None:
+        self.__init__(duplicate.detach())  # type: ignore[misc]
+
+    # In the child
+
+    def record(self, interval: float) -> None:
+        """Count the pulse up every `interval` seconds, and have stacks written here, until the process ends.
+
+        A `faulthandler` that the user has enabled goes on writing where it was told to when the process crashes.
+        """
+        if sys.platform == "win32":
+            return
+        os.lseek(self._descriptor, _PULSE.size, os.SEEK_SET)
+        if not faulthandler.is_enabled():
+            faulthandler.enable(self._descriptor)
+        if STACKS_SIGNAL is not None:
+            faulthandler.register(STACKS_SIGNAL, self._descriptor)
+        try:
+            from uvicorn._native import beat
+        except ImportError:
+            threading.Thread(target=self._beat, args=(interval,), name="uvicorn-pulse", daemon=True).start()
+        else:
+            beat(self._descriptor, interval)
+
+    def _beat(self, interval: float) -> None:
+        """As the native core does it, but for an interpreter that is locked."""
+        with contextlib.suppress(OSError):
+            for pulse in range(1, 2**64):
+                self._write_pulse(pulse)
+                time.sleep(interval)
+
+    def _write_pulse(self, pulse: int) -> None:
+        if sys.platform != "win32":
+            os.pwrite(self._descriptor, _PULSE.pack(pulse), 0)
+
+    # In the parent
+
+    def pulse(self) -> int:
+        """A number that has changed a moment later if the process runs; 0 before the first beat."""
+        data = self._read(_PULSE.size, 0)
+        return _PULSE.unpack(data)[0] if len(data) == _PULSE.size else 0
+
+    def take_stacks(self) -> str:
+        """What has been written since the last call."""
+        data = self._read(MOST_TEXT, self._read_to)
+        self._read_to += len(data)
+        return data.decode(errors="replace").rstrip()
+
+    def _read(self, size: int, offset: int) -> bytes:
+        if sys.platform == "win32":
+            return b""
+        return os.pread(self._descriptor, size, offset)
