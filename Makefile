@@ -20,7 +20,8 @@ test:  ## run every test, with coverage; ARGS="tests/test_cli.py -k version" run
 test-consumers:  ## start programs that depend on the server with upstream and with this one, and compare (3 GB, half an hour)
 	@scripts/test-consumers $(ARGS)
 
-conformance:  ## put Autobahn's fuzzing client against each WebSocket implementation (needs Python 2.7; a quarter of an hour each)
+conformance:  ## put h2spec against HTTP/2 (needs go), and Autobahn's fuzzing client against each WebSocket implementation (needs Python 2.7; a quarter of an hour each)
+	@scripts/h2spec
 	@scripts/install test
 	@scripts/conformance $(ARGS)
 
