@@ -11,6 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -175,6 +176,45 @@ async def test_every_request_gets_its_own_facts(native: Any) -> None:
             await client.ask(request(method, target, *lines))
             expected.append(facts(client, method, path, query, fields))
         assert seen == expected
+
+
+async def test_fields_that_come_again_are_those_that_were_sent(native: Any) -> None:
+    """Lines that are alike in all but one byte, a letter's case or white space, on several connections."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(list(scope["headers"]))
+        await respond()(scope, receive, send)
+
+    names = ["accept", "Accept", "x-name", "X-Name", "x-nam", "cookie"]
+    values = ["", "a", "b", "e: a", "session=1", "session=2", "s" * 400 + "1", "s" * 400 + "2", "s" * 600 + "1"]
+    random = Random(7)
+    async with serve(native, app) as service:
+        clients = [await service.connect() for _ in range(3)]
+        for turn in range(600):
+            fields = [(random.choice(names), random.choice(values)) for _ in range(random.randrange(5))]
+            space = random.choice(["", " ", "  "])
+            lines = [f"{name}:{space}{value}{space}" for name, value in fields]
+            await random.choice(clients).ask(request("GET", f"/{turn}", *lines))
+            expected = [(name.lower().encode(), value.encode()) for name, value in fields]
+            assert seen.pop() == [(b"host", b"test"), *expected]
+
+
+async def test_a_field_that_comes_again_is_made_once(native: Any) -> None:
+    """What else the request says does not matter."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["headers"])
+        await respond()(scope, receive, send)
+
+    async with serve(native, app) as service:
+        for turn in range(4):
+            client = await service.connect()
+            await client.ask(request("GET", "/", "accept: text/plain", f"x-turn: {turn}", "accept: " + "long" * 200))
+    assert [headers[1] is seen[-1][1] for headers in seen] == [False, True, True, True]
+    assert not any(headers[place] is seen[-1][place] for headers in seen[:-1] for place in (2, 3))
+    assert len({id(headers) for headers in seen}) == 4
 
 
 @pytest.mark.parametrize("place", ["scope", "headers", "state", "context", "task"])

@@ -62,6 +62,7 @@
 
 pub mod budget;
 pub mod error;
+pub mod fingerprint;
 pub mod h1;
 pub mod h2;
 pub mod headers;

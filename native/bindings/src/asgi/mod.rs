@@ -7,6 +7,7 @@ pub(crate) mod conversation;
 pub(crate) mod cycle;
 pub(crate) mod exchange;
 pub(crate) mod extension;
+pub(crate) mod fields;
 pub(crate) mod host;
 pub(crate) mod loan;
 pub(crate) mod message;

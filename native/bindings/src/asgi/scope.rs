@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use wire::headers::{Field, Name};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use wire::method::Method;
 
 use super::loan::{Items, Loan, Place};
@@ -306,46 +305,4 @@ fn percent_decode(path: &[u8]) -> Vec<u8> {
 
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
-}
-
-/// The fields of a request, of which `input` has the texts; `authority` is what its target names, if it does.
-pub(crate) fn header_list<'py>(
-    py: Python<'py>,
-    names: &Names,
-    fields: &[Field],
-    authority: &[u8],
-    input: &[u8],
-) -> PyResult<Bound<'py, PyList>> {
-    if authority.is_empty() {
-        return PyList::new(py, fields.iter().map(|field| FieldPair { names, field, input }));
-    }
-    // RFC 9112 section 3.2.2: the authority of the target replaces the Host field.
-    let list = PyList::empty(py);
-    list.append((PyBytes::new(py, b"host"), PyBytes::new(py, authority)))?;
-    for field in fields.iter().filter(|field| field.known != Name::Host) {
-        list.append(FieldPair { names, field, input })?;
-    }
-    Ok(list)
-}
-
-/// A field as the scope has it.
-struct FieldPair<'a> {
-    names: &'a Names,
-    field: &'a Field,
-    input: &'a [u8],
-}
-
-impl<'py> IntoPyObject<'py> for FieldPair<'_> {
-    type Target = PyTuple;
-    type Output = Bound<'py, PyTuple>;
-    type Error = PyErr;
-
-    #[inline]
-    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let value = PyBytes::new(py, self.field.value.of(self.input));
-        match self.names.fields.get(self.field.known as usize) {
-            Some(name) => (name.bind(py), value).into_pyobject(py),
-            None => (PyBytes::new(py, &self.field.name.of(self.input).to_ascii_lowercase()), value).into_pyobject(py),
-        }
-    }
 }

@@ -11,13 +11,15 @@ use wire::h1::sections::Number;
 use wire::headers::Name;
 use wire::limits::Limits;
 
-use crate::asgi::scope::{Fields, header_list};
+use crate::asgi::fields::FieldTuples;
+use crate::asgi::scope::Fields;
 use crate::base::names::Names;
 
 /// The header lists of field sections that came word for word before, by the numbers of [`Sections`].
 #[derive(Default)]
 pub(crate) struct KeptHeaders {
     pub(super) sections: RefCell<Sections>,
+    tuples: FieldTuples,
     lists: RefCell<Vec<Option<Kept>>>,
 }
 
@@ -67,9 +69,14 @@ impl KeptHeaders {
             }
             return Ok((self.read_again(py, names, head, input, limits)?, None));
         }
-        let list = headers(py, names, head, input)?;
+        let list = self.read(py, names, head, input)?;
         self.keep(&list, head.kept, has_forwarded(head));
         Ok((list, None))
+    }
+
+    #[inline]
+    fn read<'py>(&self, py: Python<'py>, names: &Names, head: &Head, input: &[u8]) -> PyResult<Bound<'py, PyList>> {
+        self.tuples.list(py, names, &head.fields, head.target.authority.of(input), input)
     }
 
     /// The section was met before, and what was made of it is not here: it could not be made then, or the section has
@@ -85,7 +92,7 @@ impl KeptHeaders {
     ) -> PyResult<Bound<'py, PyList>> {
         let mut again = Head::default();
         again.parse(input, limits).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-        let list = headers(py, names, &again, input)?;
+        let list = self.read(py, names, &again, input)?;
         self.keep(&list, head.kept, has_forwarded(&again));
         Ok(list)
     }
@@ -127,8 +134,4 @@ impl KeptHeaders {
 
 fn has_forwarded(head: &Head) -> bool {
     head.fields.iter().any(|field| matches!(field.known, Name::XForwardedFor | Name::XForwardedProto))
-}
-
-fn headers<'py>(py: Python<'py>, names: &Names, head: &Head, input: &[u8]) -> PyResult<Bound<'py, PyList>> {
-    header_list(py, names, &head.fields, head.target.authority.of(input), input)
 }

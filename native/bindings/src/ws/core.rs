@@ -10,6 +10,7 @@ use pyo3::types::{PyString, PyType};
 use wire::ws::{Limits, Pool};
 
 use super::broadcast::Broadcast;
+use crate::asgi::fields::FieldTuples;
 use crate::asgi::host::Host;
 use crate::asgi::runner::Runner;
 use crate::base::home::Home;
@@ -27,6 +28,7 @@ pub(crate) struct Core {
     pub(super) host: Rc<Host>,
     pub(super) runner: Rc<Runner>,
     pub(crate) config: Py<PyAny>,
+    pub(super) tuples: FieldTuples,
     pub(super) limits: Limits,
     pub(super) pool: RefCell<Pool>,
     pub(super) broadcast: RefCell<Broadcast>,
@@ -67,6 +69,7 @@ impl Core {
         };
         let max_queue: i64 = config.getattr("ws_max_queue")?.extract()?;
         Ok(Self {
+            tuples: FieldTuples::default(),
             limits: Limits {
                 message: max_size.unwrap_or(usize::MAX),
                 overhead: constants.getattr("MAX_OVERHEAD")?.extract()?,

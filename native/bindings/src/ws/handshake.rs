@@ -12,7 +12,6 @@ use wire::ws::{Connection as Wire, Handshake};
 use super::session::Session;
 use super::states::{Connecting, Stage, State};
 use crate::asgi::message::with_pair;
-use crate::asgi::scope::header_list;
 use crate::base::error::exception;
 use crate::base::names::Names;
 use crate::base::task::Start;
@@ -66,7 +65,7 @@ impl Session {
         let core = &self.core;
         let peer = self.peer.borrow().clone();
         let target = head.target;
-        let headers = header_list(py, &core.names, &head.fields, target.authority.of(input), input)?;
+        let headers = core.tuples.list(py, &core.names, &head.fields, target.authority.of(input), input)?;
         let parts = (target.effective_path(input, head.verb), target.query.of(input));
         let scope = core.runner.websocket_scope(parts, &headers, &handshake.subprotocols, &peer)?;
         let _ = self.scope.set(scope.clone().unbind());

@@ -7,6 +7,8 @@
 
 use std::cell::Cell;
 
+use crate::fingerprint::fingerprint;
+
 /// Sections kept: as many kinds of client as are busy at one moment; a miss compares with each.
 const SLOTS: usize = 8;
 /// Longest section kept; longer ones mostly carry something that changes.
@@ -83,20 +85,6 @@ impl Sections {
         self.last.set(number.place());
         Some(number)
     }
-}
-
-/// A hash that is quick rather than hard to collide with: what it finds is compared byte by byte before it is used.
-#[inline]
-fn fingerprint(section: &[u8]) -> u64 {
-    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
-    let mut words = section.chunks_exact(8);
-    let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
-    let hash = words.by_ref().fold(section.len() as u64, |hash, word| {
-        mix(hash, word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)))
-    });
-    let hash = words.remainder().iter().fold(hash, |hash, &byte| mix(hash, u64::from(byte)));
-    // The high bits are the well-mixed ones.
-    hash.rotate_left(26)
 }
 
 #[cfg(test)]

@@ -1,0 +1,131 @@
+//! The headers of a scope, and the parts of them that come again.
+
+use std::cell::RefCell;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use wire::fingerprint::fingerprint;
+use wire::headers::{Field, Name, Span};
+
+use crate::base::names::Names;
+
+/// Field lines remembered, and as many fingerprints of lines that came once.
+const SLOTS: usize = 128;
+/// Longest line remembered: 64 KiB in all.
+const MAX_BYTES: usize = 512;
+
+/// Makes the headers of scopes: lists of their own, of tuples of `bytes`.
+///
+/// Of a browser's or a service's requests most fields are the same each time, even where one is not. A line that comes a
+/// second time leaves its tuple here for whoever sends the same bytes: nobody can change it, and nobody is given one who
+/// did not send what is in it. What differs each time leaves a fingerprint, and pushes no tuple out.
+pub(crate) struct FieldTuples(RefCell<Store>);
+
+struct Store {
+    met_once: [u64; SLOTS],
+    slots: Vec<Option<Known>>,
+}
+
+struct Known {
+    fingerprint: u64,
+    line: Box<[u8]>,
+    tuple: Py<PyTuple>,
+}
+
+impl Default for FieldTuples {
+    fn default() -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(SLOTS, || None);
+        Self(RefCell::new(Store { met_once: [0; SLOTS], slots }))
+    }
+}
+
+impl FieldTuples {
+    /// The fields of a request, of which `input` has the texts; `authority` is what its target names, if it does.
+    pub(crate) fn list<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        fields: &[Field],
+        authority: &[u8],
+        input: &[u8],
+    ) -> PyResult<Bound<'py, PyList>> {
+        let pair = |field| FieldPair { tuples: self, names, field, input };
+        if authority.is_empty() {
+            return PyList::new(py, fields.iter().map(pair));
+        }
+        // RFC 9112 section 3.2.2: the authority of the target replaces the Host field.
+        let list = PyList::empty(py);
+        list.append((PyBytes::new(py, b"host"), PyBytes::new(py, authority)))?;
+        for field in fields.iter().filter(|field| field.known != Name::Host) {
+            list.append(pair(field))?;
+        }
+        Ok(list)
+    }
+
+    #[inline]
+    fn tuple<'py>(&self, py: Python<'py>, names: &Names, field: &Field, input: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+        let line = Span { start: field.name.start, end: field.value.end.max(field.name.end) }.of(input);
+        if line.len() > MAX_BYTES {
+            return make(py, names, field, input);
+        }
+        let fingerprint = fingerprint(line);
+        if let Some(tuple) = self.0.borrow().find(py, fingerprint, line) {
+            return Ok(tuple);
+        }
+        let tuple = make(py, names, field, input)?;
+        let old = self.0.borrow_mut().note(fingerprint, line, &tuple);
+        drop(old);
+        Ok(tuple)
+    }
+}
+
+impl Store {
+    #[inline]
+    fn find<'py>(&self, py: Python<'py>, fingerprint: u64, line: &[u8]) -> Option<Bound<'py, PyTuple>> {
+        let known = self.slots.get(fingerprint as usize % SLOTS)?.as_ref()?;
+        (known.fingerprint == fingerprint && *known.line == *line).then(|| known.tuple.bind(py).clone())
+    }
+
+    /// Take note of a line that is not known: remembered if it came before. Returns what had to go, to be dropped by the
+    /// caller, who then holds no borrow.
+    #[inline]
+    fn note(&mut self, fingerprint: u64, line: &[u8], tuple: &Bound<'_, PyTuple>) -> Option<Known> {
+        let place = fingerprint as usize % SLOTS;
+        let met = self.met_once.get_mut(place)?;
+        if *met != fingerprint {
+            *met = fingerprint;
+            return None;
+        }
+        *met = 0;
+        self.slots.get_mut(place)?.replace(Known { fingerprint, line: line.into(), tuple: tuple.clone().unbind() })
+    }
+}
+
+/// A field as the scope has it.
+#[inline]
+fn make<'py>(py: Python<'py>, names: &Names, field: &Field, input: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+    let value = PyBytes::new(py, field.value.of(input));
+    match names.fields.get(field.known as usize) {
+        Some(name) => (name.bind(py), value).into_pyobject(py),
+        None => (PyBytes::new(py, &field.name.of(input).to_ascii_lowercase()), value).into_pyobject(py),
+    }
+}
+
+struct FieldPair<'a> {
+    tuples: &'a FieldTuples,
+    names: &'a Names,
+    field: &'a Field,
+    input: &'a [u8],
+}
+
+impl<'py> IntoPyObject<'py> for FieldPair<'_> {
+    type Target = PyTuple;
+    type Output = Bound<'py, PyTuple>;
+    type Error = PyErr;
+
+    #[inline]
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.tuples.tuple(py, self.names, self.field, self.input)
+    }
+}
