@@ -1,4 +1,4 @@
-//! Nanoseconds per operation of HTTP/2's paths. `cargo bench --bench h2`, or one case under a profiler:
+//! Nanoseconds per operation of HTTP/2's paths, and bytes of an idle connection. `cargo bench --bench h2`, or one case under a profiler:
 //! `valgrind --tool=callgrind <binary> --once get`, which runs 10,000 operations.
 
 #![allow(
@@ -147,6 +147,27 @@ impl Pair {
     }
 }
 
+/// Bytes that this process holds.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
+}
+
+/// What a connection holds that has served a hundred requests, and has none in hand.
+fn idle() {
+    const COUNT: usize = 5000;
+    let make = || {
+        let mut pair = Pair::warm(&BROWSER);
+        (0..98).for_each(|_| pair.get());
+        pair.connection
+    };
+    let mut connections = Vec::with_capacity(COUNT + 100);
+    connections.extend((0..100).map(|_| make()));
+    let before = resident();
+    connections.extend((0..COUNT).map(|_| make()));
+    println!("{:24} {:8} bytes", "idle_connection", (resident() - before) / COUNT);
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let once = arguments.iter().position(|argument| argument == "--once").and_then(|at| arguments.get(at + 1));
@@ -156,6 +177,9 @@ fn main() {
             let mut pair = Pair::warm(fields);
             time(name, once.is_some(), || pair.get());
         }
+    }
+    if once.is_none() && cfg!(target_os = "linux") {
+        idle();
     }
     if run("upload_mebibyte") {
         let mut pair = Pair::new();

@@ -119,10 +119,11 @@ impl<K> Connection<K> {
         }
     }
 
-    /// The application gives `length` bytes of the body, the last ones if `last`. `false`: the response has no content, and
-    /// nothing of them is sent. Otherwise they wait with the caller until [`fill`](Self::fill) asks for them.
+    /// The application gives `length` bytes of the body, the last ones if `last`. `false`: the response has no content, or the
+    /// stream is over, and nothing of them is sent. Otherwise they wait with the caller until [`fill`](Self::fill) asks for
+    /// them.
     pub fn body(&mut self, out: &mut Vec<u8>, id: StreamId, length: usize, last: bool) -> Result<bool, AppError> {
-        let stream = self.streams.get_mut(id).ok_or(AppError::State)?;
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(false) };
         let sending = match &mut stream.local {
             Local::Body(sending) => sending,
             // A response that has no content has ended with its head.
@@ -139,7 +140,8 @@ impl<K> Connection<K> {
         Ok(length > 0)
     }
 
-    /// The body is complete, and these follow it (RFC 9110 section 6.5). A response that has no content has no trailers.
+    /// The body is complete, and these follow it (RFC 9110 section 6.5). A response that has no content has no trailers, nor has
+    /// a stream that is over.
     pub fn trailers(
         &mut self,
         out: &mut Vec<u8>,
@@ -155,7 +157,7 @@ impl<K> Connection<K> {
             scratch.give(section);
             return self.body(out, id, 0, true).map(drop);
         }
-        let stream = self.streams.get_mut(id).ok_or(AppError::State)?;
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         let sending = match &mut stream.local {
             Local::Body(sending) => sending,
             Local::Ended => return Ok(()),
