@@ -28,7 +28,6 @@ from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.lifecycle import LifecycleMiddleware, Report
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_trusted_hosts
-from uvicorn.middleware.wsgi import WSGIMiddleware
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.settings import (
     DEFAULT_GRACEFUL_SHUTDOWN,
@@ -47,6 +46,8 @@ from uvicorn.tls import check_ssl_settings, create_ssl_context, load_ssl_context
 
 if TYPE_CHECKING:
     import asyncio
+
+    from uvicorn.middleware.wsgi import WSGIMiddleware
 
 __all__ = [
     "HTTP_PROTOCOLS",
@@ -544,7 +545,9 @@ class Config(Settings):
     def _wrap(self, app: Any) -> ASGI3Application:
         """Put adapter, message log and proxy headers around the application, in this order."""
         if self.interface == "wsgi":
-            app = WSGIMiddleware(app)
+            # Through the module, where it is imported when first asked for, and may have been replaced.
+            this: Any = sys.modules[__name__]
+            app = this.WSGIMiddleware(app)
         elif self.interface == "asgi2":
             app = ASGI2Middleware(app)
         if logger.getEffectiveLevel() <= TRACE_LOG_LEVEL:
@@ -612,6 +615,13 @@ class Config(Settings):
             return bind_socket(self)
         except OSError as exc:
             fail("%s", exc)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "WSGIMiddleware":
+        # Few applications need what it imports.
+        return import_from_string("uvicorn.middleware.wsgi:WSGIMiddleware")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _is_spawning() -> bool:

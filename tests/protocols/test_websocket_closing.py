@@ -36,7 +36,8 @@ from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets import limits
-from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
+from uvicorn.protocols.websockets.outline import SessionState
+from uvicorn.protocols.websockets.session import WebSocketSession
 
 pytestmark = pytest.mark.anyio
 

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
+from uvicorn.protocols.websockets.outline import NEVER_CALLED
 
 
 def _of_keepalive(name: str, meaning: str) -> Any:
@@ -39,26 +40,7 @@ class Attributes(asyncio.Protocol):
     keepalive: KeepAlive
     inbox: Inbox
 
-    never_called = (
-        "asgi_receive",
-        "asgi_send",
-        "handle_bytes",
-        "handle_close",
-        "handle_connect",
-        "handle_cont",
-        "handle_events",
-        "handle_message",
-        "handle_parser_exception",
-        "handle_ping",
-        "handle_pong",
-        "handle_text",
-        "on_task_complete",
-        "process_request",
-        "process_subprotocol",
-        "send_500_response",
-        "send_receive_event_to_app",
-        "ws_handler",
-    )
+    never_called = NEVER_CALLED
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 
     ping_interval = _of_keepalive("interval", "Seconds between pings; `None` or 0 for none.")

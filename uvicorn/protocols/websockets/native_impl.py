@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.websockets.session import SessionState, WebSocketSession
+from uvicorn.protocols.websockets.outline import NEVER_CALLED, SessionState
 from uvicorn.state import ServerState
 
 
@@ -38,7 +38,7 @@ class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
 
     __slots__ = ()
 
-    never_called = WebSocketSession.never_called
+    never_called = NEVER_CALLED
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 
     def __new__(

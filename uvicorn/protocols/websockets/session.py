@@ -25,7 +25,6 @@ import contextvars
 import io
 import logging
 from collections.abc import Callable
-from enum import IntEnum
 from functools import partial
 from typing import Any, cast
 
@@ -82,19 +81,9 @@ from uvicorn.protocols.websockets.handshake import (
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
+from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.peer_end import PeerEnd
 from uvicorn.state import ServerState
-
-
-class SessionState(IntEnum):
-    """How far the connection has come; the module's diagram shows the moves."""
-
-    CONNECTING = 0
-    ACCEPTED = 1
-    DENYING = 2
-    CLOSING = 3
-    CLOSED = 4
-
 
 # Read for every message.
 _ACCEPTED = SessionState.ACCEPTED
