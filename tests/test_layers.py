@@ -39,7 +39,7 @@ LAYERS = [
     "protocols.http.deadline protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
     "protocols.http.limits protocols.http.refusals protocols.http.texts",
     "protocols.websockets.failures protocols.websockets.limits protocols.websockets.outline",
-    "config",
+    "config settings_file",
     "access_format application middleware middleware.* settings sockets tls",
     "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths worker_events",
     "_types _compat _ansi _native outlet",

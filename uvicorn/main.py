@@ -93,6 +93,24 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     ctx.exit()
 
 
+class SettingsFileMistake(click.BadParameter):
+    """A ``--config`` with something wrong in it. Not a mistake in the options' form, hence another exit status."""
+
+    exit_code = SETTING_FAILURE
+
+
+def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    """Let the settings of a file be what the command line and the environment do not say."""
+    if path is None or ctx.resilient_parsing:
+        return
+    from uvicorn.settings_file import SettingsFileError, read_settings
+
+    try:
+        ctx.default_map = read_settings(path)
+    except SettingsFileError as exc:
+        raise SettingsFileMistake(f"{path}: {exc}", ctx=ctx, param=param) from None
+
+
 def _http_core() -> str:
     """Name the implementation ``auto`` picks here."""
     core: str = importlib.import_module("uvicorn.protocols.http.auto").CORE
@@ -128,6 +146,15 @@ def type_hints() -> dict[str, Any]:
 
 def _parameters() -> Iterator[click.Parameter]:
     hints = type_hints()
+    # Eager, because what it reads is the default of the others.
+    yield click.Option(
+        ["--config"],
+        type=click.Path(exists=True, dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_settings_file,
+        help="Read settings from this TOML file; the command line and the environment win over it.",
+    )
     # Unlike those of options, variables of arguments do not follow from the prefix.
     yield click.Argument(["app"], envvar="UVICORN_APP")
     for name, row in ROWS.items():

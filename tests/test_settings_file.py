@@ -1,0 +1,134 @@
+"""Settings in a file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import uvicorn
+from tests.utils import as_cwd
+from uvicorn import settings_file
+from uvicorn.settings_file import SettingsFileError, check_settings, read_settings
+
+toml = pytest.mark.skipif(sys.version_info < (3, 11), reason="no TOML")
+
+
+@pytest.fixture
+def arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command hands to `run`, once it has been invoked."""
+    taken: dict[str, Any] = {}
+    module = importlib.import_module("uvicorn.main")
+    monkeypatch.setattr(module, "run", lambda app, **kwargs: taken.update(kwargs, app=app))
+    return taken
+
+
+def invoke(path: Path, text: str, *args: str, env: dict[str, str] | None = None) -> Result:
+    (path / "uvicorn.toml").write_text(text)
+    with as_cwd(path):
+        return CliRunner().invoke(uvicorn.main, ["--config", "uvicorn.toml", *args], env=env)
+
+
+@toml
+def test_file_says_what_to_serve_and_how(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    text = """
+app = "module:attribute"
+port = 9000
+workers = 3
+access_log = false
+factory = true
+timeout_write = 7
+drain_delay = 1.5
+log_level = "error"
+headers = ["A:b", "C: d"]
+reload_includes = "*.html"
+app_dir = "src"
+"""
+    result = invoke(tmp_path, text)
+    assert result.exit_code == 0, result.output
+    expected = {
+        "app": "module:attribute",
+        "port": 9000,
+        "workers": 3,
+        "access_log": False,
+        "factory": True,
+        "timeout_write": 7.0,
+        "drain_delay": 1.5,
+        "log_level": "error",
+        "headers": [["A", "b"], ["C", "d"]],
+        "reload_includes": ("*.html",),
+        "app_dir": "src",
+        "host": "127.0.0.1",
+    }
+    assert {name: arguments[name] for name in expected} == expected
+
+
+@toml
+def test_command_line_wins_over_environment_and_that_over_the_file(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    text = 'app = "of:file"\nport = 1\nworkers = 1\nlimit_concurrency = 1\n'
+    env = {"UVICORN_PORT": "2", "UVICORN_WORKERS": "2"}
+    result = invoke(tmp_path, text, "--port", "3", "of:command", env=env)
+    assert result.exit_code == 0, result.output
+    found = [arguments[name] for name in ("app", "port", "workers", "limit_concurrency", "backlog")]
+    assert found == ["of:command", 3, 2, 1, 2048]
+
+
+@toml
+def test_file_may_be_named_by_a_variable(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    path = tmp_path / "elsewhere.toml"
+    path.write_text("port = 9000\n")
+    result = CliRunner().invoke(uvicorn.main, ["module:attribute"], env={"UVICORN_CONFIG": str(path)})
+    assert result.exit_code == 0, result.output
+    assert arguments["port"] == 9000
+
+
+@toml
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("wokers = 4", 1, "uvicorn.toml: there is no setting 'wokers'; the nearest is 'workers'."),
+        ("limit-worker-memory = 4", 1, "the nearest is 'limit_worker_memory'."),
+        ("header = ['A:b']", 1, "the nearest is 'headers'."),
+        ("[pools.api]\nworkers = 1", 1, "there is no setting 'pools'"),
+        ("callback_notify = 'x:y'", 1, "callback_notify can only be set in Python."),
+        ("port = [1, 2]", 1, "port takes one value, not a list."),
+        ("[port]\nnumber = 1", 1, "port takes one value, not a table."),
+        ("headers = [1]", 1, "headers takes texts."),
+        ("headers = ['A']", 1, "'A' is not of the form Name:Value."),
+        ("port = ", 1, "it is no TOML: "),
+        ("port = 'many'", 2, "Invalid value for '--port': 'many' is not a valid integer."),
+        ("workers = 0", 2, "Invalid value for '--workers'"),
+        ("lifespan = 'maybe'", 2, "Invalid value for '--lifespan'"),
+    ],
+)
+def test_mistakes(tmp_path: Path, arguments: dict[str, Any], text: str, status: int, said: str) -> None:
+    result = invoke(tmp_path, text, "module:attribute")
+    assert result.exit_code == status
+    assert said in " ".join(result.output.split())
+    assert arguments == {}
+
+
+def test_file_that_is_not_there(arguments: dict[str, Any]) -> None:
+    result = CliRunner().invoke(uvicorn.main, ["--config", "not-there.toml", "module:attribute"])
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
+
+
+@toml
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsFileError, match="directory"):
+        read_settings(tmp_path)
+
+
+def test_interpreter_that_knows_no_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_file, "tomllib", None)
+    with pytest.raises(SettingsFileError, match=r"Python 3\.11"):
+        read_settings(tmp_path / "any.toml")
+
+
+def test_one_value_of_several_is_a_list() -> None:
+    assert check_settings({"reload_dirs": "src", "port": 1}) == {"reload_dirs": ["src"], "port": 1}
