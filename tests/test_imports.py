@@ -57,3 +57,20 @@ def test_worker_does_not_import_what_it_does_not_use(imported: set[str], name: s
 
 def test_worker_serves_with_the_native_core(imported: set[str]) -> None:
     assert {"app", "uvicorn._native", "uvicorn.protocols.websockets.native_impl"} <= imported
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "uvicorn.middleware.wsgi.WSGIMiddleware",
+        "uvicorn.config.WSGIMiddleware",
+        "uvicorn.supervisors.BaseReload",
+        "uvicorn.supervisors.ChangeReload",
+        "uvicorn.supervisors.Multiprocess",
+        "uvicorn.supervisors.basereload.BaseReload",
+        "uvicorn._subprocess.get_subprocess",
+    ],
+)
+def test_what_is_imported_late_is_reached_all_the_same(name: str) -> None:
+    """Programs name it after `import uvicorn` alone."""
+    subprocess.run([sys.executable, "-c", f"import uvicorn; {name}"], check=True, timeout=60)

@@ -21,6 +21,8 @@ def __getattr__(name: str) -> Any:
     value: Any
     if name == "Multiprocess":
         value = importlib.import_module("uvicorn.supervisors.multiprocess").Multiprocess
+    elif name == "BaseReload":
+        value = importlib.import_module("uvicorn.supervisors.basereload").BaseReload
     elif name == "ChangeReload":
         value = _change_reload()
     elif name in _MODULES:
