@@ -819,6 +819,29 @@ def test_workers_that_crash_together_are_one_crash() -> None:
     assert len(bench.pids) == 4
 
 
+def test_workers_that_are_gone_are_let_go_of() -> None:
+    """X1: each holds a pipe and a file."""
+    bench = Bench(3).serving()
+    for _ in range(3):
+        bench.pool.workers[0].exit(-11)
+        bench.watch()
+        bench.watch(after=8)
+        bench.made[-1].reach(Stage.SERVING)
+        bench.watch()
+    bench.pool.replace_all()
+    for _ in range(3):
+        bench.watch()
+        bench.made[-1].reach(Stage.SERVING)
+        bench.watch()
+        next(worker for worker in bench.made if worker.log[-1] == "terminate").exit(0)
+        bench.watch()
+    kept = {
+        id(worker) for value in vars(bench.pool).values() if isinstance(value, (set, dict, list)) for worker in value
+    }
+    gone = [worker.pid for worker in bench.made if worker.exitcode is not None and id(worker) in kept]
+    assert gone == []
+
+
 def test_steady_worker_does_not_hide_a_row_of_crashes() -> None:
     """X1: and it is spared, whatever the limit."""
     bench = Bench(2, crash_limit=2).serving()
@@ -914,6 +937,20 @@ def test_events_of_what_is_killed() -> None:
     bench.watch(after=10)
     bench.watch()
     assert told(bench) == [("crash", 2, None, -11), ("kill", 3, "deadline", None), ("exit", 3, None, -9)]
+
+
+def test_end_of_what_does_not_disappear_is_told_once() -> None:
+    """MP-17, X5"""
+    bench = Bench(1).serving()
+    told(bench)
+    bench.made[0].silent = True
+    bench.made[0].dies_when_killed = False
+    bench.watch()
+    assert told(bench) == [("kill", 1, "unresponsive", None), ("exit", 1, None, None), ("start", 2, None, None)]
+    bench.made[0].exit(-9)
+    bench.watch()
+    assert told(bench) == []
+    assert bench.made[0] not in bench.pool.everyone
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ class Pool(Generic[W]):
         self._leaving: dict[W, float] = {}  # told to end, and when
         self._gone: set[W] = set()  # of `_leaving`, while the pool is drained
         self._killed: set[W] = set()  # their end is no crash
+        self._buried: set[W] = set()  # of `_leaving`: killed, but not gone yet, and told of
         self._asked: set[W] = set()  # of those that are late, for their stacks
         self._to_replace: list[W] = []
         self._to_recycle: dict[W, Reason] = {}
@@ -320,7 +321,9 @@ class Pool(Generic[W]):
         self.workers.remove(worker)
         if worker.exitcode is None:
             self._leaving[worker] = now
+            self._buried.add(worker)
         is_brief = self._is_brief(worker)
+        is_another = worker not in self._crashed_beside  # several that crash together are one
         self._forget(worker)
         self._promote_replacement_of(worker)
         if not worker.has_served:
@@ -330,7 +333,7 @@ class Pool(Generic[W]):
             self._report_failure(worker)
         else:
             self._has_served = True
-            if is_brief and worker not in self._crashed_beside:  # several that crash together are one
+            if is_brief and is_another:
                 self._crashes += 1
                 self._in_vain += 1
                 self._crashed_beside = set(self.workers)
@@ -393,6 +396,7 @@ class Pool(Generic[W]):
         """It is not in charge any more."""
         self._served.pop(worker, None)
         self._to_recycle.pop(worker, None)
+        self._crashed_beside.discard(worker)
 
     def _kill(self, worker: W, reason: str, message: str, *arguments: object) -> None:
         self._tell("kill", worker, message, *arguments, level=logging.ERROR, reason=reason)
@@ -456,7 +460,9 @@ class Pool(Generic[W]):
                 self._is_late(worker, now)
 
     def _note_end(self, worker: W) -> None:
-        if worker not in self._gone:
+        if worker in self._buried:
+            self._buried.discard(worker)
+        elif worker not in self._gone:
             self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
             self._asked.discard(worker)
             self._tell(self._kind_of_end(worker), worker, "Child process [%d] has ended", level=logging.DEBUG)
