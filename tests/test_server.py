@@ -291,6 +291,31 @@ async def test_server_goes_on_accepting_while_it_is_not_ready(
     assert "Not ready any more, accepting for another 3600 seconds. (CTRL+C to force quit)" in lines(log)
 
 
+async def test_worker_hears_that_others_serve_a_moment_after_it_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X7: the word comes by another way than the signal. It never says that it is not ready."""
+    monkeypatch.setattr(module, "RELIEF", 3600)
+    stages: list[Stage] = []
+    async with Stopping(make_config(drain_delay=7200)) as stopping:
+        stopping.server.has_successor = True
+        stopping.server.on_stage = stages.append
+        stopping.server.should_exit = True
+        await turns()
+        stopping.server.relieve()
+        await stopping.end()
+    assert Stage.LEAVING not in stages
+
+
+async def test_worker_that_nobody_relieves_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X7"""
+    monkeypatch.setattr(module, "RELIEF", 0)
+    async with Stopping(make_config(drain_delay=7200)) as stopping:
+        stopping.server.has_successor = True
+        stopping.server.should_exit = True
+        await wait_until(lambda: stopping.server.stage is Stage.LEAVING)
+        stopping.server.relieve()
+        await stopping.end()
+
+
 async def test_forced_end_does_not_wait_until_clients_know() -> None:
     """X7, K8: by the second SIGINT."""
     async with Stopping(make_config(drain_delay=3600)) as stopping:

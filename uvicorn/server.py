@@ -55,6 +55,9 @@ DEFAULT_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT
 MINIMUM_LIFESPAN_SHUTDOWN = 30.0
 """Seconds an application always has for its lifespan shutdown; longer if `timeout_graceful_shutdown` is longer."""
 
+RELIEF = 0.2
+"""Seconds a worker that is to end waits for word that others serve in its place, which comes beside the signal."""
+
 BLOCKED = 1.0
 """Seconds after which an event loop that does not notice a forced end is blocked, for instance by a start-up."""
 
@@ -452,9 +455,12 @@ class Server:
         delay = self.config.drain_delay
         if not delay or not self.servers or self.config.should_reload or self.force_exit or self._relieved:
             return
+        over = (self._relieved, self._flag("force_exit"))
+        if self.has_successor and await first_of(*(flag.wait() for flag in over), timeout=min(delay, RELIEF)):
+            return
         self._enter(Stage.LEAVING)
         logger.info("Not ready any more, accepting for another %g seconds. (CTRL+C to force quit)", delay)
-        await first_of(self._relieved.wait(), self._flag("force_exit").wait(), timeout=delay)
+        await first_of(*(flag.wait() for flag in over), timeout=delay)
 
     async def _wait_tasks_to_complete(self) -> None:
         """Return once nobody is connected and no request is in progress, or the end is forced."""

@@ -891,6 +891,7 @@ def test_hook_hears_in_the_parent_what_becomes_of_workers(sock: socket.socket) -
     assert [event.kind for event in events] == ["start", "ready", "exit"]
     assert pid
     assert events[-1] == WorkerEvent("exit", pid, exitcode=-signal.SIGTERM)
+    assert supervisor.events.counts == {("start", None): 1, ("ready", None): 1, ("exit", None): 1}
 
 
 class _Idle:

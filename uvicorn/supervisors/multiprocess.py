@@ -50,6 +50,7 @@ class Multiprocess:
     The parent never imports the application.
 
     Attributes:
+        events: what has become of the workers, counted.
         refuse: called when the workers have been told to end, and `drain_delay` is over, to close the sockets here,
             too; otherwise new clients wait in their queue until the last worker has ended. By default nothing: who gave
             the sockets keeps them.
@@ -65,6 +66,7 @@ class Multiprocess:
         # Held while the pool is used: `restart_all` and others may be called while `run` runs in another thread.
         self._lock = threading.RLock()
         limits, ready_timeout = DrainLimits.of(config), config.worker_ready_timeout
+        self.events = WorkerEvents(config.on_worker_event)
         self._refuse_at: float | None = None
         self._loads: LoadTable | None = None  # opened with the first worker
         self._placed: list[Process] = []
@@ -75,7 +77,7 @@ class Multiprocess:
             ready_timeout,
             recycling=lambda: RecycleLimits.of(config),
             crash_limit=config.limit_worker_crashes,
-            events=WorkerEvents(config.on_worker_event),
+            events=self.events,
         )
 
     @property
