@@ -6,8 +6,8 @@
 //!                                  └─ a mistake about the connection, or GOAWAY of ours with an error ──▶ Closed
 //! ```
 //!
-//! Here: what a connection is, and what it reads. What is read of streams is in `receive`, what is written in `send`, its end in
-//! `close`.
+//! Here: what a connection is, and what it reads. What is read of streams is in `receive` and `body`, what is written in `send`,
+//! its end in `close`.
 
 use crate::h2::budget::{Budget, Cost, Gain};
 use crate::h2::close::Ending;
@@ -339,5 +339,8 @@ impl<K> Connection<K> {
     }
 }
 
-/// A mistake about a stream that is none.
+/// A frame on a stream that is none.
 pub(crate) const IDLE: Failure = Failure::new(ErrorCode::Protocol, "frame for a stream that was not opened");
+
+/// A frame on a stream that its client has ended.
+pub(crate) const ENDED: Failure = Failure::new(ErrorCode::StreamClosed, "frame for a stream that is closed");

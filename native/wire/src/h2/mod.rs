@@ -33,6 +33,7 @@
 //! # Ok::<(), wire::AppError>(())
 //! ```
 
+mod body;
 mod budget;
 mod close;
 mod connection;
