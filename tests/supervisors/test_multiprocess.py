@@ -894,6 +894,25 @@ def test_hook_hears_in_the_parent_what_becomes_of_workers(sock: socket.socket) -
     assert supervisor.events.counts == {("start", None): 1, ("ready", None): 1, ("exit", None): 1}
 
 
+def test_end_of_a_worker_is_told_however_it_was_noticed(
+    supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X5: also of one that ends right after a look at it."""
+    watch = supervisor._watch
+
+    def watch_and_miss_the_end() -> None:
+        watch()
+        for process in supervisor.processes if supervisor._pool._is_draining else ():
+            process.process.join(30)
+
+    monkeypatch.setattr(supervisor, "_watch", watch_and_miss_the_end)
+    with running_thread(supervisor.run):
+        wait_for(lambda: len(supervisor.processes) == 2)
+        assert all(process.wait_until_ready(30) for process in supervisor.processes)
+        supervisor.should_exit.set()
+    assert supervisor.events.counts["exit", None] == 2
+
+
 class _Idle:
     """A worker that does nothing."""
 

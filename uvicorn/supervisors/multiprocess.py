@@ -156,6 +156,7 @@ class Multiprocess:
                 self._sleep()
                 self._hurry_on_signal()
                 self._watch()
+        self._watch()  # the last one may have ended between two looks
         if self._refuse_at is not None:
             self._refuse_at = 0.0
             self._refuse_when_due()
