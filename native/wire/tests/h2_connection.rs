@@ -229,6 +229,21 @@ fn a_response_that_is_complete_before_its_request_asks_for_no_more() {
     assert!(server.failure.is_none() && server.seen.contains_key(&3));
 }
 
+/// One that was refused has ended all the same when its body has come: its answer is not followed by a reset.
+#[test]
+fn a_refused_request_ends_with_its_body() {
+    for end in [data(1, END_STREAM, b"x"), headers(1, END_STREAM, &[("a", "b")])] {
+        let mut server = Server::ready(App::Silent);
+        (server.limits.fields, server.flushes) = (4, false);
+        server.receive(&headers(1, 0, &[&POST[..], &[("a", "b"); 4]].concat()));
+        server.receive(&end);
+        server.flush(1000);
+        let frames = server.take();
+        assert_eq!((server.seen[&1].refused, Answers::read(&frames).ended), (Some(431), vec![1]));
+        assert!(frames.iter().all(|frame| frame.kind <= 1) && server.connection.is_idle());
+    }
+}
+
 #[test]
 fn responses_without_content_have_none() {
     for (method, status) in [("HEAD", 200), ("GET", 204), ("GET", 304), ("GET", 205)] {
