@@ -1,4 +1,5 @@
-//! The client of the `h2` crate against our server: it checks every frame that it gets, and what comes back is what it sent.
+//! The `h2` crate beside ours. Its client checks every frame that it gets, and what comes back is what it sent; its server
+//! accepts whatever requests are accepted here.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,8 +21,11 @@ use h2::{Reason, RecvStream};
 use http::{HeaderMap, Method, Request};
 use support::{App, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use wire::h2::Settings;
+use wire::h2::frame::put_headers;
+use wire::h2::hpack::{Encoder, Indexing};
 
 /// A xorshift generator: the same conversations everywhere.
 #[derive(Clone)]
@@ -137,9 +141,103 @@ async fn conversation(seed: u64) {
     }
 }
 
+/// Fields of a request, most of them as they should be.
+fn fields(random: &mut Random) -> Vec<(String, Vec<u8>)> {
+    const NAMES: [&str; 14] = [
+        ":method",
+        ":scheme",
+        ":path",
+        ":authority",
+        ":status",
+        ":protocol",
+        "host",
+        "content-length",
+        "te",
+        "connection",
+        "Accept",
+        "x-y",
+        "user-agent",
+        "expect",
+    ];
+    const VALUES: [&[u8]; 14] = [
+        b"GET",
+        b"http",
+        b"/",
+        b"h",
+        b"0",
+        b"5",
+        b"trailers",
+        b"a\r\nb",
+        b" a",
+        b"",
+        b"\xe9",
+        b"h:80",
+        b"/a?b",
+        b"100-continue",
+    ];
+    let mut fields: Vec<(String, Vec<u8>)> = support::GET
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
+        .filter(|_| random.below(12) > 0)
+        .collect();
+    for _ in 0..random.below(4) {
+        let (name, value) = (NAMES[random.length(14)], VALUES[random.length(14)]);
+        let at = if random.below(3) == 0 { random.length(fields.len() as u64 + 1) } else { fields.len() };
+        fields.insert(at, (name.to_owned(), value.to_vec()));
+    }
+    fields
+}
+
+/// What the server of the crate makes of the first request that `input` has.
+async fn accepted(input: &[u8]) -> Option<Request<RecvStream>> {
+    let (mut near, far) = duplex(100_000);
+    near.write_all(input).await.unwrap();
+    let mut connection = h2::server::handshake(far).await.ok()?;
+    connection.accept().await?.ok().map(|(request, _)| request)
+}
+
+/// What is accepted here is accepted there, and is the same.
+async fn compare(random: &mut Random) -> bool {
+    let fields = fields(random);
+    let (mut encoder, mut block, mut input) = (Encoder::new(), Vec::new(), support::hello(&[]));
+    for (name, value) in &fields {
+        encoder.field(&mut block, name.as_bytes(), value, Indexing::Add);
+    }
+    put_headers(&mut input, 1, &block, true, random.length(60) + 1);
+    let mut server = Server::new(App::Silent, Settings::default());
+    server.receive(&input);
+    assert_eq!(server.failure, None);
+    let Some(seen) = server.seen.get(&1).filter(|seen| seen.refused.is_none()) else { return false };
+    // So that it does not wait for one that it does not accept.
+    input.extend_from_slice(&support::put(7, 0, 0, &[0; 8]));
+    let request = accepted(&input).await.unwrap_or_else(|| panic!("accepted here alone: {fields:?}"));
+    assert_eq!((request.method().as_str(), request.uri().path()), (seen.method.as_str(), seen.path.as_str()));
+    let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
+    let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
+    assert_eq!(authority.or(host), Some(seen.fields.iter().find(|field| field.0 == "host").unwrap().1.clone()));
+    for (name, value) in seen.fields.iter().filter(|field| field.0 != "host") {
+        let mut values = request.headers().get_all(name).iter();
+        assert!(values.any(|other| String::from_utf8_lossy(other.as_bytes()) == *value), "{fields:?}");
+    }
+    true
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+#[test]
+fn what_is_accepted_here_another_server_accepts() {
+    let (runtime, mut random, mut accepted) = (runtime(), Random(1), 0);
+    for _ in 0..5000 {
+        accepted += u32::from(runtime.block_on(compare(&mut random)));
+    }
+    assert!(accepted > 500, "only {accepted}");
+}
+
 #[test]
 fn what_another_client_sends_comes_back() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = runtime();
     for seed in 1..=20 {
         let done = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), conversation(seed)).await });
         assert!(done.is_ok(), "conversation {seed} has come to a halt");
