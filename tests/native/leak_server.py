@@ -99,8 +99,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
-        while (await receive())["type"] != "websocket.disconnect":
-            pass
+        while (event := await receive())["type"] != "websocket.disconnect":
+            await send({**event, "type": "websocket.send"})
     elif scope["path"] == "/stream":
         await stream(receive, send)
     elif scope["path"] == "/figures":

@@ -34,6 +34,7 @@ WEBSOCKET = (
     b"GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
 )
+DEFLATED = WEBSOCKET[:-2] + b"sec-websocket-extensions: permessage-deflate\r\n\r\n"
 #: How a connection ends: what the client sends, and what it waits for before it resets.
 ENDS = {
     "reset": (b"GET / HTTP/1.1\r\nhost: test\r\n\r\n", b""),
@@ -44,6 +45,13 @@ ENDS = {
     ),
     "mid-response": (b"GET /stream HTTP/1.1\r\nhost: test\r\n\r\n", b"xxxx"),
     "upgraded": (WEBSOCKET, b"101 Switching"),
+    "mid-handshake": (WEBSOCKET[:-5], b""),
+    "refused-handshake": (WEBSOCKET.replace(b"version: 13", b"version: 12"), b" 426 "),
+    "mid-frame": (WEBSOCKET + b"\x81\xfe\x10\x00mask" + b"x" * 2000, b"101 Switching"),
+    "mid-message": (DEFLATED + b"\x41\x85\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9", b"101 Switching"),
+    "compressed": (DEFLATED + b"\xc1\x87\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9\x07\x00", b"\xc1\x07"),
+    "closed": (WEBSOCKET + b"\x88\x82\x00\x00\x00\x00\x03\xe8", b"\x88\x02\x03\xe8"),
+    "failed": (WEBSOCKET + b"\x81\x01x", b"\x88\x13\x03\xea"),
 }
 LAZY = ("TimerHandle", "Context")
 
@@ -129,7 +137,7 @@ def nothing_is_left(before: dict[str, Any], after: dict[str, Any], count: int) -
 
 
 def test_connections_that_end_in_any_way_leave_nothing_behind(server: ServerProcess) -> None:
-    """Reset, in the middle of a head, of a body or of a response, and upgraded."""
+    """Reset, in the middle of a head, of a body or of a response, and of a WebSocket in every state."""
     end_connections(server.address, max(CONNECTIONS // 5, 500))
     before = figures(server)
     end_connections(server.address, CONNECTIONS)
