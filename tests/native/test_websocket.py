@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -209,6 +209,126 @@ async def test_step_inside_of_a_read_is_one_of_its_task() -> None:
         await peer.until(lambda: peer.waits_to_receive)
         peer.send(frame(TEXT, b"a"))
         assert seen == ["the application's", True] and variable.get() == "nobody's"
+
+
+async def stepped(script: Any, data: bytes, condition: Callable[[Any], object]) -> Any:
+    """A client whose application, in the middle of `script`, takes a step inside of the read of `data`."""
+    async with connected(AtOnceWebSocketProtocol, Application(script)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        peer.send(data)
+        await peer.until(lambda: condition(peer))
+        return peer
+
+
+@at_once
+async def test_step_may_end_in_waiting_for_something_else() -> None:
+    """Of which the task has to hear."""
+    seen: list[Any] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        while (event := await receive())["type"] == "websocket.receive":
+            seen.append(event["text"])
+            await asyncio.sleep(0)
+            future = asyncio.get_running_loop().create_future()
+            future.get_loop().call_soon(future.set_result, "later")
+            seen.append(await future)
+            await send({"type": "websocket.send", "text": "done"})
+
+    await stepped(script, frame(TEXT, b"1") + frame(TEXT, b"2"), lambda peer: len(peer.frames) == 2)
+    assert seen == ["1", "later", "2", "later"]
+
+
+@at_once
+@pytest.mark.parametrize("how", ["returns", "raises"])
+async def test_application_may_end_in_its_step(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await receive()
+        if how == "raises":
+            raise ValueError("mine")
+
+    peer = await stepped(script, frame(TEXT, b"1"), lambda peer: not peer.state.tasks and peer.frames)
+    assert peer.frames[0].close[0] == (1011 if how == "raises" else 1000)
+    assert len(complaints(caplog)) == (how == "raises")
+
+
+@at_once
+async def test_timeouts_and_cancellation_reach_an_application_between_its_steps() -> None:
+    seen: list[Any] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        for _ in range(3):
+            seen.append((await receive())["text"])
+            try:
+                await asyncio.wait_for(receive(), 0.001)
+            except asyncio.TimeoutError:
+                seen.append("late")
+            task = cast(Any, asyncio.current_task())
+            task.cancel("myself")
+            try:
+                while True:
+                    seen.append((await receive())["text"])
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                task.uncancel()
+            await send({"type": "websocket.send", "text": "next"})
+
+    async with connected(AtOnceWebSocketProtocol, Application(script)) as peer:
+        await peer.open()
+        sent: list[int] = []
+        for number in range(3):
+            await peer.until(lambda: peer.waits_to_receive)
+            peer.send(frame(TEXT, b"%d" % number))
+            await peer.until(lambda: len(peer.frames) > len(sent))
+            sent.append(number)
+        assert seen == [text for number in range(3) for text in (str(number), "late", "cancelled")]
+
+
+@at_once
+async def test_application_that_cancels_itself_in_its_step_is_cancelled_once() -> None:
+    seen: list[Any] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await receive()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        try:
+            await receive()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+        await asyncio.sleep(0)
+        seen.append((await receive())["text"])
+        await send({"type": "websocket.send", "text": "done"})
+
+    async with connected(AtOnceWebSocketProtocol, Application(script)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        peer.send(frame(TEXT, b"1"))
+        await peer.until(lambda: seen)
+        peer.send(frame(TEXT, b"2"))
+        await peer.until(lambda: peer.frames)
+        assert seen == ["cancelled", "2"]
+
+
+@at_once
+async def test_tasks_of_an_application_that_receive_go_on_as_well() -> None:
+    seen: list[Any] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        for _ in range(3):
+            other = asyncio.ensure_future(receive())
+            await asyncio.sleep(0)
+            seen.append(((await other)["text"], (await receive())["text"]))
+        await send({"type": "websocket.send", "text": "done"})
+
+    peer = await stepped(script, b"".join(frame(TEXT, b"%d" % n) for n in range(6)), lambda peer: peer.frames)
+    assert peer.frames and seen == [("0", "1"), ("2", "3"), ("4", "5")]
 
 
 @at_once

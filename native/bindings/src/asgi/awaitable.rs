@@ -235,8 +235,7 @@ impl Wait {
         place: Option<Place>,
     ) -> PyResult<Self> {
         let core = conversation.host();
-        let (source, future) = if conversation.can_go_on_at_once() {
-            let waiter = Waiter::new(py, &core.event_loop)?;
+        let (source, future) = if let Some(waiter) = conversation.waiter(py)? {
             (Source::Waiter(waiter.clone_ref(py)), waiter.into_any())
         } else {
             let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?;

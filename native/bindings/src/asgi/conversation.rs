@@ -11,6 +11,7 @@ use super::host::Host;
 use super::message;
 use crate::base::error;
 use crate::base::line::Line;
+use crate::base::waiter::Waiter;
 
 /// What an application calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +83,12 @@ pub(crate) trait Conversation {
         let names = &self.host().names;
         message::copy(message, [&names.body])
     }
-    /// Whether those who wait may be let [go on at once](crate::base::waiter), inside of what they wait for.
-    fn can_go_on_at_once(&self) -> bool {
-        false
+    /// What one who waits waits for, if it may [go on at once](crate::base::waiter), inside of what it waits for.
+    fn waiter(&self, _py: Python<'_>) -> PyResult<Option<Py<Waiter>>> {
+        Ok(None)
     }
+    /// Offer what the task of the application waits for to whoever waits next, or take it back.
+    fn lend_waiter(&self, _waiter: Option<Py<Waiter>>) {}
     /// Where calls of `function` wait for their turn.
     fn line(&self, function: Function) -> &Line;
     /// Let the first of those who wait have its turn, if there is something for it.

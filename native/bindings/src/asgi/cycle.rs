@@ -11,10 +11,11 @@ use pyo3::types::PyDict;
 
 use super::conversation::{Conversation, REQUEST, guard};
 use crate::base::coroutine::{reused, thrown};
-use crate::base::ffi::call::{Turn, is_coroutine, step};
+use crate::base::ffi::call::{Turn, in_context, is_coroutine, step};
 use crate::base::ffi::slots::Coroutine;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::reuse::SpareObject;
+use crate::base::waiter::Waiter;
 
 /// The coroutine of a request's task.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
@@ -33,9 +34,18 @@ pub(super) struct Start {
     pub(super) send: Py<PyAny>,
 }
 
+/// What came of a step that the task does not know of yet.
+enum Held {
+    /// The application waits for this.
+    Yielded(Py<PyAny>),
+    Ended,
+    Raised(PyErr),
+}
+
 /// How far the application's call has come.
 #[derive(Default)]
 struct Run {
+    held: RefCell<Option<Held>>,
     /// The application, until it is called.
     start: RefCell<Option<Start>>,
     /// What it returned, until that ends.
@@ -135,6 +145,13 @@ impl RequestResponseCycle {
     }
 
     pub(crate) fn turn(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Py<PyAny>>> {
+        let held = self.run.held.take();
+        match held {
+            None => {}
+            Some(Held::Yielded(future)) => return Ok(Some(future)),
+            Some(Held::Ended) => return Ok(None),
+            Some(Held::Raised(error)) => return Err(error),
+        }
         let start = self.run.start.borrow_mut().take();
         let outcome = if let Some(start) = start {
             Self::call(py, &**conversation, start).and_then(|coroutine| {
@@ -193,6 +210,11 @@ impl RequestResponseCycle {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
+        let held = self.run.held.take();
+        if let Some(Held::Ended | Held::Raised(_)) = held {
+            return Err(thrown(kind, value, traceback)?);
+        }
+        drop(held);
         let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
         let Some(coroutine) = coroutine else {
             let start = self.run.start.take();
@@ -223,8 +245,56 @@ impl Coroutine for RequestResponseCycle {
     #[inline]
     fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn> {
         let (py, cycle) = (slf.py(), slf.get());
-        let waits_for = cycle.guarded(py, |conversation| cycle.turn(py, conversation))?;
-        Ok(waits_for.map_or_else(|| Turn::Returned(py.None()), Turn::Yielded))
+        let Some(future) = cycle.guarded(py, |conversation| cycle.turn(py, conversation))? else {
+            return Ok(Turn::Returned(py.None()));
+        };
+        if let Ok(waiter) = future.bind(py).cast_exact::<Waiter>() {
+            waiter.get().belongs_to(slf.as_any())?;
+        }
+        Ok(Turn::Yielded(future))
+    }
+}
+
+/// Let who waits for `waiter` go on now. Only inside a callback of the loop; who cannot goes on with the loop's next turn.
+pub(crate) fn go_on_at_once(waiter: &Bound<'_, Waiter>) -> PyResult<()> {
+    let py = waiter.py();
+    if let Some(owner) = waiter.get().owner(py)?
+        && let Ok(cycle) = owner.cast_exact::<RequestResponseCycle>()
+        && cycle.get().step_at_once(py, waiter)?
+    {
+        return Ok(());
+    }
+    Waiter::go_on(waiter)
+}
+
+impl RequestResponseCycle {
+    /// Take a step though the task still waits for `waiter`, and leave it waiting for that if the application comes to wait
+    /// for the same again: then there is nothing that the task has to know. Whether that was possible.
+    fn step_at_once(&self, py: Python<'_>, waiter: &Bound<'_, Waiter>) -> PyResult<bool> {
+        let task = self.run.here()?.task.borrow().as_ref().map(|task| task.clone_ref(py));
+        let (Some(task), Some(context)) = (task, waiter.get().context(py)?) else { return Ok(false) };
+        let conversation = self.conversation()?;
+        let host = conversation.host();
+        if self.run.held.borrow().is_some() || host.enter_task.bind(py).call1((&host.event_loop, &task)).is_err() {
+            return Ok(false); // another task is at work
+        }
+        let stepped = in_context(&context, || {
+            waiter.get().grant(true)?;
+            conversation.lend_waiter(Some(waiter.clone().unbind()));
+            self.guarded(py, |conversation| self.turn(py, conversation))
+        });
+        conversation.lend_waiter(None);
+        waiter.get().grant(false)?;
+        host.leave_task.bind(py).call1((&host.event_loop, &task))?;
+        let Ok(outcome) = stepped else { return Ok(false) };
+        let held = match outcome {
+            Ok(Some(future)) if future.is(waiter) => return Ok(true),
+            Ok(Some(future)) => Held::Yielded(future),
+            Ok(None) => Held::Ended,
+            Err(error) => Held::Raised(error),
+        };
+        self.run.held.replace(Some(held));
+        Waiter::wake(waiter).map(|()| true)
     }
 }
 
@@ -270,7 +340,8 @@ impl RequestResponseCycle {
     /// End the application's call without an answer, as the interpreter does when a task is thrown away.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let run = self.run.here()?;
-        let start = run.start.take();
+        let (start, held) = (run.start.take(), run.held.take());
+        drop(held);
         let coroutine = run.coroutine.borrow_mut().take();
         let closed = match (start, coroutine) {
             (None, None) => return Ok(()),
@@ -347,6 +418,11 @@ impl RequestResponseCycle {
                 visit.call(&*object)?;
             }
         }
+        if let Ok(held) = run.held.try_borrow()
+            && let Some(Held::Yielded(future)) = &*held
+        {
+            visit.call(future)?;
+        }
         let Ok(conversation) = conversation.try_borrow() else { return Ok(()) };
         let Some(conversation) = &*conversation else { return Ok(()) };
         conversation.traverse(&visit)
@@ -355,6 +431,7 @@ impl RequestResponseCycle {
     fn __clear__(&self) {
         let (Some(conversation), Some(run)) = (self.conversation.if_here(), self.run.if_here()) else { return };
         drop(run.start.take());
+        drop(run.held.take());
         for object in [&run.coroutine, &run.task] {
             let object = object.borrow_mut().take();
             drop(object);

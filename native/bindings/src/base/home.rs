@@ -20,6 +20,9 @@ pub(crate) struct Home {
     pub(crate) is_real: bool,
     /// In which the server was started: that of a request would live as long as what is left behind in it.
     pub(crate) context: Py<PyAny>,
+    /// Say which task is the current one, and that it is not any more.
+    pub(crate) enter_task: Py<PyAny>,
+    pub(crate) leave_task: Py<PyAny>,
     pub(crate) logger: Py<PyAny>,
     /// Of that logger: of lines about single connections, and about requests that are refused.
     pub(crate) trace: Level,
@@ -39,6 +42,7 @@ impl Home {
         let py = config.py();
         let is_real = event_loop.is_instance(&py.import("asyncio")?.getattr("AbstractEventLoop")?)?;
         let version = py.version_info();
+        let tasks = py.import("asyncio.tasks")?;
         let logger = py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?;
         Ok(Self {
             names: Names::new(py)?,
@@ -46,6 +50,8 @@ impl Home {
             event_loop: event_loop.clone().unbind(),
             is_real,
             context: state.getattr("context")?.unbind(),
+            enter_task: tasks.getattr("_enter_task")?.unbind(),
+            leave_task: tasks.getattr("_leave_task")?.unbind(),
             trace: Level::new(&logger, TRACE)?,
             debug: Level::new(&logger, DEBUG)?,
             logger: logger.unbind(),

@@ -94,7 +94,7 @@ impl Line {
 
     /// The first future.
     #[inline]
-    fn first(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+    pub(crate) fn first(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.places.borrow().as_ref()?.first.as_ref().map(|(_, future)| future.clone_ref(py))
     }
 
@@ -113,15 +113,6 @@ impl Line {
             return Ok(());
         }
         self.firsts(py, count).iter().try_for_each(|future| wake(future.bind(py), names))
-    }
-
-    /// The same for the first alone, who goes on inside of this if it can. The next one has its turn behind it.
-    pub(crate) fn advance_at_once(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        let Some(first) = self.first(py) else { return Ok(()) };
-        match first.bind(py).cast_exact::<Waiter>() {
-            Ok(waiter) => Waiter::go_on(waiter, names),
-            Err(_) => wake(first.bind(py), names),
-        }
     }
 
     // The garbage collector's side.

@@ -1,7 +1,8 @@
 //! What a coroutine of ours gives its task to wait for, in place of a future of the loop's.
 //!
 //! A future says that it is done by way of the loop: whoever waits goes on with its next turn, with everything between two
-//! turns. Who is inside a callback of the loop, and of no task, can let them [go on at once](Waiter::go_on).
+//! turns. Who is inside a callback of the loop, and of no task, can let them [go on at once](Waiter::go_on). The coroutine of a
+//! task, which has given it this, can even take a step of its own: the task waits for the same thing before and behind it.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,7 +14,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::ffi::thread_bound::ThreadBound;
-use super::names::Names;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -32,6 +32,10 @@ struct State {
     event_loop: Py<PyAny>,
     outcome: Cell<Outcome>,
     blocking: Cell<bool>,
+    /// Who waits may take a step, though it is not over.
+    grants: Cell<bool>,
+    /// The coroutine that has given it to its task.
+    owner: RefCell<Option<Py<PyAny>>>,
     message: RefCell<Option<Py<PyAny>>>,
     callbacks: RefCell<Vec<Callback>>,
 }
@@ -48,6 +52,8 @@ impl Waiter {
             event_loop: event_loop.clone_ref(py),
             outcome: Cell::new(Outcome::Pending),
             blocking: Cell::new(false),
+            grants: Cell::new(false),
+            owner: RefCell::default(),
             message: RefCell::default(),
             callbacks: RefCell::default(),
         };
@@ -60,6 +66,7 @@ impl Waiter {
     pub(crate) fn look(&self, py: Python<'_>) -> PyResult<bool> {
         let state = self.state.here()?;
         match state.outcome.get() {
+            Outcome::Pending if state.grants.take() => Ok(true),
             Outcome::Pending => {
                 state.blocking.set(true);
                 Ok(false)
@@ -70,10 +77,10 @@ impl Waiter {
     }
 
     /// Let those who wait go on, now. Whoever cannot does with the next turn of the loop: another task is at work.
-    pub(crate) fn go_on(slf: &Bound<'_, Self>, names: &Names) -> PyResult<()> {
+    pub(crate) fn go_on(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         for Callback { function, context } in slf.get().end(Outcome::Done)? {
-            match context.bind(py).call_method1(&names.run, (&function, slf)) {
+            match context.bind(py).call_method1("run", (&function, slf)) {
                 Err(error) if error.is_instance_of::<PyRuntimeError>(py) => {
                     call_soon(slf, &Callback { function, context })?;
                 }
@@ -83,6 +90,41 @@ impl Waiter {
         Ok(())
     }
 
+    /// `owner` gives this to its task.
+    #[inline]
+    pub(crate) fn belongs_to(&self, owner: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut known = self.state.here()?.owner.borrow_mut();
+        if known.as_ref().is_none_or(|known| !known.is(owner)) {
+            *known = Some(owner.clone().unbind());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn owner<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.state.here()?.owner.borrow().as_ref().map(|owner| owner.bind(py).clone()))
+    }
+
+    /// The context of the task that waits for this, if one does and nobody else.
+    #[inline]
+    pub(crate) fn context<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(match &**self.state.here()?.callbacks.borrow() {
+            [callback] => Some(callback.context.bind(py).clone()),
+            _ => None,
+        })
+    }
+
+    /// Whether who waits may take a step, though it is not over.
+    #[inline]
+    pub(crate) fn grant(&self, grants: bool) -> PyResult<()> {
+        self.state.here()?.grants.set(grants);
+        Ok(())
+    }
+
+    /// Let those who wait go on, with the next turn of the loop.
+    pub(crate) fn wake(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::tell(slf, &slf.get().end(Outcome::Done)?)
+    }
+
     /// It is over now; gives those who are to be told, who are nobody if it was before.
     fn end(&self, outcome: Outcome) -> PyResult<Vec<Callback>> {
         let state = self.state.here()?;
@@ -90,6 +132,8 @@ impl Waiter {
             return Ok(Vec::new());
         }
         state.outcome.set(outcome);
+        let owner = state.owner.take();
+        drop(owner);
         Ok(state.callbacks.take())
     }
 
@@ -203,13 +247,16 @@ impl Waiter {
     /// Let those who wait go on, with the next turn of the loop.
     #[pyo3(signature = (_result, /))]
     fn set_result(slf: &Bound<'_, Self>, _result: &Bound<'_, PyAny>) -> PyResult<()> {
-        Self::tell(slf, &slf.get().end(Outcome::Done)?)
+        Self::wake(slf)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let state = self.state.for_collector();
         if let Ok(message) = state.message.try_borrow() {
             visit.call(&*message)?;
+        }
+        if let Ok(owner) = state.owner.try_borrow() {
+            visit.call(&*owner)?;
         }
         let Ok(callbacks) = state.callbacks.try_borrow() else { return Ok(()) };
         callbacks.iter().try_for_each(|callback| {
@@ -220,8 +267,9 @@ impl Waiter {
 
     fn __clear__(&self) {
         if let Some(state) = self.state.if_here() {
-            let callbacks = state.callbacks.take();
+            let (callbacks, owner) = (state.callbacks.take(), state.owner.take());
             drop(callbacks);
+            drop(owner);
         }
     }
 }

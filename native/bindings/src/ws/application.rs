@@ -20,6 +20,7 @@ use crate::base::ffi::dict::each_item;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::names::Names;
 use crate::base::objects::{copy_of, same};
+use crate::base::waiter::Waiter;
 
 /// `message.get(name)` of a message that is mostly a dict, unless that is None.
 #[inline]
@@ -301,8 +302,20 @@ impl Conversation for Session {
         })
     }
 
-    fn can_go_on_at_once(&self) -> bool {
-        self.steps_at_once.get()
+    fn waiter(&self, py: Python<'_>) -> PyResult<Option<Py<Waiter>>> {
+        if !self.steps_at_once.get() {
+            return Ok(None);
+        }
+        let lent = self.lent_waiter.take();
+        match lent {
+            Some(waiter) if !waiter.get().is_done()? => Ok(Some(waiter)),
+            _ => Waiter::new(py, &self.core.event_loop).map(Some),
+        }
+    }
+
+    fn lend_waiter(&self, waiter: Option<Py<Waiter>>) {
+        let old = self.lent_waiter.replace(waiter);
+        drop(old);
     }
 
     fn line(&self, function: Function) -> &Line {

@@ -6,7 +6,9 @@ use pyo3::prelude::*;
 
 use super::session::Session;
 use super::states::{PeerEnd, Stage, State};
+use crate::asgi::cycle::go_on_at_once;
 use crate::asgi::peer::Peer;
+use crate::base::waiter::Waiter;
 use crate::conn::carrier::Carrier;
 use crate::conn::handler::Handler;
 use crate::conn::transport::Transport;
@@ -116,10 +118,10 @@ impl Session {
     fn let_receivers_go_on(&self, py: Python<'_>) -> PyResult<()> {
         // What is taken may make room for more, for which the next one waits.
         while self.is_to_wake.take() {
-            if self.core.runner.may_step(py)? {
-                self.receivers.advance_at_once(py, &self.core.names)?;
-            } else {
-                self.wake_receivers(py)?;
+            let first = self.receivers.first(py);
+            match first.as_ref().map(|first| first.bind(py).cast_exact::<Waiter>()) {
+                Some(Ok(waiter)) if self.core.runner.may_step(py)? => go_on_at_once(waiter)?,
+                _ => self.wake_receivers(py)?,
             }
         }
         Ok(())

@@ -29,6 +29,7 @@ use super::waits::Times;
 use crate::asgi::peer::Peer;
 use crate::base::error;
 use crate::base::line::{Line, WOKEN_TOGETHER};
+use crate::base::waiter::Waiter;
 use crate::conn::carrier::Carrier;
 
 /// One WebSocket. Shared by the protocol object, what carries it, its application's call and the list of deadlines.
@@ -53,6 +54,8 @@ pub(crate) struct Session {
     /// Input is being dealt with: what is written meanwhile leaves together, behind it, and who waits goes on then.
     pub(super) gathering: Cell<bool>,
     pub(super) is_to_wake: Cell<bool>,
+    /// What the task of the application waits for, while that takes a step of its own.
+    pub(super) lent_waiter: RefCell<Option<Py<Waiter>>>,
     /// What was written meanwhile.
     pub(super) out: RefCell<Vec<u8>>,
     pub(super) read_paused: Cell<bool>,
@@ -103,6 +106,7 @@ impl Session {
             steps_at_once: Cell::new(false),
             gathering: Cell::new(false),
             is_to_wake: Cell::new(false),
+            lent_waiter: RefCell::default(),
             out: RefCell::default(),
             read_paused: Cell::new(false),
             write_paused: Cell::new(false),

@@ -35,6 +35,24 @@ pub(crate) fn copy_context<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'
     unsafe { Bound::from_owned_ptr_or_err(context.py(), ffi::PyContext_Copy(context.as_ptr())) }
 }
 
+/// What `body` gives in a `contextvars.Context`; raises if that is entered already.
+#[inline]
+pub(crate) fn in_context<R>(context: &Bound<'_, PyAny>, body: impl FnOnce() -> R) -> PyResult<R> {
+    let py = context.py();
+    // SAFETY: both functions check the type of their argument, a live object, and whether it may be entered or left; they set
+    // an exception and return -1 otherwise. What is entered is left before this returns: a panic of `body` is caught in it.
+    unsafe {
+        if ffi::PyContext_Enter(context.as_ptr()) != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        let result = body();
+        if ffi::PyContext_Exit(context.as_ptr()) != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(result)
+    }
+}
+
 /// `class(*arguments, **keywords)` without a copy of `keywords`, which a call would make.
 #[inline]
 pub(crate) fn instantiate<'py>(
