@@ -114,19 +114,27 @@ fn h3_continuation_floods() {
     }
 }
 
-/// A block of references to one large field.
+/// Blocks of references to one large field: a little too large, and far too large.
 #[test]
 fn h4_hpack_bomb() {
     let mut server = Server::ready(App::Echo);
     let first = [block(&GET), vec![0x40, 1, b'a', 0x7f, 0xa1, 0x1e], vec![b'b'; 4000]].concat();
-    let bomb = [block(&GET), vec![0xbe; 16_000]].concat();
+    let references = |count| [block(&GET), vec![0xbe; count]].concat();
     server.receive(&put(1, END_STREAM | END_HEADERS, 1, &first));
-    server.receive(&put(1, END_STREAM | END_HEADERS, 3, &bomb));
+    server.receive(&put(1, END_STREAM | END_HEADERS, 3, &references(40)));
     assert_eq!(server.seen[&3].refused, Some(431));
     assert!(server.seen[&3].fields.len() < 40);
     assert_eq!(Answers::read(&server.take()).statuses[&3], ["431"]);
-    server.receive(&put(1, END_STREAM | END_HEADERS, 5, &[block(&GET), vec![0xbe]].concat()));
+    server.receive(&put(1, END_STREAM | END_HEADERS, 5, &references(1)));
     assert!(server.seen[&5].complete);
+    server.receive(&put(1, END_STREAM | END_HEADERS, 7, &references(16_000)));
+    assert_eq!(server.failure.map(|failure| failure.code), Some(CALM));
+    // Nor is one decoded that nobody wants.
+    let mut server = Server::ready(App::Silent);
+    server.connection.end(&mut server.out);
+    server.receive(&put(1, END_STREAM | END_HEADERS, 1, &first));
+    server.receive(&put(1, END_STREAM | END_HEADERS, 3, &references(16_000)));
+    assert_eq!(server.failure.map(|failure| failure.code), Some(CALM));
 }
 
 #[test]

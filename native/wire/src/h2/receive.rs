@@ -240,5 +240,6 @@ impl<K> Connection<K> {
 }
 
 fn compression(error: hpack::Error) -> Failure {
-    Failure::new(ErrorCode::Compression, error.text())
+    let code = if error == hpack::Error::Bomb { ErrorCode::EnhanceYourCalm } else { ErrorCode::Compression };
+    Failure::new(code, error.text())
 }

@@ -6,6 +6,11 @@ use crate::h2::hpack::{Error, FIELD_OVERHEAD, huffman, integer, static_table};
 /// A larger scratch is not kept for the next field: each connection has its own.
 const MAX_IDLE_SCRATCH: usize = 256;
 
+/// A block of so many times its limit is not decoded to its end: three bytes can add an entry of 4 KiB, which takes time.
+const EXCESS: usize = 8;
+/// A lower limit counts as this one there.
+const LEAST_LIMIT: usize = 64 * 1024;
+
 /// An entry of one of the two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
@@ -78,9 +83,11 @@ impl<K: Default> Decoder<K> {
         self.table.kept(number)
     }
 
-    /// Decode a whole block. `sink` gets the fields in order, as long as they are within `limit` bytes together.
+    /// Decode a whole block. `sink` gets the fields in order, as long as they are within `limit` bytes together. What is a
+    /// little larger is decoded to its end, for the table's sake; what is far larger is an error.
     pub fn decode(&mut self, block: &[u8], limit: usize, mut sink: impl FnMut(Field<'_, K>)) -> Result<Size, Error> {
-        let (mut rest, mut size, mut begun) = (block, Size::Within(0), false);
+        let (mut rest, mut size, mut begun) = (block, 0, false);
+        let most = limit.max(LEAST_LIMIT).saturating_mul(EXCESS);
         while let Some(&first) = rest.first() {
             if first & 0xE0 == 0x20 {
                 if begun {
@@ -91,17 +98,16 @@ impl<K: Default> Decoder<K> {
             }
             begun = true;
             self.field(first, &mut rest, |field| {
-                let length = field.name.len() + field.value.len() + FIELD_OVERHEAD;
-                size = match size {
-                    Size::Within(before) if length <= limit.saturating_sub(before) => Size::Within(before + length),
-                    _ => Size::Over,
-                };
-                if size != Size::Over {
+                size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
+                if size <= limit {
                     sink(field);
                 }
             })?;
+            if size > most {
+                return Err(Error::Bomb);
+            }
         }
-        Ok(size)
+        Ok(if size <= limit { Size::Within(size) } else { Size::Over })
     }
 
     /// A dynamic table size update (section 6.3).
@@ -367,6 +373,20 @@ mod tests {
         ] {
             assert_eq!(decoded(&mut Decoder::<usize>::new(TABLE_SIZE), &hex(block), 1000), Err(error), "{block}");
         }
+    }
+
+    /// H4: by adding entries that are named after a long one, time and memory are made of nothing.
+    #[test]
+    fn a_block_that_is_far_too_large_is_not_decoded_to_its_end() {
+        let name = [hex("40 7f a1 1e"), vec![b'a'; 4000], hex("00")].concat();
+        let mut decoder = Decoder::<usize>::new(TABLE_SIZE);
+        let mut count = 0;
+        let block = [name, hex("7e 00").repeat(200)].concat();
+        let result = decoder.decode(&block, 5000, |_| count += 1);
+        assert_eq!((result, count), (Err(Error::Bomb), 1));
+        assert_eq!(EXCESS * LEAST_LIMIT / 4032, 130); // of the two hundred
+        let block = [hex("40 0161 00"), hex("7e 00").repeat(200)].concat();
+        assert_eq!(Decoder::<usize>::new(TABLE_SIZE).decode(&block, 5000, |_| {}), Ok(Size::Over));
     }
 
     /// RFC 7541 section 4.2

@@ -30,8 +30,8 @@ pub const TABLE_SIZE: usize = 4096;
 /// What an entry costs beyond its name and value (RFC 7541 section 4.1).
 pub const FIELD_OVERHEAD: usize = 32;
 
-/// A block that cannot be decoded. The tables of both sides differ from now on: the connection is over, with
-/// `COMPRESSION_ERROR` (RFC 9113 section 4.3).
+/// A block that cannot be decoded, or is not. The tables of both sides differ from now on: the connection is over, with
+/// `COMPRESSION_ERROR` (RFC 9113 section 4.3), or `ENHANCE_YOUR_CALM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// An integer that is larger, or has more bytes, than anything in a block could need (section 5.1).
@@ -44,6 +44,8 @@ pub enum Error {
     Huffman,
     /// The table becomes larger than was allowed, or changes its size behind a field (sections 4.2 and 6.3).
     TableSize,
+    /// The fields are far larger than is allowed.
+    Bomb,
 }
 
 impl Error {
@@ -55,6 +57,7 @@ impl Error {
             Self::Index => "no header table entry with this index",
             Self::Huffman => "malformed Huffman code in a header block",
             Self::TableSize => "header table size not allowed",
+            Self::Bomb => "header block far too large when decoded",
         }
     }
 }
