@@ -173,6 +173,18 @@ fn h6_floods_of_small_frames() {
     assert_eq!((count, code), (5000, CALM));
 }
 
+/// Windows that are opened by the byte make a frame of each: CVE-2019-9511.
+#[test]
+fn h6_windows_that_let_a_byte_through() {
+    for opened in [1, 0] {
+        let mut server = Server::ready(App::Bytes(100_000));
+        server.receive(&[get(1), window(1 - opened, 1 << 20)].concat());
+        let flood: Round = if opened == 1 { |_| window(1, 1) } else { |_| window(0, 1) };
+        let (count, code) = until_calm(&mut server, flood);
+        assert!(code == CALM && (4000..=5100).contains(&count), "{count}");
+    }
+}
+
 /// An application that reads small messages as they come is served for ever; and so is a client that is slow about it.
 #[test]
 fn h6_small_messages_that_are_read_are_no_flood() {

@@ -7,7 +7,7 @@
 //! | what | costs | | what | gives back |
 //! |---|---|---|---|---|
 //! | a stream that is reset or refused, by whichever side | 50 | | a response that is complete | 100 |
-//! | `SETTINGS` | 50 | | a `DATA` frame that the client has let us send | 20, and one for each 64 bytes |
+//! | `SETTINGS` | 50 | | a `DATA` frame that we send, unless a window leaves it less than 1 KiB | 20, and one for each 64 bytes |
 //! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, what is unknown | 10 | | a body that was read, at each reading | 1, and one for each 64 bytes |
 //! | `DATA` that is empty | 10 | | a second | 500 |
 //! | `WINDOW_UPDATE` | 2 | | | |
@@ -49,7 +49,7 @@ impl Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gain {
     Response,
-    /// A frame of so many bytes that was sent.
+    /// A frame of so many bytes that was sent; not one that a window has made small.
     Sent(usize),
     /// So many bytes that an application has read.
     Read(usize),
