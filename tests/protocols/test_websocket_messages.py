@@ -190,6 +190,22 @@ async def test_invalid_text_is_found_before_its_frame_is_complete(ws_protocol_cl
         assert app.messages == ["aé€😀" * 3] and len(peer.frames) == 1
 
 
+async def test_invalid_text_is_found_before_its_fragment_is_complete(ws_protocol_cls: Any) -> None:
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        text = ("aé€😀" * 3).encode()
+        for cut in range(len(text) + 1):
+            for byte in frame(0x01, text[:cut]) + frame(0x00, b"") + frame(0x80, text[cut:]):
+                peer.send(bytes((byte,)))
+        await peer.until(lambda: len(app.messages) == len(text) + 1)
+        assert set(app.messages) == {"aé€😀" * 3}
+        # A piece of a character in the first fragment, and no rest of it in the second, which is not complete.
+        peer.send(frame(0x01, b"ok\xf0\x9f") + frame(0x00, b"\x98") + frame(0x80, b"x" * 1000)[:20])
+        await peer.until(lambda: app.done)
+        assert peer.frames[-1].close == (1007, "invalid UTF-8 in a text message")
+
+
 async def test_close_frame_with_an_invalid_reason_is_the_last(ws_protocol_cls: Any) -> None:
     """There is no other to wait for (RFC 6455 section 7.1.1): the server ends its side."""
     app = Application()

@@ -27,6 +27,8 @@ _CLOSE_CODES = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 
 Buffer = bytes | bytearray | memoryview
 
 _utf8 = codecs.getincrementaldecoder("utf-8")
+_CONTINUED = bytes(range(0x80, 0xC0))  # bytes of a character other than its first
+_LONGEST = 3  # bytes of a character that is not complete
 
 
 class Opcode(IntEnum):
@@ -143,20 +145,29 @@ class _Partial:
 
     Args:
         first: its first byte.
-        mask: of a whole message: what comes is unmasked at once, so that no two copies of it are kept. `None` keeps it
-            as it is.
+        whole: it is a message: what comes is unmasked at once, so that no two copies of it are kept. Otherwise all is
+            kept as it is.
+        mask: what its payload is masked with.
         left: bytes that are missing.
+        decoder: of a text, to refuse what is none. What it makes is not kept: that may have four times the size.
     """
 
-    __slots__ = ("first", "mask", "left", "_kept", "_decoder")
+    __slots__ = ("first", "whole", "left", "_mask", "_kept", "_decoder")
 
-    def __init__(self, first: int, mask: bytes | None, left: int) -> None:
+    def __init__(
+        self, first: int, whole: bool, mask: bytes, left: int, decoder: codecs.IncrementalDecoder | None
+    ) -> None:
         self.first = first
-        self.mask = mask
+        self.whole = whole
         self.left = left
+        self._mask = mask
         self._kept = io.BytesIO()
-        # Of a text: what it makes is not kept, because that may have four times the size.
-        self._decoder = _utf8() if mask is not None and first == FIN | Opcode.TEXT else None
+        self._decoder = decoder
+
+    def keep(self, header: Buffer) -> None:
+        """Keep what stands in front of the payload."""
+        self.left -= len(header)
+        self._kept.write(header)
 
     def add(self, piece: Buffer) -> None:
         """Keep some of what is missing.
@@ -164,20 +175,22 @@ class _Partial:
         Raises:
             FrameError: it cannot become a text.
         """
-        mask = self.mask
         self.left -= len(piece)
-        if mask is None:
+        if not self.whole:
             self._kept.write(piece)
-        else:
-            plain = unmask(piece, mask)
+            if self._decoder is None:
+                return
+        mask = self._mask
+        plain = unmask(piece, mask)
+        if self.whole:
             self._kept.write(plain)
-            turn = len(piece) % 4
-            self.mask = mask[turn:] + mask[:turn]
-            if self._decoder is not None:
-                try:
-                    self._decoder.decode(plain)
-                except UnicodeDecodeError as exc:
-                    raise invalid_text() from exc
+        turn = len(piece) % 4
+        self._mask = mask[turn:] + mask[:turn]
+        if self._decoder is not None:
+            try:
+                self._decoder.decode(plain)
+            except UnicodeDecodeError as exc:
+                raise invalid_text() from exc
 
     def content(self) -> bytes:
         """Return all that was added."""
@@ -205,6 +218,7 @@ class FrameReader:
         "_size",
         "_headers",
         "_deflated",
+        "_text_end",
     )
 
     def __init__(self, max_size: int | None, inflate: Callable[[bytes, bool], bytes] | None = None) -> None:
@@ -222,6 +236,7 @@ class FrameReader:
         self._size = 0  # of its fragments, in bytes on the wire
         self._headers = 0  # of those, in bytes
         self._deflated = False  # and whether they are compressed
+        self._text_end: bytes | None = None  # the last bytes of a text in fragments, which may be part of a character
 
     def __len__(self) -> int:
         """Bytes received that were not yet looked at."""
@@ -305,11 +320,24 @@ class FrameReader:
     def _begin(self, first: int, whole: bool, body: int, end: int) -> None:
         """Keep what there is of a frame whose end has not come."""
         data = self._data
-        kept = body if whole else self._start
-        self._partial = partial = _Partial(first, bytes(data[body - 4 : body]) if whole else None, end - kept)
+        start, mask = self._start, bytes(data[body - 4 : body])
+        self._partial = partial = _Partial(first, whole, mask, end - (body if whole else start), self._decoder(first))
         self._consume(end)
         with memoryview(data) as view:
-            partial.add(view[kept:])
+            if not whole:
+                partial.keep(view[start:body])
+            partial.add(view[body:])
+
+    def _decoder(self, first: int) -> codecs.IncrementalDecoder | None:
+        """Return what decodes the payload of this frame, if it is of a text that is not compressed."""
+        if first & ~FIN == Opcode.TEXT:
+            return _utf8()
+        if first & ~FIN != Opcode.CONTINUATION or self._text_end is None:
+            return None
+        decoder = _utf8()
+        # Characters that are complete say nothing; in front of the first of them may be a piece of another.
+        decoder.decode(self._text_end.lstrip(_CONTINUED))
+        return decoder
 
     def _read_rest(self, partial: _Partial) -> str | bytes | Frame | None:
         """Return a message or frame of which some was kept; `None` if it is not complete yet."""
@@ -322,7 +350,7 @@ class FrameReader:
             return None
         self._partial = None
         content = partial.content()
-        if partial.mask is not None:
+        if partial.whole:
             return self._message(partial.first, content)
         return self._frame(partial.first, content, _payload_length(content))
 
@@ -371,15 +399,26 @@ class FrameReader:
         if opcode < Opcode.CLOSE:
             if first & FIN:
                 self._fragmented = self._deflated = False
+                self._text_end = None
                 self._size = self._headers = 0
                 self._whole = _WHOLE if self._inflate is None else _WHOLE_DEFLATED
             else:
                 self._fragmented = True
+                self._note_text(first, data, length)
                 self._size += length
                 self._headers += len(data) - length
                 self._deflated = self._deflated or bool(first & RSV1)
                 self._whole = _NONE
         return Frame(opcode, data)
+
+    def _note_text(self, first: int, data: bytes, length: int) -> None:
+        """Remember how a fragment of a text that is not compressed ends."""
+        before = b"" if first == Opcode.TEXT else self._text_end
+        if before is None:
+            return
+        body = len(data) - length
+        last = body + max(0, length - _LONGEST) // 4 * 4  # where the mask begins anew
+        self._text_end = (before + unmask(data[last:], data[body - 4 : body]))[-_LONGEST:]
 
     def _check(self, first: int, second: int) -> None:
         """Refuse a header that no client may send (RFC 6455 sections 5.1 to 5.5, RFC 7692 section 6)."""
