@@ -127,10 +127,13 @@ impl Runner {
         self.spare_cycles.stats()
     }
 
-    /// Whether an application may take a step inside a callback of the loop.
+    /// Whether an application may take a step inside a callback of the loop: not where another task is at work, of whom the
+    /// callback is a part. asyncio would refuse, too, with a text about both tasks that costs more than ten steps.
     #[inline]
     pub(crate) fn may_step(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(!self.reentrance.is_given(&self.host, py)?)
+        let host = &self.host;
+        let at_work = host.current_task.bind(py).call1((&host.event_loop,))?;
+        Ok(at_work.is_none() && !self.reentrance.is_given(host, py)?)
     }
 
     fn is_over_limit(&self, py: Python<'_>) -> PyResult<bool> {

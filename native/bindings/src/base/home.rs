@@ -20,7 +20,8 @@ pub(crate) struct Home {
     pub(crate) is_real: bool,
     /// In which the server was started: that of a request would live as long as what is left behind in it.
     pub(crate) context: Py<PyAny>,
-    /// Say which task is the current one, and that it is not any more.
+    /// Ask for the task that is at work, say that one is, and that it is not any more.
+    pub(crate) current_task: Py<PyAny>,
     pub(crate) enter_task: Py<PyAny>,
     pub(crate) leave_task: Py<PyAny>,
     pub(crate) logger: Py<PyAny>,
@@ -50,6 +51,7 @@ impl Home {
             event_loop: event_loop.clone().unbind(),
             is_real,
             context: state.getattr("context")?.unbind(),
+            current_task: tasks.getattr("current_task")?.unbind(),
             enter_task: tasks.getattr("_enter_task")?.unbind(),
             leave_task: tasks.getattr("_leave_task")?.unbind(),
             trace: Level::new(&logger, TRACE)?,
