@@ -5,12 +5,12 @@ use std::rc::Rc;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::asgi::peer::Peer;
 use crate::base::ffi::thread_bound::ThreadBound;
-use crate::base::objects::copy_of;
-use crate::conn::handler::Handler;
+use crate::conn::carried::Carried;
+use crate::conn::handler::{Handler, hand_data};
 use crate::conn::hub::Hub;
 use crate::conn::socket::Socket;
 use crate::h1::connection::Connection;
@@ -83,11 +83,7 @@ impl HTTPProtocol {
 
     /// Bytes from the client.
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = data.py();
-        match data.cast::<PyBytes>() {
-            Ok(data) => self.handler()?.on_data(py, data.as_bytes()),
-            Err(_) => self.handler()?.on_data(py, copy_of(data)?.as_bytes()),
-        }
+        hand_data(self.handler()?, data)
     }
 
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
@@ -169,7 +165,7 @@ impl HTTPProtocol {
 
     fn __clear__(&self) {
         if let Some(connection) = self.connection.if_here() {
-            connection.clear();
+            connection.sides.clear();
         }
     }
 }

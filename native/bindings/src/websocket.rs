@@ -9,8 +9,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::asgi::peer::Peer;
 use crate::base::ffi::thread_bound::ThreadBound;
-use crate::base::objects::copy_of;
-use crate::conn::handler::Handler;
+use crate::conn::carried::Carried;
+use crate::conn::handler::{Handler, hand_data};
 use crate::server::Server;
 use crate::ws::session::Session;
 
@@ -84,11 +84,7 @@ impl WebSocketProtocol {
 
     /// Bytes from the client: its handshake, then frames.
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = data.py();
-        match data.cast::<PyBytes>() {
-            Ok(data) => self.handler()?.on_data(py, data.as_bytes()),
-            Err(_) => self.handler()?.on_data(py, copy_of(data)?.as_bytes()),
-        }
+        hand_data(self.handler()?, data)
     }
 
     /// The client sends nothing more. Returns whether the connection stays open: for answers that it still reads.

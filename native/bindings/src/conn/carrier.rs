@@ -5,6 +5,7 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::hub::Hub;
 use super::socket::Socket;
 use crate::base::names::Names;
 
@@ -16,7 +17,35 @@ pub(crate) enum Carrier {
     Transport(Rc<Py<PyAny>>),
 }
 
+/// Who is connected to whom.
+pub(crate) struct Ends {
+    /// A pair of address and port, or `None`; so is `server`.
+    pub(crate) client: Py<PyAny>,
+    pub(crate) server: Py<PyAny>,
+    /// The connection is encrypted.
+    pub(crate) secure: bool,
+}
+
 impl Carrier {
+    /// Ask who is at its ends; `hub` knows the server's from connections before this one.
+    pub(crate) fn ends(&self, py: Python<'_>, hub: &Hub) -> PyResult<Ends> {
+        match self {
+            Self::Socket(socket) => Ok(Ends {
+                client: socket.peer(py)?.into_pyobject(py)?.into_any().unbind(),
+                server: hub.server_address(&socket.local(py)?.into_pyobject(py)?)?,
+                secure: socket.is_secure(),
+            }),
+            Self::Transport(transport) => {
+                let utils = py.import("uvicorn.protocols.utils")?;
+                Ok(Ends {
+                    client: utils.call_method1("get_remote_addr", (&**transport,))?.unbind(),
+                    server: hub.server_address(&utils.call_method1("get_local_addr", (&**transport,))?)?,
+                    secure: utils.call_method1("is_ssl", (&**transport,))?.is_truthy()?,
+                })
+            }
+        }
+    }
+
     /// The transport that it is to Python.
     pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {

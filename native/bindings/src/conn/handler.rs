@@ -7,7 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::base::objects::slice;
+use crate::base::objects::{copy_of, slice};
 
 /// Is told what happens to a socket, in the words of asyncio's protocols. Any of these calls may come back to the socket,
 /// and may run application code: the caller holds no borrow.
@@ -28,6 +28,15 @@ pub(crate) trait Handler {
     fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// The asyncio protocol that it is to Python.
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>>;
+}
+
+/// Hand `data` to `handler`: any object that has bytes.
+pub(crate) fn hand_data(handler: Rc<impl Handler>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = data.py();
+    match data.cast::<PyBytes>() {
+        Ok(data) => handler.on_data(py, data.as_bytes()),
+        Err(_) => handler.on_data(py, copy_of(data)?.as_bytes()),
+    }
 }
 
 /// Finds the native protocol that takes a socket over, on which another has stood: it has been told of the connection.

@@ -10,6 +10,7 @@
 
 pub(crate) mod acceptor;
 pub(crate) mod buffers;
+pub(crate) mod carried;
 pub(crate) mod carrier;
 pub(crate) mod deadline;
 pub(crate) mod handler;

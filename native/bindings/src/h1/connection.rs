@@ -24,11 +24,10 @@ use super::core::Core;
 use super::states::{End, Ending, Life, Reading};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
-use crate::base::error;
 use crate::base::level::Level;
 use crate::base::line::Line;
 use crate::base::task::Start;
-use crate::conn::carrier::Carrier;
+use crate::conn::carried::Sides;
 use crate::conn::deadline::Deadline;
 
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
@@ -50,10 +49,7 @@ pub(super) struct State {
 /// One connection. Shared by the protocol object, its exchanges and the list of deadlines.
 pub(crate) struct Connection {
     pub(crate) core: Rc<Core>,
-    /// The protocol object, between `connection_made` and `connection_lost`.
-    pub(super) protocol: RefCell<Option<Py<PyAny>>>,
-    /// Between `connection_made` and `connection_lost`, or the hand-over to another protocol.
-    pub(super) carrier: RefCell<Option<Carrier>>,
+    pub(crate) sides: Sides,
     /// Of nobody before `connection_made`.
     pub(super) peer: RefCell<Rc<Peer>>,
     pub(super) state: RefCell<State>,
@@ -85,8 +81,7 @@ impl Connection {
     pub(crate) fn new(core: Rc<Core>, peer: Peer) -> Self {
         Self {
             core,
-            protocol: RefCell::new(None),
-            carrier: RefCell::new(None),
+            sides: Sides::default(),
             peer: RefCell::new(Rc::new(peer)),
             state: RefCell::new(State {
                 wire: Wire::new(),
@@ -114,12 +109,6 @@ impl Connection {
         }
     }
 
-    /// What carries its bytes, while there is something.
-    #[inline]
-    pub(super) fn carrier(&self) -> Option<Carrier> {
-        self.carrier.borrow().clone()
-    }
-
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.life.get() == Life::Open
@@ -143,12 +132,7 @@ impl Connection {
 
     /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
     pub(super) fn ends_as_a_whole(&self) -> bool {
-        self.is_secure() && matches!(*self.carrier.borrow(), Some(Carrier::Transport(_)))
-    }
-
-    /// What Python knows that as.
-    pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.carrier().map(|carrier| carrier.transport(py)).transpose()
+        self.is_secure() && self.sides.are_of_loop()
     }
 
     /// Output waits for the end of the input that is being consumed.
@@ -159,17 +143,6 @@ impl Connection {
     /// Whether the connection is encrypted.
     pub(super) fn is_secure(&self) -> bool {
         self.peer.borrow().secure
-    }
-
-    /// Run an entry point. A panic is logged and ends this connection, and nothing else; the caller gets the default.
-    #[inline]
-    pub(crate) fn guard<R: Default>(
-        self: &Rc<Self>,
-        py: Python<'_>,
-        entry: &str,
-        body: impl FnOnce(&Rc<Self>) -> PyResult<R>,
-    ) -> PyResult<R> {
-        error::guard(py, &self.core, entry, || self.abandon(py), || body(self))
     }
 
     /// One line about this connection, with the client in front.
@@ -183,28 +156,6 @@ impl Connection {
             prefix.push_str(" - ");
         }
         level.log(py, &prefix, text)
-    }
-
-    /// Take the protocol object out of the live connections.
-    pub(super) fn forget(&self, py: Python<'_>) -> PyResult<()> {
-        let protocol = self.protocol.borrow_mut().take();
-        match protocol {
-            Some(protocol) => self.core.hub.connections.discard(protocol.bind(py), &self.core.names),
-            None => Ok(()),
-        }
-    }
-
-    /// Cut the connection off after a panic, without a look at what it was doing.
-    #[cold]
-    pub(crate) fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        self.leave_deadlines();
-        let aborted = self.abort(py);
-        let exchange = self.state.borrow_mut().exchange.take();
-        if let Some(exchange) = exchange {
-            exchange.disconnect(py, false)?;
-        }
-        self.resume_writing(py)?;
-        self.forget(py).and(aborted)
     }
 
     // What the protocol object shows.
@@ -226,19 +177,6 @@ impl Connection {
         if let Ok(peer) = self.peer.try_borrow() {
             visit.call(&peer.app_state)?;
         }
-        if let Ok(carrier) = self.carrier.try_borrow()
-            && let Some(Carrier::Transport(transport)) = &*carrier
-        {
-            visit.call(&**transport)?;
-        }
-        self.protocol.try_borrow().map_or(Ok(()), |protocol| visit.call(&*protocol))
-    }
-
-    /// Let go of them.
-    pub(crate) fn clear(&self) {
-        let carrier = self.carrier.take();
-        drop(carrier);
-        let protocol = self.protocol.take();
-        drop(protocol);
+        self.sides.traverse(visit)
     }
 }

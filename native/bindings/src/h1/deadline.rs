@@ -11,6 +11,7 @@ use wire::texts;
 use super::connection::Connection;
 use super::refusal::Refused;
 use super::states::{Ending, Life};
+use crate::conn::carried::Carried;
 use crate::conn::deadline::{Deadline, Patient};
 
 /// The parts of a connection that have deadlines: what the client has to send, and what it has to take.

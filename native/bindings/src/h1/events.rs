@@ -10,21 +10,18 @@ use super::core::Core;
 use super::states::{End, Ending, Life, Reading};
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::peer::Peer;
+use crate::base::home::Home;
 use crate::base::line::{WOKEN_TOGETHER, wake};
 use crate::base::task::Start;
-use crate::conn::carrier::Carrier;
+use crate::conn::carried::{Carried, Sides};
+use crate::conn::carrier::{Carrier, Ends};
 use crate::conn::handler::Handler;
+use crate::conn::hub::Hub;
 use crate::conn::socket::Socket;
 
 // Its beginning, and what the server has to say.
 
 impl Connection {
-    /// Take hold of both sides, which is all that `abandon` needs.
-    fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Carrier) {
-        self.protocol.replace(Some(protocol.clone().unbind()));
-        self.carrier.replace(Some(carrier));
-    }
-
     /// A client has connected, and a transport of the loop's carries it.
     pub(crate) fn connection_made(
         self: &Rc<Self>,
@@ -32,40 +29,27 @@ impl Connection {
         transport: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let py = protocol.py();
-        self.attach(protocol, Carrier::Transport(Rc::new(transport.clone().unbind())));
-        self.guard(py, "connection_made", |connection| {
-            let utils = py.import("uvicorn.protocols.utils")?;
-            let client = utils.call_method1("get_remote_addr", (transport,))?;
-            let local = utils.call_method1("get_local_addr", (transport,))?;
-            let secure = utils.call_method1("is_ssl", (transport,))?.is_truthy()?;
-            connection.open(protocol, &client, &local, secure)
-        })
+        self.sides.attach(protocol, Carrier::Transport(Rc::new(transport.clone().unbind())));
+        self.guard(py, "connection_made", |connection| connection.open(protocol))
     }
 
     /// A client has connected, and a socket of ours carries it.
     pub(crate) fn accepted(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
         let py = protocol.py();
-        self.attach(protocol, Carrier::Socket(socket.clone()));
+        self.sides.attach(protocol, Carrier::Socket(socket.clone()));
         self.guard(py, "connection_made", |connection| {
-            let client = socket.peer(py)?.into_pyobject(py)?;
-            let local = socket.local(py)?.into_pyobject(py)?;
             connection.core.host.share(|| socket.turns());
-            connection.open(protocol, client.as_any(), &local, socket.is_secure())
+            connection.open(protocol)
         })
     }
 
-    fn open(
-        self: &Rc<Self>,
-        protocol: &Bound<'_, PyAny>,
-        client: &Bound<'_, PyAny>,
-        local: &Bound<'_, PyAny>,
-        secure: bool,
-    ) -> PyResult<()> {
+    fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
         let Core { hub, .. } = &*self.core;
+        let Some(carrier) = self.sides.carrier() else { return Ok(()) };
         hub.connections.add(protocol, &self.core.names)?;
         self.start.set(Start::of(&self.core, py)?);
-        let (client, server) = (client.clone().unbind(), hub.server_address(local)?);
+        let Ends { client, server, secure } = carrier.ends(py, hub)?;
         let app_state = self.peer.borrow().app_state.clone_ref(py);
         self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state)));
         self.enter_deadlines();
@@ -145,13 +129,31 @@ impl Handler for Connection {
     }
 
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py))
+        self.sides.protocol(py)
     }
 }
 
-impl Connection {
-    /// It is gone: nothing can be sent, and nothing will come.
-    pub(super) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
+impl Carried for Connection {
+    #[inline]
+    fn home(&self) -> &Home {
+        &self.core
+    }
+
+    #[inline]
+    fn hub(&self) -> &Hub {
+        &self.core.hub
+    }
+
+    #[inline]
+    fn sides(&self) -> &Sides {
+        &self.sides
+    }
+
+    fn end_output(&self) {
+        self.life.set(Life::Closed);
+    }
+
+    fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
         self.forget(py)?;
         self.life.set(Life::Closed);
         self.note(py, &self.core.trace, "HTTP connection lost")?;
@@ -168,14 +170,27 @@ impl Connection {
             self.core.hub.buffers.give(std::mem::take(&mut state.out));
             state.exchange.take()
         };
-        let carrier = self.carrier.take();
-        drop(carrier);
+        self.sides.drop_carrier();
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
         }
         self.resume_writing(py)
     }
 
+    #[cold]
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.leave_deadlines();
+        let aborted = self.abort(py);
+        let exchange = self.state.borrow_mut().exchange.take();
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+        }
+        self.resume_writing(py)?;
+        self.forget(py).and(aborted)
+    }
+}
+
+impl Connection {
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
         self.end.set(End::Here);

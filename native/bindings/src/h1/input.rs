@@ -12,6 +12,7 @@ use super::refusal::Refused;
 use super::states::Reading;
 use crate::asgi::exchange::Exchange;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
 
 impl Connection {
@@ -247,9 +248,7 @@ impl Connection {
         if self.reading.get() != (Reading::Paused { heeded: None }) || !self.core.is_real {
             return Ok(());
         }
-        let Some(protocol) = self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py)) else {
-            return Ok(());
-        };
+        let Some(protocol) = self.sides.protocol(py) else { return Ok(()) };
         let found = self.on_carrier(py, |carrier, names| match carrier {
             Carrier::Transport(transport) => {
                 let socket = transport.bind(py).call_method1(&names.get_extra_info, ("socket",))?;

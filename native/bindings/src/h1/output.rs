@@ -1,6 +1,5 @@
 //! The way out: one write for all that is ready, and the end of the connection.
 
-use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::error::AppError;
@@ -9,8 +8,7 @@ use wire::h1::connection::Connection as Wire;
 use super::connection::Connection;
 use super::states::Life;
 use crate::base::error::exception;
-use crate::base::names::Names;
-use crate::conn::carrier::Carrier;
+use crate::conn::carried::Carried;
 
 impl Connection {
     /// Append to the output.
@@ -123,48 +121,6 @@ impl Connection {
         if !self.core.is_real || self.has_all() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
             return Ok(false);
         }
-        Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
-    }
-
-    /// Whether nothing can be written any more.
-    pub(super) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier, names| carrier.is_closing(py, names))?.unwrap_or(true))
-    }
-
-    /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
-    #[inline]
-    pub(super) fn on_carrier<T>(
-        &self,
-        py: Python<'_>,
-        ask: impl FnOnce(&Carrier, &Names) -> PyResult<T>,
-    ) -> PyResult<Option<T>> {
-        let Some(carrier) = self.carrier() else { return Ok(None) };
-        match ask(&carrier, &self.core.names) {
-            Ok(answer) => Ok(Some(answer)),
-            Err(error) => self.give_up(py, error).map(|()| None),
-        }
-    }
-
-    /// The transport has raised `error`: whatever the connection was doing is over, and `connection_lost` clears up.
-    #[cold]
-    pub(super) fn give_up(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
-        if !error.is_instance_of::<PyException>(py) {
-            return Err(error);
-        }
-        if !error.is_instance_of::<PyOSError>(py) {
-            self.core.log_exception(py, "Transport failed, aborting the connection.\n", &error)?;
-        }
-        self.abort(py)
-    }
-
-    /// Take the transport away.
-    pub(crate) fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        self.life.set(Life::Closed);
-        match self.carrier().map(|carrier| carrier.abort(py, &self.core.names)) {
-            None | Some(Ok(())) => Ok(()),
-            // Nobody else will say that the connection is lost.
-            Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
-            Some(Err(error)) => Err(error),
-        }
+        self.can_write_eof(py)
     }
 }

@@ -16,6 +16,7 @@ use super::states::{End, Life};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::scope::Request;
 use crate::base::task::Start;
+use crate::conn::carried::Carried;
 
 impl Connection {
     /// Build scope and exchange of the request in `head`; and choose who answers it.
@@ -109,8 +110,7 @@ impl Connection {
         self.forget(py)?;
         transport.call_method1(&names.set_protocol, (&protocol,))?;
         protocol.call_method1(&names.data_received, (PyBytes::new(py, input),))?;
-        let carrier = self.carrier.take();
-        drop(carrier);
+        self.sides.drop_carrier();
         Ok(())
     }
 }

@@ -167,7 +167,7 @@ impl Connection {
             }
             begun && in_body && state.wire.body().is_ok_and(|body| body.framing() == Framing::CloseDelimited)
         };
-        if looks_complete && let Some(carrier) = self.carrier() {
+        if looks_complete && let Some(carrier) = self.sides.carrier() {
             // Closing would look like the regular end of the body (RFC 9112 section 8): reset instead.
             carrier.reset_on_close(py)?;
         }

@@ -13,6 +13,7 @@ use crate::asgi::access::entry::Head;
 use crate::asgi::stream::{Follows, Stream};
 use crate::base::error::exception;
 use crate::base::line::Line;
+use crate::conn::carried::Carried;
 
 impl Stream for Connection {
     fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
@@ -100,7 +101,7 @@ impl Stream for Connection {
     }
 
     fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Connection::transport(self, py)
+        Carried::transport(self, py)
     }
 
     fn watcher(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -147,7 +148,7 @@ impl Stream for Connection {
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        Connection::abandon(self, py)
+        Carried::abandon(self, py)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::names::Names;
 use crate::base::objects::{copy_of, same};
 use crate::base::waiter::Waiter;
+use crate::conn::carried::Carried;
 
 /// `message.get(name)` of a message that is mostly a dict, unless that is None.
 #[inline]
@@ -360,7 +361,7 @@ impl Conversation for Session {
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        self.cut_off(py)
+        Carried::abandon(self, py)
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {

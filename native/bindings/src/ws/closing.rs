@@ -6,6 +6,7 @@ use wire::ws::{Failure, NO_CODE};
 use super::session::Session;
 use super::states::{PeerEnd, Stage, State};
 use super::waits::Wait;
+use crate::conn::carried::Carried;
 
 impl Session {
     /// The client has sent its last. Act on it when the application has had the chance to answer all before it.

@@ -8,9 +8,12 @@ use super::session::Session;
 use super::states::{PeerEnd, Stage, State};
 use crate::asgi::cycle::go_on_at_once;
 use crate::asgi::peer::Peer;
+use crate::base::home::Home;
 use crate::base::waiter::Waiter;
-use crate::conn::carrier::Carrier;
+use crate::conn::carried::{Carried, Sides};
+use crate::conn::carrier::{Carrier, Ends};
 use crate::conn::handler::Handler;
+use crate::conn::hub::Hub;
 use crate::conn::transport::Transport;
 
 impl Session {
@@ -21,50 +24,24 @@ impl Session {
         transport: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let py = protocol.py();
-        self.protocol.replace(Some(protocol.clone().unbind()));
         let carrier = match transport.cast_exact::<Transport>() {
             Ok(ours) => Carrier::Socket(ours.get().socket()?),
             Err(_) => Carrier::Transport(Rc::new(transport.clone().unbind())),
         };
-        self.carrier.replace(Some(carrier));
-        self.guard(py, "connection_made", |session| session.open(protocol, transport))
+        self.sides.attach(protocol, carrier);
+        self.guard(py, "connection_made", |session| session.open(protocol))
     }
 
-    fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
-        let carrier = self.carrier.borrow().clone();
-        let (client, local, secure) = if let Some(Carrier::Socket(socket)) = carrier {
-            let local = socket.local(py)?.into_pyobject(py)?;
-            let client = socket.peer(py)?.into_pyobject(py)?.into_any().unbind();
-            (client, self.core.hub.server_address(&local)?, socket.is_secure())
-        } else {
-            let utils = py.import("uvicorn.protocols.utils")?;
-            (
-                utils.call_method1("get_remote_addr", (transport,))?.unbind(),
-                utils.call_method1("get_local_addr", (transport,))?.unbind(),
-                utils.call_method1("is_ssl", (transport,))?.is_truthy()?,
-            )
-        };
+        let Some(carrier) = self.sides.carrier() else { return Ok(()) };
+        let Ends { client, server, secure } = carrier.ends(py, &self.core.hub)?;
         let app_state = self.peer.borrow().app_state.clone_ref(py);
-        self.peer.replace(Rc::new(Peer::new(client, local, secure, app_state)));
+        self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state)));
         self.enter_deadlines();
         self.open_frame_log(py)?;
         self.core.hub.connections.add(protocol, &self.core.names)?;
         self.trace(py, "WebSocket connection made")
-    }
-
-    /// It is gone, for whatever reason.
-    pub(super) fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
-        self.forget(py)?;
-        self.trace(py, "WebSocket connection lost")?;
-        self.end_for_peer(py)?;
-        self.peer_gone(py)?;
-        self.enter(State::Closed);
-        self.leave_deadlines();
-        self.drop_output();
-        let carrier = self.carrier.take();
-        drop(carrier);
-        Ok(())
     }
 
     /// Nothing can be sent or received any more.
@@ -178,6 +155,50 @@ impl Session {
     }
 }
 
+impl Carried for Session {
+    #[inline]
+    fn home(&self) -> &Home {
+        &self.core
+    }
+
+    #[inline]
+    fn hub(&self) -> &Hub {
+        &self.core.hub
+    }
+
+    #[inline]
+    fn sides(&self) -> &Sides {
+        &self.sides
+    }
+
+    fn end_output(&self) {
+        self.drop_output();
+    }
+
+    fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
+        self.forget(py)?;
+        self.trace(py, "WebSocket connection lost")?;
+        self.end_for_peer(py)?;
+        self.peer_gone(py)?;
+        self.enter(State::Closed);
+        self.leave_deadlines();
+        self.drop_output();
+        self.sides.drop_carrier();
+        Ok(())
+    }
+
+    #[cold]
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.leave_deadlines();
+        self.enter(State::Closed);
+        self.drop_output();
+        let gone = self.tell_end(py, 1006, None);
+        let aborted = self.abort(py);
+        self.resume_writers(py)?;
+        self.forget(py).and(aborted).and(gone)
+    }
+}
+
 impl Handler for Session {
     fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         self.guard(py, "data_received", |session| session.take_input(py, data))
@@ -200,6 +221,6 @@ impl Handler for Session {
     }
 
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py))
+        self.sides.protocol(py)
     }
 }

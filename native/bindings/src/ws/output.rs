@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use wire::ws::{Connection as Wire, Kind, Pool, SendError};
@@ -12,6 +12,7 @@ use super::states::State;
 use super::waits::Wait;
 use crate::base::line::WOKEN_TOGETHER;
 use crate::base::names::Names;
+use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
 
 /// Bytes of the application's that are not copied to be sent.
@@ -137,56 +138,6 @@ impl Session {
     pub(super) fn drop_output(&self) {
         let out = self.out.take();
         self.core.hub.buffers.give(out);
-    }
-
-    // What carries it.
-
-    /// Whether nothing can be written any more.
-    pub(super) fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier, names| carrier.is_closing(py, names))?.unwrap_or(true))
-    }
-
-    pub(super) fn can_write_eof(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
-    }
-
-    /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
-    #[inline]
-    pub(super) fn on_carrier<T>(
-        &self,
-        py: Python<'_>,
-        ask: impl FnOnce(&Carrier, &Names) -> PyResult<T>,
-    ) -> PyResult<Option<T>> {
-        let carrier = self.carrier.borrow().clone();
-        let Some(carrier) = carrier else { return Ok(None) };
-        match ask(&carrier, &self.core.names) {
-            Ok(answer) => Ok(Some(answer)),
-            Err(error) => self.give_up(py, error).map(|()| None),
-        }
-    }
-
-    /// The transport has raised `error`: whatever the connection was doing is over, and `connection_lost` clears up.
-    #[cold]
-    fn give_up(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
-        if !error.is_instance_of::<PyException>(py) {
-            return Err(error);
-        }
-        if !error.is_instance_of::<PyOSError>(py) {
-            self.core.log_exception(py, "Transport failed, aborting the connection.\n", &error)?;
-        }
-        self.abort(py)
-    }
-
-    /// Take the transport away.
-    pub(super) fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        self.drop_output();
-        let carrier = self.carrier.borrow().clone();
-        match carrier.map(|carrier| carrier.abort(py, &self.core.names)) {
-            None | Some(Ok(())) => Ok(()),
-            // Nobody else will say that the connection is lost.
-            Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
-            Some(Err(error)) => Err(error),
-        }
     }
 
     // The marks.

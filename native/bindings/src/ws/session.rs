@@ -27,17 +27,14 @@ use super::core::Core;
 use super::states::{Connecting, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
 use crate::asgi::peer::Peer;
-use crate::base::error;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::waiter::Waiter;
-use crate::conn::carrier::Carrier;
+use crate::conn::carried::Sides;
 
 /// One WebSocket. Shared by the protocol object, what carries it, its application's call and the list of deadlines.
 pub(crate) struct Session {
     pub(crate) core: Rc<Core>,
-    /// The protocol object, between `connection_made` and `connection_lost`.
-    pub(super) protocol: RefCell<Option<Py<PyAny>>>,
-    pub(super) carrier: RefCell<Option<Carrier>>,
+    pub(crate) sides: Sides,
     /// Of nobody before `connection_made`.
     pub(super) peer: RefCell<Rc<Peer>>,
     pub(super) state: RefCell<State>,
@@ -95,8 +92,7 @@ impl Session {
     pub(crate) fn new(core: Rc<Core>, peer: Peer) -> Self {
         Self {
             core,
-            protocol: RefCell::default(),
-            carrier: RefCell::default(),
+            sides: Sides::default(),
             peer: RefCell::new(Rc::new(peer)),
             state: RefCell::new(State::Connecting(Connecting::Head(Box::default()))),
             scope: OnceCell::new(),
@@ -151,38 +147,6 @@ impl Session {
         drop(old);
     }
 
-    /// Run an entry point. A panic is logged and ends this connection, and nothing else; the caller gets the default.
-    #[inline]
-    pub(crate) fn guard<R: Default>(
-        self: &Rc<Self>,
-        py: Python<'_>,
-        entry: &str,
-        body: impl FnOnce(&Rc<Self>) -> PyResult<R>,
-    ) -> PyResult<R> {
-        error::guard(py, &self.core, entry, || self.cut_off(py), || body(self))
-    }
-
-    /// Cut the connection off after a panic, without a look at what it was doing.
-    #[cold]
-    pub(super) fn cut_off(&self, py: Python<'_>) -> PyResult<()> {
-        self.leave_deadlines();
-        self.enter(State::Closed);
-        self.drop_output();
-        let gone = self.tell_end(py, 1006, None);
-        let aborted = self.abort(py);
-        self.resume_writers(py)?;
-        self.forget(py).and(aborted).and(gone)
-    }
-
-    /// Take the protocol object out of the live connections.
-    pub(super) fn forget(&self, py: Python<'_>) -> PyResult<()> {
-        let protocol = self.protocol.borrow_mut().take();
-        match protocol {
-            Some(protocol) => self.core.hub.connections.discard(protocol.bind(py), &self.core.names),
-            None => Ok(()),
-        }
-    }
-
     /// What the application is told last.
     pub(super) fn set_disconnect(&self, py: Python<'_>, code: u16, reason: Option<&str>) -> PyResult<()> {
         let event = PyDict::new(py);
@@ -217,12 +181,6 @@ impl Session {
     }
 
     // What the protocol object shows.
-
-    /// What Python knows its carrier as.
-    pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let carrier = self.carrier.borrow().clone();
-        carrier.map(|carrier| carrier.transport(py)).transpose()
-    }
 
     /// The scope, once the handshake is read.
     pub(crate) fn shown_scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {
@@ -276,11 +234,7 @@ impl Session {
         if let Some(scope) = self.scope.get() {
             visit.call(scope)?;
         }
-        if let Ok(carrier) = self.carrier.try_borrow()
-            && let Some(Carrier::Transport(transport)) = &*carrier
-        {
-            visit.call(&**transport)?;
-        }
+        self.sides.traverse(visit)?;
         if let Ok(state) = self.state.try_borrow()
             && let State::Denying(response) = &*state
         {
@@ -289,7 +243,7 @@ impl Session {
         if let Ok(queue) = self.queue.try_borrow() {
             queue.iter().try_for_each(|event| visit.call(event))?;
         }
-        for object in [&self.log, &self.entry, &self.protocol] {
+        for object in [&self.log, &self.entry] {
             if let Ok(object) = object.try_borrow() {
                 visit.call(&*object)?;
             }
@@ -300,9 +254,8 @@ impl Session {
 
     /// Let go of them.
     pub(crate) fn let_go(&self) {
-        let carrier = self.carrier.take();
-        drop(carrier);
-        for object in [&self.log, &self.entry, &self.protocol] {
+        self.sides.clear();
+        for object in [&self.log, &self.entry] {
             let object = object.take();
             drop(object);
         }

@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use super::session::Session;
 use super::states::Ping;
 use super::waits::{WAITS, Wait};
+use crate::conn::carried::Carried;
 use crate::conn::deadline::{Deadline, Patient};
 
 impl Patient for Session {

@@ -1,0 +1,151 @@
+//! What every connection does alike with what it stands between, whatever is spoken on it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyException, PyOSError};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+
+use super::carrier::Carrier;
+use super::hub::Hub;
+use crate::base::error;
+use crate::base::home::Home;
+use crate::base::names::Names;
+
+/// Both sides of a connection: the asyncio protocol that it is to Python, and what carries its bytes. Neither is there before
+/// `connection_made`, nor after `connection_lost` or the hand-over to another protocol.
+#[derive(Default)]
+pub(crate) struct Sides {
+    protocol: RefCell<Option<Py<PyAny>>>,
+    carrier: RefCell<Option<Carrier>>,
+}
+
+impl Sides {
+    /// Take hold of both, which is all that abandoning a connection needs.
+    pub(crate) fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Carrier) {
+        self.protocol.replace(Some(protocol.clone().unbind()));
+        self.carrier.replace(Some(carrier));
+    }
+
+    pub(crate) fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.protocol.borrow().as_ref().map(|protocol| protocol.clone_ref(py))
+    }
+
+    #[inline]
+    pub(crate) fn carrier(&self) -> Option<Carrier> {
+        self.carrier.borrow().clone()
+    }
+
+    /// Whether it is a transport of the loop's that carries the connection.
+    pub(crate) fn are_of_loop(&self) -> bool {
+        matches!(*self.carrier.borrow(), Some(Carrier::Transport(_)))
+    }
+
+    /// Let go of what carries the connection.
+    pub(crate) fn drop_carrier(&self) {
+        let carrier = self.carrier.take();
+        drop(carrier);
+    }
+
+    // The garbage collector's side.
+
+    /// Show the collector the objects that a cycle of references may go through.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Ok(carrier) = self.carrier.try_borrow()
+            && let Some(Carrier::Transport(transport)) = &*carrier
+        {
+            visit.call(&**transport)?;
+        }
+        self.protocol.try_borrow().map_or(Ok(()), |protocol| visit.call(&*protocol))
+    }
+
+    /// Let go of them.
+    pub(crate) fn clear(&self) {
+        self.drop_carrier();
+        let protocol = self.protocol.take();
+        drop(protocol);
+    }
+}
+
+/// A connection between its [`Sides`].
+pub(crate) trait Carried {
+    fn home(&self) -> &Home;
+    fn hub(&self) -> &Hub;
+    fn sides(&self) -> &Sides;
+    /// It is about to be cut off: nothing more is to be written.
+    fn end_output(&self);
+    /// It is gone: nothing can be sent, and nothing will come.
+    fn connection_lost(&self, py: Python<'_>) -> PyResult<()>;
+    /// Cut it off after a panic, without a look at what it was doing.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// Run an entry point. A panic is logged and ends this connection, and nothing else; the caller gets the default.
+    #[inline]
+    fn guard<R: Default>(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        entry: &str,
+        body: impl FnOnce(&Rc<Self>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        error::guard(py, self.home(), entry, || self.abandon(py), || body(self))
+    }
+
+    /// What Python knows its carrier as.
+    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.sides().carrier().map(|carrier| carrier.transport(py)).transpose()
+    }
+
+    /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
+    #[inline]
+    fn on_carrier<T>(&self, py: Python<'_>, ask: impl FnOnce(&Carrier, &Names) -> PyResult<T>) -> PyResult<Option<T>> {
+        let Some(carrier) = self.sides().carrier() else { return Ok(None) };
+        match ask(&carrier, &self.home().names) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) => self.give_up(py, error).map(|()| None),
+        }
+    }
+
+    /// Whether nothing can be written any more.
+    fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.on_carrier(py, |carrier, names| carrier.is_closing(py, names))?.unwrap_or(true))
+    }
+
+    /// Whether one direction can be ended without the other.
+    fn can_write_eof(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
+    }
+
+    /// The transport has raised `error`: whatever the connection was doing is over, and `connection_lost` clears up.
+    #[cold]
+    fn give_up(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        if !error.is_instance_of::<PyException>(py) {
+            return Err(error);
+        }
+        if !error.is_instance_of::<PyOSError>(py) {
+            self.home().log_exception(py, "Transport failed, aborting the connection.\n", &error)?;
+        }
+        self.abort(py)
+    }
+
+    /// Take the transport away.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.end_output();
+        match self.sides().carrier().map(|carrier| carrier.abort(py, &self.home().names)) {
+            None | Some(Ok(())) => Ok(()),
+            // Nobody else will say that the connection is lost.
+            Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    /// Take the protocol object out of the live connections.
+    fn forget(&self, py: Python<'_>) -> PyResult<()> {
+        let protocol = self.sides().protocol.borrow_mut().take();
+        match protocol {
+            Some(protocol) => self.hub().connections.discard(protocol.bind(py), &self.home().names),
+            None => Ok(()),
+        }
+    }
+}
