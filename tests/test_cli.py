@@ -286,7 +286,7 @@ def broken_modules(directory: Path) -> None:
         pytest.param(["served:app", "--http", "bogus"], 1, "Cannot use http='bogus'", id="CLI-06 http"),
         pytest.param(["served:app", "--ws", "bogus"], 1, "Cannot use ws='bogus'", id="CLI-06 ws"),
         pytest.param(["served:app", "--loop", "bogus"], 3, "Error loading custom loop", id="CLI-06 loop"),
-        pytest.param(["served:app", "--http2"], 1, "Cannot use http2=True", id="API-14 http2"),
+        pytest.param(["served:app", "--http2", "--http", "h11"], 1, "Cannot use http2=True", id="API-14 http2"),
         pytest.param(["served:app", "--ssl-certfile", "x.pem"], 1, "Cannot use ssl_certfile='x.pem'", id="CLI-08 file"),
         pytest.param(["served:app", "--ssl-keyfile", "x.pem"], 1, "Cannot use ssl_keyfile='x.pem'", id="TLS-02 key"),
         pytest.param(

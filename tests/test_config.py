@@ -33,6 +33,7 @@ from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.middleware.wsgi import WSGIMiddleware
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HERE = "tests.test_config"
 
@@ -872,17 +873,44 @@ def test_the_native_implementation_says_when_it_is_missing(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("http", ["auto", "h11"])
-def test_http2_is_refused_in_one_line(http: str, log: Log) -> None:
+def test_http2_is_refused_in_one_line(http: str, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """API-14"""
+    monkeypatch.setattr("uvicorn.protocols.http.auto.AutoHTTPProtocol", H11Protocol)
     with pytest.raises(ValueError) as caught:
         loaded(http=http, http2=True)
     assert report_fault(caught.value)
-    assert log() == [
-        (
-            "ERROR",
-            "Cannot use http2=True: HTTP/2 requires an HTTP implementation that speaks it, and there is none here.",
-        )
-    ]
+    assert log()[-1] == (
+        "ERROR",
+        f"Cannot use http2=True, http='{http}': "
+        "HTTP/2 takes the native core: http='auto' or 'native', where it was built.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"http2_initial_window_size": 0}, "http2_initial_window_size=0: it is a number from 1 to 2147483647."),
+        ({"http2_initial_window_size": 2**31}, "=2147483648: it is a number from 1 to 2147483647."),
+        ({"http2_max_frame_size": 16383}, "http2_max_frame_size=16383: it is a number from 16384 to 16777215."),
+        ({"http2_max_frame_size": 2**24}, "=16777216: it is a number from 16384 to 16777215."),
+    ],
+)
+def test_what_http2_cannot_say_is_refused_in_one_line(settings: dict[str, Any], text: str, log: Log) -> None:
+    with pytest.raises(ValueError) as caught:
+        loaded(**settings)
+    assert report_fault(caught.value)
+    assert log()[-1][1].endswith(text)
+
+
+@pytest.mark.parametrize(("http2", "protocols"), [(True, ("h2", "http/1.1")), (False, None)])
+def test_alpn_offers_http2_where_it_is_spoken(
+    http2: bool, protocols: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+    offered: list[Any] = []
+    monkeypatch.setattr("uvicorn.config.load_ssl_context", lambda config, protocols: offered.append(protocols))
+    loaded(http="native", http2=http2, ssl_certfile="any.pem")
+    assert offered == [protocols]
 
 
 def test_an_unknown_lifespan_is_a_key_error(log: Log) -> None:
@@ -1032,7 +1060,8 @@ def test_a_missing_package_around_an_implementation_is_one_line(setting: str, lo
         ({"http": "bogus"}, ImportFromStringError),
         ({"ws": "bogus"}, ImportFromStringError),
         ({"loop": "bogus"}, SystemExit),
-        ({"http2": True}, ValueError),
+        ({"http2": True, "http": "h11"}, ValueError),
+        ({"http2_max_frame_size": 1}, ValueError),
         ({"lifespan": "bogus"}, KeyError),
         ({"headers": [("a b", "c")]}, ValueError),
         ({"ssl_keyfile": "not-there.pem"}, AssertionError),

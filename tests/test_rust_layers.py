@@ -16,6 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "native" / "bindings" / "src"
 LAYERS = [
     "lib",
     "protocol",
+    "version",
     "websocket",
     "server",
     "h1 h2 ws",

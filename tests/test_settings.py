@@ -115,6 +115,12 @@ SAMPLES: dict[str, Sample] = {
         ("http.response.pathsend", "http.response.trailers"),
         "http.response.pathsend http.response.trailers",
     ),
+    "http2_max_concurrent_streams": Sample(["--http2-max-concurrent-streams", "7"], 7),
+    "http2_initial_window_size": Sample(["--http2-initial-window-size", "7"], 7),
+    "http2_max_frame_size": Sample(["--http2-max-frame-size", "16385"], 16385),
+    "http2_max_header_list_size": Sample(["--http2-max-header-list-size", "7"], 7),
+    "http2_ping_interval": Sample(["--http2-ping-interval", "7.5"], 7.5),
+    "http2_ping_timeout": Sample(["--http2-ping-timeout", "7.5"], 7.5),
 }
 
 

@@ -525,6 +525,12 @@ class ProtocolConfig(Protocol):
 
     root_path: str
     http2: bool
+    http2_max_concurrent_streams: int
+    http2_initial_window_size: int
+    http2_max_frame_size: int
+    http2_max_header_list_size: int | None
+    http2_ping_interval: float
+    http2_ping_timeout: float
     access_log: bool
     access_log_format: str | None
     reset_contextvars: bool

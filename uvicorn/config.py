@@ -87,6 +87,8 @@ HTTP_PROTOCOLS: dict[str, str] = {
     "zttp": "uvicorn.protocols.http.native_impl:NativeProtocol",
     "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
 }
+HTTP2_LARGEST = {"http2_initial_window_size": 2**31 - 1, "http2_max_frame_size": 2**24 - 1}
+"""What HTTP/2 can say of a window and of a frame (RFC 9113 sections 6.9.1 and 4.2)."""
 WS_PROTOCOLS: dict[str, str | None] = {
     "auto": "uvicorn.protocols.websockets.auto:AutoWebSocketsProtocol",
     "none": None,
@@ -387,8 +389,8 @@ class Config(Settings):
         # "auto" is never wrong, and a module of the application's is not the parent's to import.
         if self._is_ours("loop", LOOP_FACTORIES):
             self.get_loop_factory()
-        if self._is_ours("http", HTTP_PROTOCOLS):
-            self._implementation("http", HTTP_PROTOCOLS)
+        if self._is_ours("http", HTTP_PROTOCOLS) or (self.http2 and self.http == "auto"):
+            self._http_protocol_class()
         if self.interface != "wsgi" and self._is_ours("ws", WS_PROTOCOLS):
             self._implementation("ws", WS_PROTOCOLS)
         if self.is_ssl and self.ssl_context_factory is None:
@@ -408,7 +410,7 @@ class Config(Settings):
             ImportFromStringError: ``http`` or ``ws`` is no known name, nor the import string of something that exists.
             ImportError: ``http`` or ``ws`` names an implementation whose library is not installed.
             KeyError: ``lifespan`` or ``interface`` is no known name.
-            ValueError: a header field cannot be sent, or ``http2`` is asked for.
+            ValueError: a header field cannot be sent, or ``http2`` is asked of what does not speak it.
             OSError, ssl.SSLError: see `uvicorn.tls.create_ssl_context`.
             SystemExit: the application cannot be imported or built.
         """
@@ -463,9 +465,10 @@ class Config(Settings):
         with blaming(f"interface={self.interface!r}"):
             if self.interface not in INTERFACES:
                 raise KeyError(f"choose one of {', '.join(INTERFACES)}.")
-        with blaming("http2=True"):
-            if self.http2:
-                raise ValueError("HTTP/2 requires an HTTP implementation that speaks it, and there is none here.")
+        for name, most in HTTP2_LARGEST.items():
+            with blaming(f"{name}={getattr(self, name)!r}"):
+                if not (least := ROWS[name].minimum or 0) <= getattr(self, name) <= most:
+                    raise ValueError(f"it is a number from {least} to {most}.")
         if self.http == "zttp":
             logger.warning("http='zttp' is another name for http='native' here.")
 
@@ -499,7 +502,16 @@ class Config(Settings):
         implementation: ProtocolFactory = self._implementation("http", HTTP_PROTOCOLS)
         if self.http == "auto":
             implementation = import_from_string("uvicorn.protocols.http.auto:unless_replaced")(implementation)
+        if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
+            with blaming("http2=True", f"http={self.http!r}"):
+                raise ValueError("HTTP/2 takes the native core: http='auto' or 'native', where it was built.")
         return implementation
+
+    def _alpn_protocols(self, implementation: ProtocolFactory) -> Sequence[str] | None:
+        if self.http2 and getattr(implementation, "speaks_http2", False):
+            return ("h2", "http/1.1")
+        protocols: Sequence[str] | None = getattr(implementation, "alpn_protocols", None)
+        return protocols
 
     def _ws_protocol_class(self) -> WebSocketProtocolFactory | None:
         if self.interface == "wsgi":
@@ -519,7 +531,7 @@ class Config(Settings):
     def _ssl_context(self) -> SSLContext | None:
         if not self.is_ssl:
             return None
-        alpn_protocols = getattr(self.http_protocol_class, "alpn_protocols", None)
+        alpn_protocols = self._alpn_protocols(self.http_protocol_class)
         if self.ssl_context_factory is not None:
             return load_ssl_context(self, alpn_protocols)
         with self._blaming_ssl():

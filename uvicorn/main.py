@@ -342,6 +342,12 @@ def run(
     limit_worker_crashes: int | None = None,
     on_worker_event: Callable[[WorkerEvent], object] | None = None,
     asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = None,
+    http2_max_concurrent_streams: int = 128,
+    http2_initial_window_size: int = 65536,
+    http2_max_frame_size: int = 16384,
+    http2_max_header_list_size: int | None = None,
+    http2_ping_interval: float = 20.0,
+    http2_ping_timeout: float = 20.0,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

@@ -87,7 +87,8 @@ class Settings:
     http2: bool = setting(
         default=False,
         section="Implementations",
-        help="Speak HTTP/2 as well; refused, because no implementation here does.",
+        help="Speak HTTP/2 as well, which takes the native core: over TLS where a client asks for it by ALPN, and "
+        "without TLS, on the same port, with clients that begin with its preface.",
     )
     ws: type[asyncio.Protocol] | WSProtocolType | str = setting(
         default="auto",
@@ -449,6 +450,50 @@ class Settings:
         help="ASGI extension that scopes of requests offer; may be repeated. By default none: frameworks change what "
         "they send where they see one, and middleware that does not know the message fails, such as one that "
         "compresses and is handed the path of a file.",
+    )
+
+    http2_max_concurrent_streams: int = setting(
+        default=128,
+        section="HTTP/2",
+        kw_only=True,
+        minimum=1,
+        help="Requests of one connection that can be in hand at a time. One whose client has given it up counts until "
+        "its application has ended; more are refused, and can be sent again.",
+    )
+    http2_initial_window_size: int = setting(
+        default=65536,
+        section="HTTP/2",
+        kw_only=True,
+        minimum=1,
+        help="Bytes of a request's body that a client may send before they are read, 2147483647 at most. Of requests "
+        "that are read as fast as they come this grows, to 8 MiB each and 16 MiB for a connection.",
+    )
+    http2_max_frame_size: int = setting(
+        default=16384,
+        section="HTTP/2",
+        kw_only=True,
+        minimum=16384,
+        help="Bytes of a frame that clients may send, 16777215 at most.",
+    )
+    http2_max_header_list_size: int | None = setting(
+        default=None,
+        section="HTTP/2",
+        kw_only=True,
+        minimum=1,
+        help="Bytes of the fields of a request, decoded, of which each counts 32 more; beyond it 431. By default as "
+        "many as limit_request_head.",
+    )
+    http2_ping_interval: float = setting(
+        default=20.0,
+        section="HTTP/2",
+        kw_only=True,
+        help="Seconds of silence after which a client is asked whether it is there; 0 asks nobody.",
+    )
+    http2_ping_timeout: float = setting(
+        default=20.0,
+        section="HTTP/2",
+        kw_only=True,
+        help="Seconds it may take to answer before its connection is dropped.",
     )
 
     def __post_init__(self) -> None:

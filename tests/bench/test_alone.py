@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,9 +37,9 @@ def test_while_one_server_is_measured_no_other_lives(monkeypatch: pytest.MonkeyP
     alive: list[tuple[int, set[int]]] = []
     driven = Runner.drive
 
-    def watched(self: Runner, server: Server, *rest: Any) -> tuple[Burst, float]:
+    def watched(self: Runner, server: Server, scenario: Scenario, load: Load, directory: Path) -> tuple[Burst, float]:
         alive.append((server.pid, _fakes()))
-        return driven(self, server, *rest)
+        return driven(self, server, scenario, load, directory)
 
     monkeypatch.setattr(Runner, "drive", watched)
     measuring = Runner(Cores((), ()), warm_up=0.05, tolerated=9)

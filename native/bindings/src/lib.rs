@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! protocol · websocket · server   the objects that Python sees
-//! h1 · ws             HTTP/1.1 · WebSocket: between `wire`, `conn` and `asgi`
+//! h1 · h2 · ws        HTTP/1.1 · HTTP/2 · WebSocket: between `wire`, `conn` and `asgi`
 //! asgi · conn         one request · one socket; neither knows of the other
 //! base                Python objects, the event loop, buffers; `base::ffi` alone may be unsafe
 //! ```
@@ -13,12 +13,14 @@ mod asgi;
 mod base;
 mod conn;
 mod h1;
+mod h2;
 mod protocol;
 mod server;
+mod version;
 mod websocket;
 mod ws;
 
-/// Native HTTP/1.1 for uvicorn. Protocol objects belong to the thread of their event loop.
+/// Native HTTP/1.1 and HTTP/2 for uvicorn. Protocol objects belong to the thread of their event loop.
 #[pyo3::pymodule(gil_used = false)]
 #[pyo3(name = "_native")]
 mod native {

@@ -10,23 +10,26 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use crate::asgi::peer::Peer;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
-use crate::conn::handler::{Handler, hand_data};
+use crate::conn::handler::{Handler, with_bytes};
 use crate::conn::hub::Hub;
 use crate::conn::socket::Socket;
 use crate::h1::connection::Connection;
 use crate::server::Server;
+use crate::version::{Served, Version};
 
 /// The native side of `protocol`, if it has one that can do without calls of Python's.
 ///
 /// A subclass may have methods of its own, and somebody may have put others into the class: those are called by a transport.
 pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>> {
     let Ok(own) = protocol.cast::<HTTPProtocol>() else { return Ok(None) };
-    let connection = own.get().connection.here()?.clone();
+    let version = own.get().version.here()?;
+    let Served::Http1(connection) = version.served() else { return Ok(None) };
     if !is_untouched(&connection.core.hub, protocol)? {
         return Ok(None);
     }
     connection.accepted(own, socket)?;
-    Ok(Some(connection))
+    version.connected(protocol.py())?;
+    Ok(Some(version.decided().unwrap_or_else(|| Rc::new(Beginning(own.clone().unbind())))))
 }
 
 /// Whether the class of `protocol` has our methods and no others: then nobody notices that they are not called.
@@ -47,17 +50,60 @@ fn is_untouched(hub: &Hub, protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
+/// Told of a connection of which it is not known yet which version is spoken on it.
+struct Beginning(Py<HTTPProtocol>);
+
+impl Beginning {
+    fn version(&self) -> PyResult<&Version> {
+        self.0.get().version.here()
+    }
+}
+
+impl Handler for Beginning {
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.version()?.receive(py, data)
+    }
+
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
+        self.version()?.end(py)
+    }
+
+    fn on_hang_up(self: Rc<Self>, py: Python<'_>, reset: bool) -> PyResult<()> {
+        self.version()?.handler().on_hang_up(py, reset)
+    }
+
+    fn on_lost(self: Rc<Self>, py: Python<'_>, error: Option<PyErr>) -> PyResult<()> {
+        self.version()?.handler().on_lost(py, error)
+    }
+
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.version()?.handler().on_pause(py)
+    }
+
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.version()?.handler().on_resume(py)
+    }
+
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        Some(self.0.clone_ref(py).into_any())
+    }
+}
+
+/// An asyncio protocol that serves requests of HTTP/1.1, or of HTTP/2 where that is asked for, to an ASGI application.
 ///
 /// `HTTPProtocol(server, app_state)`: `server` is shared by the connections of one event loop.
 #[pyclass(module = "uvicorn._native", frozen, subclass, weakref)]
 pub struct HTTPProtocol {
-    connection: ThreadBound<Rc<Connection>>,
+    version: ThreadBound<Version>,
 }
 
 impl HTTPProtocol {
-    fn handler(&self) -> PyResult<Rc<Connection>> {
-        self.connection.here().cloned()
+    fn handler(&self) -> PyResult<Rc<dyn Handler>> {
+        Ok(self.version.here()?.handler())
+    }
+
+    fn served(&self) -> PyResult<Served> {
+        Ok(self.version.here()?.served())
     }
 }
 
@@ -68,12 +114,17 @@ impl HTTPProtocol {
         let py = server.py();
         let core = server.get().h1.here()?.clone();
         let connection = Rc::new(Connection::new(core, Peer::new(py.None(), py.None(), false, app_state)));
-        Ok(Self { connection: ThreadBound::new(connection) })
+        let version = Version::new(connection, server.get().h2.here()?.clone());
+        Ok(Self { version: ThreadBound::new(version) })
     }
 
     /// A client has connected.
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
-        slf.get().connection.here()?.connection_made(slf, transport)
+        let version = slf.get().version.here()?;
+        if let Served::Http1(connection) = version.served() {
+            connection.connection_made(slf, transport)?;
+        }
+        version.connected(slf.py())
     }
 
     /// The connection is gone, for whatever reason.
@@ -83,12 +134,17 @@ impl HTTPProtocol {
 
     /// Bytes from the client.
     fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        hand_data(self.handler()?, data)
+        let version = self.version.here()?;
+        match version.decided() {
+            Some(handler) => with_bytes(data, |bytes| handler.on_data(data.py(), bytes)),
+            None => with_bytes(data, |bytes| version.receive(data.py(), bytes)),
+        }
     }
 
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        self.handler()?.on_eof(py)
+        let version = self.version.here()?;
+        version.decided().map_or_else(|| version.end(py), |handler| handler.on_eof(py))
     }
 
     /// The client has ended, or has `reset` the connection, while nobody reads.
@@ -108,64 +164,93 @@ impl HTTPProtocol {
     }
 
     /// The next response is the last, and says so; nothing else changes.
-    fn announce_close(&self) -> PyResult<()> {
-        self.connection.here()?.announce_close();
-        Ok(())
+    fn announce_close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.served()? {
+            Served::Http1(connection) => {
+                connection.announce_close();
+                Ok(())
+            }
+            Served::Http2(connection) => connection.announce_close(py),
+        }
     }
 
     /// The server stops: close now if idle, otherwise when the response is complete.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.here()?.shutdown(py)
+        match self.served()? {
+            Served::Http1(connection) => connection.shutdown(py),
+            Served::Http2(connection) => connection.shutdown(py),
+        }
     }
 
     /// Tell the application that its client is gone, while its response can still be sent.
     fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.here()?.disconnect(py)
+        match self.served()? {
+            Served::Http1(connection) => connection.disconnect(py),
+            Served::Http2(connection) => connection.disconnect(py),
+        }
     }
 
     /// The connection's transport, `None` before and after its life.
     #[getter]
     fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.connection.here()?.transport(py)
+        match self.served()? {
+            Served::Http1(connection) => connection.transport(py),
+            Served::Http2(connection) => connection.transport(py),
+        }
     }
 
     /// The peer's address.
     #[getter]
     fn client(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(self.connection.here()?.client(py))
+        Ok(match self.served()? {
+            Served::Http1(connection) => connection.client(py),
+            Served::Http2(connection) => connection.client(py),
+        })
     }
 
     /// The event loop.
     #[getter]
     fn r#loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(self.connection.here()?.core.event_loop.clone_ref(py))
+        Ok(match self.served()? {
+            Served::Http1(connection) => connection.core.event_loop.clone_ref(py),
+            Served::Http2(connection) => connection.core.event_loop.clone_ref(py),
+        })
     }
 
     /// The configuration.
     #[getter]
     fn config(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(self.connection.here()?.core.config.clone_ref(py))
+        Ok(match self.served()? {
+            Served::Http1(connection) => connection.core.config.clone_ref(py),
+            Served::Http2(connection) => connection.core.config.clone_ref(py),
+        })
     }
 
     /// The scope of the request being answered, `None` between requests.
     #[getter]
     fn scope(&self, py: Python<'_>) -> PyResult<Option<Py<PyDict>>> {
-        Ok(self.connection.here()?.scope(py))
+        Ok(match self.served()? {
+            Served::Http1(connection) => connection.scope(py),
+            Served::Http2(connection) => connection.scope(py),
+        })
     }
 
     /// The class that takes over on an upgrade to WebSocket.
     #[getter]
     fn ws_protocol_class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(self.connection.here()?.core.ws_protocol_class.clone_ref(py))
+        Ok(match self.served()? {
+            Served::Http1(connection) => connection.core.ws_protocol_class.clone_ref(py),
+            Served::Http2(connection) => connection.core.ws_protocol_class.clone_ref(py),
+        })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.connection.for_collector().traverse(&visit)
+        self.version.for_collector().traverse(&visit)
     }
 
     fn __clear__(&self) {
-        if let Some(connection) = self.connection.if_here() {
-            connection.sides.clear();
+        if let Some(version) = self.version.if_here() {
+            version.clear();
         }
     }
 }
@@ -198,7 +283,7 @@ impl Factory {
     fn __call__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let protocol = self.make.bind(py).call1(self.arguments.bind(py))?;
         if self.last {
-            protocol.cast::<HTTPProtocol>()?.get().announce_close()?;
+            protocol.cast::<HTTPProtocol>()?.get().announce_close(py)?;
         }
         Ok(protocol)
     }

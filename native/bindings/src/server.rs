@@ -16,12 +16,15 @@ use crate::base::ffi::thread_bound::{ThreadBound, bury};
 use crate::base::home::Home;
 use crate::conn::hub::Hub;
 use crate::h1::core::Core;
+use crate::h2::core::Core as Http2;
 use crate::ws::core::Core as WebSockets;
 
 /// What the native connections of one event loop share.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Server {
     pub(crate) h1: ThreadBound<Rc<Core>>,
+    /// If it is spoken.
+    pub(crate) h2: ThreadBound<Option<Rc<Http2>>>,
     pub(crate) ws: ThreadBound<Rc<WebSockets>>,
     config: Py<PyAny>,
     total_requests: Arc<AtomicU64>,
@@ -42,8 +45,19 @@ impl Server {
         let total_requests = host.total_requests();
         let runner = Rc::new(Runner::new(host, config)?);
         let ws = Rc::new(WebSockets::new(home.clone(), hub.clone(), runner.clone(), config)?);
+        let h2 = if config.getattr("http2")?.is_truthy()? {
+            Some(Rc::new(Http2::new(home.clone(), hub.clone(), runner.clone(), config)?))
+        } else {
+            None
+        };
         let h1 = Rc::new(Core::new(home, hub, runner, config)?);
-        Ok(Self { h1: ThreadBound::new(h1), ws: ThreadBound::new(ws), config: config.clone().unbind(), total_requests })
+        Ok(Self {
+            h1: ThreadBound::new(h1),
+            h2: ThreadBound::new(h2),
+            ws: ThreadBound::new(ws),
+            config: config.clone().unbind(),
+            total_requests,
+        })
     }
 
     /// The configuration it was made from.

@@ -12,12 +12,20 @@ pub const INVALID_REQUEST: &str = "Invalid HTTP request received.";
 pub fn request_refused(status: impl Display, phrase: impl Display, reason: impl Display) -> String {
     format!("Request refused with {status} {phrase}: {reason}.")
 }
+/// HTTP/2 connection ended with {code}: {reason}.
+pub fn connection_refused(code: impl Display, reason: impl Display) -> String {
+    format!("HTTP/2 connection ended with {code}: {reason}.")
+}
 /// Exceeded concurrency limit.
 pub const CONCURRENCY_EXCEEDED: &str = "Exceeded concurrency limit.";
 /// Unsupported upgrade request.
 pub const UPGRADE_UNSUPPORTED: &str = "Unsupported upgrade request.";
 /// Client does not read its response, aborting the connection.
 pub const READER_LATE: &str = "Client does not read its response, aborting the connection.";
+/// Client does not let its response through, resetting the stream.
+pub const WINDOW_CLOSED: &str = "Client does not let its response through, resetting the stream.";
+/// Client does not answer a ping, aborting the connection.
+pub const PING_UNANSWERED: &str = "Client does not answer a ping, aborting the connection.";
 /// No supported WebSocket library detected. Please use "pip install 'uvicorn[standard]'", or install
 /// 'websockets' or 'wsproto' manually.
 pub const WEBSOCKET_UNSUPPORTED: &str = "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install 'websockets' or 'wsproto' manually.";

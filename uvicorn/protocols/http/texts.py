@@ -9,9 +9,12 @@ from __future__ import annotations
 
 INVALID_REQUEST = "Invalid HTTP request received."
 REQUEST_REFUSED = "Request refused with {status} {phrase}: {reason}."
+CONNECTION_REFUSED = "HTTP/2 connection ended with {code}: {reason}."
 CONCURRENCY_EXCEEDED = "Exceeded concurrency limit."
 UPGRADE_UNSUPPORTED = "Unsupported upgrade request."
 READER_LATE = "Client does not read its response, aborting the connection."
+WINDOW_CLOSED = "Client does not let its response through, resetting the stream."
+PING_UNANSWERED = "Client does not answer a ping, aborting the connection."
 WEBSOCKET_UNSUPPORTED = (
     "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install "
     "'websockets' or 'wsproto' manually."

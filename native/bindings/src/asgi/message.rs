@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use wire::texts;
 
 use crate::base::ffi::dict::each_item;
@@ -141,6 +141,33 @@ pub(crate) fn copy<'py, const N: usize>(
 #[cold]
 fn missing(name: &Py<PyString>) -> PyErr {
     Python::attach(|py| PyKeyError::new_err((name.clone_ref(py),)))
+}
+
+/// Show fields that are plain pairs of byte strings to `with`; `false` at the first that is something else, or if what they are
+/// in is.
+#[inline]
+pub(crate) fn each_plain_field<E>(
+    headers: &Bound<'_, PyAny>,
+    with: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+) -> Result<bool, E> {
+    if let Ok(headers) = headers.cast_exact::<PyList>() {
+        return each_plain_pair(headers.iter(), with);
+    }
+    headers.cast_exact::<PyTuple>().map_or(Ok(false), |headers| each_plain_pair(headers.iter(), with))
+}
+
+#[inline]
+fn each_plain_pair<'py, E>(
+    headers: impl Iterator<Item = Bound<'py, PyAny>>,
+    mut with: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+) -> Result<bool, E> {
+    for header in headers {
+        let Ok(pair) = header.cast_exact::<PyTuple>() else { return Ok(false) };
+        let [name, value] = pair.as_slice() else { return Ok(false) };
+        let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) else { return Ok(false) };
+        with(name.as_bytes(), value.as_bytes())?;
+    }
+    Ok(true)
 }
 
 /// Use the two byte strings of a header, a tuple or any other sequence of two.

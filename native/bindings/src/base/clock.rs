@@ -16,15 +16,16 @@ pub(crate) struct DefaultHead {
 }
 
 impl DefaultHead {
-    /// Bring the lines up to date. `state` is the Python `ServerState`, which builds them.
+    /// Bring the lines up to date, and say whether they were not. `state` is the Python `ServerState`, which builds them.
     #[inline]
-    pub(crate) fn refresh(&self, state: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
+    pub(crate) fn refresh(&self, state: &Bound<'_, PyAny>, names: &Names) -> PyResult<bool> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if now != self.second.get() {
+        let is_over = now != self.second.get();
+        if is_over {
             self.rebuild(state, names)?;
             self.second.set(now);
         }
-        Ok(())
+        Ok(is_over)
     }
 
     #[cold]

@@ -69,6 +69,7 @@ names! {
     info "info"
     http_1_0 "1.0"
     http_1_1 "1.1"
+    http_2 "2"
     http "http"
     https "https"
     write "write"

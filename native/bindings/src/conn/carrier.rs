@@ -46,6 +46,17 @@ impl Carrier {
         }
     }
 
+    /// What was agreed on by ALPN (RFC 7301), if the connection is encrypted, and anything was.
+    pub(crate) fn application_protocol(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let object = match self {
+            Self::Socket(socket) => socket.ssl_object().map(|object| object.clone_ref(py)),
+            Self::Transport(transport) => {
+                transport.bind(py).call_method1("get_extra_info", ("ssl_object",))?.extract()?
+            }
+        };
+        object.map_or(Ok(None), |object| object.bind(py).call_method0("selected_alpn_protocol")?.extract())
+    }
+
     /// The transport that it is to Python.
     pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {

@@ -30,13 +30,17 @@ pub(crate) trait Handler {
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>>;
 }
 
+/// Use the bytes of any object that has some.
+pub(crate) fn with_bytes<R>(data: &Bound<'_, PyAny>, use_bytes: impl FnOnce(&[u8]) -> PyResult<R>) -> PyResult<R> {
+    match data.cast::<PyBytes>() {
+        Ok(data) => use_bytes(data.as_bytes()),
+        Err(_) => use_bytes(copy_of(data)?.as_bytes()),
+    }
+}
+
 /// Hand `data` to `handler`: any object that has bytes.
 pub(crate) fn hand_data(handler: Rc<impl Handler>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = data.py();
-    match data.cast::<PyBytes>() {
-        Ok(data) => handler.on_data(py, data.as_bytes()),
-        Err(_) => handler.on_data(py, copy_of(data)?.as_bytes()),
-    }
+    with_bytes(data, |bytes| handler.on_data(data.py(), bytes))
 }
 
 /// Finds the native protocol that takes a socket over, on which another has stood: it has been told of the connection.

@@ -165,7 +165,7 @@ impl Socket {
     }
 
     /// The `ssl.SSLObject` of an encrypted connection.
-    pub(super) fn ssl_object(&self) -> Option<&Py<PyAny>> {
+    pub(crate) fn ssl_object(&self) -> Option<&Py<PyAny>> {
         self.tls.as_ref().map(|tls| &tls.object)
     }
 

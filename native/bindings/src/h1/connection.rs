@@ -28,6 +28,7 @@ use crate::base::level::Level;
 use crate::base::line::Line;
 use crate::base::task::Start;
 use crate::conn::carried::Sides;
+use crate::conn::carrier::Carrier;
 use crate::conn::deadline::Deadline;
 
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
@@ -44,6 +45,15 @@ pub(super) struct State {
     pub(super) held: Option<usize>,
     /// What the deadline is for.
     pub(super) waits_for: Awaits,
+}
+
+/// What a connection leaves to another version of HTTP.
+pub(crate) struct Leaving {
+    pub(crate) protocol: Py<PyAny>,
+    pub(crate) carrier: Carrier,
+    pub(crate) peer: Rc<Peer>,
+    /// The client is to be told to look for another connection.
+    pub(crate) announced: bool,
 }
 
 /// One connection. Shared by the protocol object, its exchanges and the list of deadlines.
@@ -141,7 +151,7 @@ impl Connection {
     }
 
     /// Whether the connection is encrypted.
-    pub(super) fn is_secure(&self) -> bool {
+    pub(crate) fn is_secure(&self) -> bool {
         self.peer.borrow().secure
     }
 
@@ -156,6 +166,18 @@ impl Connection {
             prefix.push_str(" - ");
         }
         level.log(py, &prefix, text)
+    }
+
+    /// Another version is spoken here, of which nothing has been read: give it the connection, and who is at its ends.
+    pub(crate) fn leave(&self, py: Python<'_>) -> Option<Leaving> {
+        let carrier = self.sides.carrier()?;
+        let protocol = self.sides.protocol(py)?;
+        self.life.set(Life::Closed);
+        self.deadline.set(None);
+        self.leave_deadlines();
+        self.sides.clear();
+        let announced = self.ending.get() != Ending::None;
+        Some(Leaving { protocol, carrier, peer: self.peer.borrow().clone(), announced })
     }
 
     // What the protocol object shows.

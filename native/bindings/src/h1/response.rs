@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::PyBytes;
 use wire::error::AppError;
 use wire::h1::connection::Awaits;
-use wire::h1::response::{CONTINUE, Framing, HeadWriter};
+use wire::h1::response::{CONTINUE, Framing};
 
 use super::connection::{Connection, HIGH_WATER, State};
 use crate::asgi::exchange::State as ExchangeState;
+use crate::asgi::message::each_plain_field;
 use crate::asgi::stream::Follows;
 use crate::base::error::exception;
 
@@ -23,16 +24,8 @@ impl Connection {
         let begin = out.len();
         let encode = |lines: &[u8]| -> Result<bool, AppError> {
             let mut writer = wire.start_response(out, status, lines)?;
-            let plain = match headers {
-                None => true,
-                Some(headers) => match headers.cast_exact::<PyList>() {
-                    Ok(headers) => add_fields(&mut writer, out, headers.iter())?,
-                    Err(_) => match headers.cast_exact::<PyTuple>() {
-                        Ok(headers) => add_fields(&mut writer, out, headers.iter())?,
-                        Err(_) => false,
-                    },
-                },
-            };
+            let add = |name: &[u8], value: &[u8]| writer.field(out, name, value);
+            let plain = headers.map_or(Ok(true), |headers| each_plain_field(headers, add))?;
             if plain {
                 wire.finish_head(writer, out, None)?;
             }
@@ -173,20 +166,4 @@ impl Connection {
         }
         self.close(py, false)
     }
-}
-
-/// Add fields that are plain pairs of byte strings; `false` at the first that is something else.
-#[inline]
-fn add_fields<'py>(
-    writer: &mut HeadWriter,
-    out: &mut Vec<u8>,
-    headers: impl Iterator<Item = Bound<'py, PyAny>>,
-) -> Result<bool, AppError> {
-    for header in headers {
-        let Ok(pair) = header.cast_exact::<PyTuple>() else { return Ok(false) };
-        let [name, value] = pair.as_slice() else { return Ok(false) };
-        let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) else { return Ok(false) };
-        writer.field(out, name.as_bytes(), value.as_bytes())?;
-    }
-    Ok(true)
 }

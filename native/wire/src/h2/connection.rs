@@ -332,6 +332,16 @@ impl<K> Connection<K> {
         frame::put_ping(out, data, false);
     }
 
+    /// Whether the client has not sent all that a connection begins with.
+    pub const fn is_opening(&self) -> bool {
+        matches!(self.reading, Reading::Preface(_) | Reading::Settings)
+    }
+
+    /// Whether a header section has begun, and not ended.
+    pub const fn is_in_section(&self) -> bool {
+        matches!(self.reading, Reading::Block(_))
+    }
+
     /// Whether the client is in the middle of something that is not in bytes left over: the preface, a header section, a frame of
     /// a body.
     pub const fn is_inside(&self) -> bool {

@@ -93,6 +93,28 @@ pub enum ErrorCode {
     Http11Required = 0xD,
 }
 
+impl ErrorCode {
+    /// Its name in the RFC.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoError => "NO_ERROR",
+            Self::Protocol => "PROTOCOL_ERROR",
+            Self::Internal => "INTERNAL_ERROR",
+            Self::FlowControl => "FLOW_CONTROL_ERROR",
+            Self::SettingsTimeout => "SETTINGS_TIMEOUT",
+            Self::StreamClosed => "STREAM_CLOSED",
+            Self::FrameSize => "FRAME_SIZE_ERROR",
+            Self::RefusedStream => "REFUSED_STREAM",
+            Self::Cancel => "CANCEL",
+            Self::Compression => "COMPRESSION_ERROR",
+            Self::Connect => "CONNECT_ERROR",
+            Self::EnhanceYourCalm => "ENHANCE_YOUR_CALM",
+            Self::InadequateSecurity => "INADEQUATE_SECURITY",
+            Self::Http11Required => "HTTP_1_1_REQUIRED",
+        }
+    }
+}
+
 /// A frame that breaks the rules by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {

@@ -122,6 +122,20 @@ impl<K> Connection<K> {
         }
     }
 
+    /// Whether the head of the response has left, and content may follow it.
+    pub fn takes_body(&self, id: StreamId) -> bool {
+        self.streams.get(id).is_some_and(|stream| matches!(stream.local, Local::Body(_)))
+    }
+
+    /// Whether `length` bytes more can be the last ones of the body, by what was declared.
+    pub fn check_end(&self, id: StreamId, length: usize) -> Result<(), AppError> {
+        match self.streams.get(id).map(|stream| &stream.local) {
+            Some(Local::Body(sending)) => sending.check_end(length),
+            Some(Local::Awaiting) => Err(AppError::State),
+            Some(Local::Ended) | None => Ok(()),
+        }
+    }
+
     /// The application gives `length` bytes of the body, the last ones if `last`. `false`: the response has no content, or the
     /// stream is over, and nothing of them is sent. Otherwise they wait with the caller until [`fill`](Self::fill) asks for
     /// them.

@@ -93,6 +93,15 @@ impl Sending {
         Self { declared, waiting: 0, then: Then::More }
     }
 
+    /// Whether so many bytes more can be the last ones.
+    pub(crate) fn check_end(&self, length: usize) -> Result<(), AppError> {
+        match self.declared.map(|left| left.checked_sub(length as u64)) {
+            Some(None) => Err(AppError::TooLong),
+            Some(Some(1..)) => Err(AppError::TooShort),
+            Some(Some(0)) | None => Ok(()),
+        }
+    }
+
     /// The application gives so many bytes more, the last ones if `last`.
     pub(crate) fn give(&mut self, length: usize, last: bool) -> Result<(), AppError> {
         if !matches!(self.then, Then::More) {

@@ -1,0 +1,275 @@
+//! One HTTP/2 connection, between a transport and the exchanges on its streams.
+//!
+//! What the bytes mean and which move is legal is decided by [`wire::h2::Connection`]; here are the Python objects, the
+//! back-pressure, the deadlines and the order of writes. All that has arrived is dealt with first, then the applications that it
+//! is for take their first steps, and everything that completes meanwhile leaves in one write.
+//!
+//! Any call into Python can come back here, so no borrow of [`State`] is held across one: what is needed is taken out first.
+//!
+//! Here: what a connection is, and a stream. What happens to it is in `events`, what comes in in `input`, what exchanges ask of it in `stream`
+//! and `response`, the server's own answers in `refusal`, the way out in `output`, how long it waits in `deadline`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use wire::h2::{Connection as Wire, StreamId};
+
+use super::core::Core;
+use super::queue::Queue;
+use super::states::{Awaits, Ending, Life};
+use crate::asgi::exchange::Exchange;
+use crate::asgi::peer::Peer;
+use crate::base::level::Level;
+use crate::base::line::Line;
+use crate::base::task::Start;
+use crate::conn::carried::Sides;
+use crate::conn::deadline::Deadline;
+
+/// A stream that is not over on the wire, and whose it is.
+pub(super) struct Slot {
+    pub(super) stream: Rc<Stream>,
+    /// Nobody's, if the server answers itself.
+    pub(super) exchange: Option<Rc<Exchange>>,
+}
+
+/// A request whose application has not started.
+pub(super) struct Asked {
+    pub(super) id: StreamId,
+    pub(super) exchange: Rc<Exchange>,
+    pub(super) app: Py<PyAny>,
+}
+
+/// What changes while a connection lives.
+pub(super) struct State {
+    pub(super) wire: Wire<Py<PyTuple>>,
+    /// By the places of their streams.
+    pub(super) slots: Vec<Option<Slot>>,
+    pub(super) asked: VecDeque<Asked>,
+    /// The beginning of a frame of which the end has not come.
+    pub(super) pending: Vec<u8>,
+    /// Output that is not written yet.
+    pub(super) out: Vec<u8>,
+}
+
+/// One connection. Shared by the protocol object, its streams and the list of deadlines.
+pub(crate) struct Connection {
+    pub(crate) core: Rc<Core>,
+    pub(crate) sides: Sides,
+    pub(super) peer: Rc<Peer>,
+    pub(super) state: RefCell<State>,
+    /// Streams that nobody has any more, to be given back.
+    pub(super) gone: RefCell<Vec<StreamId>>,
+    /// Streams whose last byte has been put into the output.
+    pub(super) ended: RefCell<Vec<StreamId>>,
+    /// Of what it waits for its client to send.
+    pub(super) deadline: Deadline,
+    /// Of what it waits for its client to take.
+    pub(super) reader_deadline: Deadline,
+    /// Of a word of its client.
+    pub(super) ping_deadline: Deadline,
+    /// The places of these among those of the loop.
+    pub(super) places: Cell<Option<[usize; 3]>>,
+    /// Bytes that the client had to take when the time for that began.
+    pub(super) unsent: Cell<usize>,
+    pub(super) life: Cell<Life>,
+    pub(super) ending: Cell<Ending>,
+    /// What the deadline is for.
+    pub(super) awaits: Cell<Awaits>,
+    /// By what the loop was like when the connection was made.
+    pub(super) start: Cell<Start>,
+    pub(super) consuming: Cell<bool>,
+    pub(super) write_paused: Cell<bool>,
+    pub(super) resume_scheduled: Cell<bool>,
+    /// Streams of which something waits to be sent.
+    pub(super) unsent_streams: Cell<usize>,
+    /// No request has come yet.
+    pub(super) first: Cell<bool>,
+    /// A whole frame has come since the deadline was looked at.
+    pub(super) progressed: Cell<bool>,
+    /// The client sends no more.
+    pub(super) has_all: Cell<bool>,
+    /// Something has come since the client was last asked whether it is there.
+    pub(super) heard: Cell<bool>,
+    /// It was asked, and has not answered.
+    pub(super) pinged: Cell<bool>,
+}
+
+/// What is about one request of a connection, and does not go through `wire`.
+pub(super) struct Stream {
+    pub(super) connection: Rc<Connection>,
+    pub(super) id: StreamId,
+    pub(super) queue: RefCell<Queue>,
+    pub(super) write_paused: Cell<bool>,
+    /// `send()` calls that wait until less waits of the body.
+    pub(super) writers: Line,
+    /// The future of who sends a file, and so stands in no line.
+    pub(super) watcher: RefCell<Option<Py<PyAny>>>,
+    /// The head as lines, if the log wants them.
+    pub(super) lines: RefCell<Vec<u8>>,
+    /// Of the rest of the request's body.
+    pub(super) deadline: Deadline,
+    /// Of the client's letting more of the response through.
+    pub(super) window_deadline: Deadline,
+    /// The places of both among those of the loop.
+    pub(super) places: [Cell<Option<usize>>; 2],
+    /// Bytes of the body that were put into the output, and that had been when the time for more began.
+    pub(super) sent: Cell<usize>,
+    pub(super) sent_before: Cell<usize>,
+}
+
+impl Stream {
+    pub(super) fn new(connection: Rc<Connection>, id: StreamId) -> Self {
+        Self {
+            connection,
+            id,
+            queue: RefCell::default(),
+            write_paused: Cell::new(false),
+            writers: Line::default(),
+            watcher: RefCell::default(),
+            lines: RefCell::default(),
+            deadline: Deadline::default(),
+            window_deadline: Deadline::default(),
+            places: Default::default(),
+            sent: Cell::new(0),
+            sent_before: Cell::new(0),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.connection.gone.borrow_mut().push(self.id);
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(core: Rc<Core>, peer: Rc<Peer>) -> Self {
+        let mut out = core.hub.buffers.take();
+        let wire = Wire::new(core.announced, &mut out);
+        Self {
+            core,
+            sides: Sides::default(),
+            peer,
+            state: RefCell::new(State { wire, slots: Vec::new(), asked: VecDeque::new(), pending: Vec::new(), out }),
+            gone: RefCell::default(),
+            ended: RefCell::default(),
+            deadline: Deadline::default(),
+            reader_deadline: Deadline::default(),
+            ping_deadline: Deadline::default(),
+            places: Cell::new(None),
+            unsent: Cell::new(0),
+            life: Cell::new(Life::Open),
+            ending: Cell::new(Ending::None),
+            awaits: Cell::new(Awaits::Nothing),
+            start: Cell::new(Start::Later),
+            consuming: Cell::new(false),
+            write_paused: Cell::new(false),
+            resume_scheduled: Cell::new(false),
+            unsent_streams: Cell::new(0),
+            first: Cell::new(true),
+            progressed: Cell::new(false),
+            has_all: Cell::new(false),
+            heard: Cell::new(false),
+            pinged: Cell::new(false),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.life.get() == Life::Open
+    }
+
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.life.get() == Life::Closed
+    }
+
+    /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
+    pub(super) fn ends_as_a_whole(&self) -> bool {
+        self.peer.secure && self.sides.are_of_loop()
+    }
+
+    /// One line about this connection, with the client in front.
+    pub(super) fn note(&self, py: Python<'_>, level: &Level, text: &str) -> PyResult<()> {
+        if !level.is_enabled(py, &self.core.names)? {
+            return Ok(());
+        }
+        let mut prefix = self.peer.client_text(py).to_owned();
+        if !prefix.is_empty() {
+            prefix.push_str(" - ");
+        }
+        level.log(py, &prefix, text)
+    }
+
+    // Streams, by their places.
+
+    /// The exchange of a stream, while the connection has to do with it.
+    #[inline]
+    pub(super) fn exchange(&self, id: StreamId) -> Option<Rc<Exchange>> {
+        self.state.borrow().slot(id)?.exchange.clone()
+    }
+
+    /// The stream, if it is not over.
+    #[inline]
+    pub(super) fn stream(&self, id: StreamId) -> Option<Rc<Stream>> {
+        self.state.borrow().slot(id).map(|slot| slot.stream.clone())
+    }
+
+    /// All exchanges that the connection has to do with.
+    pub(super) fn exchanges(&self) -> Vec<Rc<Exchange>> {
+        self.state.borrow().slots.iter().flatten().filter_map(|slot| slot.exchange.clone()).collect()
+    }
+
+    // What the protocol object shows.
+
+    /// The peer's address.
+    pub(crate) fn client(&self, py: Python<'_>) -> Py<PyAny> {
+        self.peer.client.clone_ref(py)
+    }
+
+    /// The scope of the oldest request that is being answered.
+    pub(crate) fn scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        let state = self.state.borrow();
+        let slots = state.slots.iter().flatten().filter(|slot| slot.exchange.is_some());
+        let oldest = slots.min_by_key(|slot| slot.stream.id.number())?;
+        oldest.exchange.as_ref().map(|exchange| exchange.scope.clone_ref(py))
+    }
+
+    // The garbage collector's side.
+
+    /// Show the collector the objects that a cycle of references may go through.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.peer.app_state)?;
+        self.sides.traverse(visit)
+    }
+}
+
+impl State {
+    #[inline]
+    pub(super) fn slot(&self, id: StreamId) -> Option<&Slot> {
+        self.slots.get(id.place())?.as_ref().filter(|slot| slot.stream.id == id)
+    }
+
+    /// Have a stream found by its place.
+    #[inline]
+    pub(super) fn keep(&mut self, slot: Slot) {
+        let place = slot.stream.id.place();
+        if self.slots.len() <= place {
+            self.slots.resize_with(place + 1, || None);
+        }
+        if let Some(old) = self.slots.get_mut(place) {
+            *old = Some(slot);
+        }
+    }
+
+    /// Take out what is known of a stream that is over.
+    #[inline]
+    pub(super) fn take(&mut self, id: StreamId) -> Option<Slot> {
+        self.slots.get_mut(id.place())?.take_if(|slot| slot.stream.id == id)
+    }
+}

@@ -1,0 +1,128 @@
+//! What the HTTP/2 connections of one event loop share.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use wire::error::AppError;
+use wire::h2::{ResponseHead, Scratch, Settings};
+
+use super::pairs::StaticPairs;
+use crate::asgi::host::Host;
+use crate::asgi::runner::Runner;
+use crate::base::clock::DefaultHead;
+use crate::base::home::Home;
+use crate::base::reuse::Single;
+use crate::base::settings::seconds;
+use crate::conn::hub::Hub;
+
+/// Name and value of a field.
+type Pair = (Box<[u8]>, Box<[u8]>);
+
+/// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
+pub(crate) struct Core {
+    home: Rc<Home>,
+    pub(crate) hub: Rc<Hub>,
+    pub(crate) host: Rc<Host>,
+    pub(crate) runner: Rc<Runner>,
+    pub(crate) config: Py<PyAny>,
+    pub(crate) ws_protocol_class: Py<PyAny>,
+    /// What clients are told.
+    pub(super) announced: Settings,
+    /// After so long without a word a client is asked whether it is there, and has so long to answer.
+    pub(super) ping_interval: Option<Duration>,
+    pub(super) ping_timeout: Duration,
+    pub(super) pairs: StaticPairs,
+    /// One for all connections. One that is served inside the turn of another has one of its own.
+    scratch: Single<Box<Scratch>>,
+    default_head: DefaultHead,
+    default_fields: RefCell<Vec<Pair>>,
+}
+
+impl Deref for Core {
+    type Target = Home;
+
+    #[inline]
+    fn deref(&self) -> &Home {
+        &self.home
+    }
+}
+
+impl Core {
+    pub(crate) fn new(home: Rc<Home>, hub: Rc<Hub>, runner: Rc<Runner>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let fields: Option<u32> = config.getattr("http2_max_header_list_size")?.extract()?;
+        let window = config.getattr("http2_initial_window_size")?.extract()?;
+        let defaults = Settings::default();
+        let announced = Settings {
+            streams: config.getattr("http2_max_concurrent_streams")?.extract()?,
+            window,
+            largest_window: defaults.largest_window.max(window),
+            frame: config.getattr("http2_max_frame_size")?.extract()?,
+            fields: fields.unwrap_or_else(|| u32::try_from(home.settings.limits.head).unwrap_or(u32::MAX)),
+            connect_protocol: false,
+            ..defaults
+        };
+        Ok(Self {
+            config: config.clone().unbind(),
+            ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
+            announced,
+            ping_interval: seconds(config, "http2_ping_interval")?,
+            ping_timeout: seconds(config, "http2_ping_timeout")?.unwrap_or_default(),
+            pairs: StaticPairs::default(),
+            scratch: Single::new(home.settings.poison),
+            default_head: DefaultHead::default(),
+            default_fields: RefCell::default(),
+            host: runner.host.clone(),
+            runner,
+            hub,
+            home,
+        })
+    }
+
+    /// Run `body` with scratch in which there is no request, and leave none in it.
+    #[inline]
+    pub(super) fn with_scratch<R>(&self, body: impl FnOnce(&mut Scratch) -> R) -> R {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let result = body(&mut scratch);
+        scratch.clear();
+        self.scratch.give(scratch);
+        result
+    }
+
+    /// Bring the fields that each response begins with up to date.
+    #[inline]
+    pub(super) fn refresh_defaults(&self, py: Python<'_>) -> PyResult<()> {
+        if self.default_head.refresh(self.host.state.bind(py), &self.names)? {
+            let fields = self.default_head.with(|lines| {
+                let lines = lines.split(|&byte| byte == b'\n');
+                lines.filter_map(|line| split_field(line.strip_suffix(b"\r")?)).collect()
+            });
+            self.default_fields.replace(fields);
+        }
+        Ok(())
+    }
+
+    /// Add them.
+    #[inline]
+    pub(super) fn add_defaults(&self, head: &mut ResponseHead) -> Result<(), AppError> {
+        self.each_default(|name, value| head.field(name, value))
+    }
+
+    /// Show each of them to `with`.
+    #[inline]
+    pub(super) fn each_default(
+        &self,
+        mut with: impl FnMut(&[u8], &[u8]) -> Result<(), AppError>,
+    ) -> Result<(), AppError> {
+        self.default_fields.borrow().iter().try_for_each(|(name, value)| with(name, value))
+    }
+}
+
+/// Name and value of a field line.
+fn split_field(line: &[u8]) -> Option<Pair> {
+    let colon = line.iter().position(|&byte| byte == b':')?;
+    let (name, value) = line.split_at(colon);
+    Some((name.into(), value.get(1..)?.trim_ascii().into()))
+}

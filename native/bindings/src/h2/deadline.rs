@@ -1,0 +1,322 @@
+//! How long a connection and its streams wait for what, and what happens when they have waited long enough.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use wire::error::Refusal;
+use wire::h2::{ErrorCode, Failure};
+use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
+use wire::texts;
+
+use super::connection::{Connection, State, Stream};
+use super::refusal::Refused;
+use super::states::{Awaits, Ending, Life};
+use crate::conn::carried::Carried;
+use crate::conn::deadline::{Deadline, Patient};
+
+/// The parts of a connection that have deadlines: what the client has to send, what it has to take, whether it is there.
+const INPUT: u32 = 0;
+const READER: u32 = 1;
+const PING: u32 = 2;
+
+/// The parts of a stream: the rest of the request's body, and the window for the response.
+const BODY: u32 = 0;
+const WINDOW: u32 = 1;
+
+/// Of so much that an application has not read, the client may be waiting to send more.
+const UNREAD: usize = HIGH_WATER / 2;
+
+/// What is asked of a client with the ping of a keep-alive.
+const ALIVE: [u8; 8] = *b"is there";
+/// And with that which follows a first `GOAWAY`.
+pub(super) const LAST: [u8; 8] = *b"the last";
+
+impl Patient for Connection {
+    #[inline]
+    fn deadline(&self, part: u32) -> &Deadline {
+        match part {
+            READER => &self.reader_deadline,
+            PING => &self.ping_deadline,
+            _ => &self.deadline,
+        }
+    }
+
+    fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {
+        let expired = self.guard(py, "expire", |connection| match part {
+            READER => connection.reader_is_due(py),
+            PING => connection.ping_is_due(py),
+            _ => connection.input_is_due(py),
+        });
+        expired.or_else(|error| self.abort(py).and(Err(error)))
+    }
+}
+
+impl Connection {
+    /// Have the deadlines count.
+    pub(super) fn enter_deadlines(self: &Rc<Self>) {
+        let deadlines = &self.core.hub.deadlines;
+        self.places.set(Some([INPUT, READER, PING].map(|part| deadlines.insert(self.clone(), part))));
+    }
+
+    /// No deadline applies any more.
+    pub(super) fn leave_deadlines(&self) {
+        for place in self.places.take().into_iter().flatten() {
+            self.core.hub.deadlines.remove(place);
+        }
+    }
+
+    /// See to it that the timer fires in time for the deadline of what the client has to send.
+    #[inline]
+    pub(super) fn watch(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.hub.deadlines.watch(py, &self.deadline)
+    }
+
+    /// What the connection waits for now.
+    fn awaited(&self) -> Awaits {
+        let state = self.state.borrow();
+        if self.first.get() || state.wire.is_opening() {
+            Awaits::Beginning
+        } else if state.wire.is_in_section() {
+            Awaits::Section
+        } else if !state.pending.is_empty() {
+            Awaits::Frame
+        } else if state.wire.is_idle() {
+            Awaits::Idle
+        } else {
+            Awaits::Nothing
+        }
+    }
+
+    /// Set the deadline of what the connection waits for now, if that has changed.
+    pub(super) fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
+        let awaits = self.awaited();
+        let progressed = self.progressed.replace(false);
+        let is_same = awaits == self.awaits.replace(awaits) && !(awaits == Awaits::Frame && progressed);
+        if is_same || self.ending.get() == Ending::LastCall {
+            return Ok(());
+        }
+        let settings = &self.core.settings;
+        let after = match awaits {
+            Awaits::Beginning | Awaits::Section | Awaits::Frame => settings.timeout_request_head,
+            Awaits::Idle => Some(settings.timeout_keep_alive),
+            Awaits::Nothing => None,
+        };
+        self.deadline.set(after.map(|after| self.core.hub.deadlines.now() + after));
+        self.watch(py)
+    }
+
+    /// The server ends: what the client has sent before it was told has a moment to come.
+    pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<()> {
+        self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
+        self.watch(py)
+    }
+
+    /// The client has not sent what it is waited for.
+    #[cold]
+    fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        match self.life.get() {
+            Life::Open => {}
+            Life::Lingering => return self.abort(py),
+            Life::Closed => return Ok(()),
+        }
+        if self.ending.get() == Ending::LastCall {
+            return self.end_requests(py);
+        }
+        match self.awaits.get() {
+            Awaits::Section | Awaits::Frame => {
+                let failure = Failure { code: ErrorCode::EnhanceYourCalm, reason: "a frame that does not end" };
+                let State { wire, out, .. } = &mut *self.state.borrow_mut();
+                self.core.hub.buffers.supply(out);
+                wire.fail(out, failure);
+            }
+            Awaits::Beginning | Awaits::Idle | Awaits::Nothing => {}
+        }
+        self.close(py, false)
+    }
+
+    // What it has to take.
+
+    /// Give the client time to take some of what waits for it.
+    #[cold]
+    pub(super) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(patience) = self.core.settings.timeout_write.filter(|_| self.core.is_real) else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let deadlines = &self.core.hub.deadlines;
+        self.unsent.set(unsent);
+        self.reader_deadline.set(Some(deadlines.now() + patience));
+        deadlines.watch(py, &self.reader_deadline)
+    }
+
+    /// The time of the client is over. Nothing was added meanwhile to what waits for it, so it has read the difference.
+    #[cold]
+    fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        if self.is_enough(self.unsent.get().saturating_sub(unsent)) {
+            return self.await_reader(py);
+        }
+        self.note(py, &self.core.debug, texts::READER_LATE)?;
+        // Else the kernel would go on waiting for it, with what it holds.
+        self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
+        self.abort(py)
+    }
+
+    /// Whether who has taken so many bytes in the time for that reads.
+    #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
+    fn is_enough(&self, taken: usize) -> bool {
+        let settings = &self.core.settings;
+        taken as f64 >= settings.timeout_write.unwrap_or_default().as_secs_f64() * settings.read_bytes_per_second
+    }
+
+    /// Give clients that let nothing more through time to open the windows of their streams.
+    #[inline]
+    pub(super) fn watch_windows(&self, py: Python<'_>) -> PyResult<()> {
+        if self.unsent_streams.get() == 0 { Ok(()) } else { self.watch_each_window(py) }
+    }
+
+    fn watch_each_window(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(patience) = self.core.settings.timeout_write.filter(|_| self.is_open()) else { return Ok(()) };
+        let blocked: Vec<_> = {
+            let state = self.state.borrow();
+            let unsent = state.slots.iter().flatten().filter(|slot| slot.stream.has_more());
+            unsent.map(|slot| (slot.stream.clone(), state.wire.is_blocked(slot.stream.id))).collect()
+        };
+        for (stream, is_blocked) in blocked {
+            if !is_blocked {
+                stream.window_deadline.set(None);
+            } else if stream.window_deadline.get().is_none() {
+                stream.sent_before.set(stream.sent.get());
+                stream.await_until(py, WINDOW, Some(patience))?;
+            }
+        }
+        Ok(())
+    }
+
+    // Whether it is there.
+
+    /// Ask the client in time.
+    pub(super) fn restart_ping(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
+        let deadlines = &self.core.hub.deadlines;
+        self.ping_deadline.set(after.map(|after| deadlines.now() + after));
+        deadlines.watch(py, &self.ping_deadline)
+    }
+
+    /// Nobody may have heard of the client for some time.
+    #[cold]
+    fn ping_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        let was_asked = self.pinged.replace(false);
+        if self.heard.replace(false) || self.write_paused.get() {
+            return self.restart_ping(py, self.core.ping_interval);
+        }
+        if was_asked {
+            self.note(py, &self.core.debug, texts::PING_UNANSWERED)?;
+            return self.abort(py);
+        }
+        self.pinged.set(true);
+        self.put(|wire, out| {
+            wire.ping(out, ALIVE);
+            Ok(())
+        })?;
+        self.flush(py)?;
+        self.restart_ping(py, Some(self.core.ping_timeout))
+    }
+}
+
+impl Patient for Stream {
+    #[inline]
+    fn deadline(&self, part: u32) -> &Deadline {
+        if part == WINDOW { &self.window_deadline } else { &self.deadline }
+    }
+
+    fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {
+        let connection = &self.connection;
+        let expired = connection.guard(py, "expire", |_| match part {
+            WINDOW => self.window_is_due(py),
+            _ => self.body_is_due(py),
+        });
+        expired.or_else(|error| connection.abort(py).and(Err(error)))
+    }
+}
+
+impl Stream {
+    /// Set a deadline, and have it count.
+    fn await_until(&self, py: Python<'_>, part: u32, patience: Option<Duration>) -> PyResult<()> {
+        let deadlines = &self.connection.core.hub.deadlines;
+        self.deadline(part).set(patience.map(|patience| deadlines.now() + patience));
+        if patience.is_none() {
+            return Ok(());
+        }
+        if let Some(place) = self.places.get(part as usize)
+            && place.get().is_none()
+        {
+            let Some(own) = self.connection.stream(self.id) else { return Ok(()) };
+            place.set(Some(deadlines.insert(own, part)));
+        }
+        deadlines.watch(py, self.deadline(part))
+    }
+
+    fn leave(&self, part: u32) {
+        self.deadline(part).set(None);
+        if let Some(place) = self.places.get(part as usize).and_then(std::cell::Cell::take) {
+            self.connection.core.hub.deadlines.remove(place);
+        }
+    }
+
+    /// No deadline applies any more.
+    #[inline]
+    pub(super) fn leave_deadlines(&self) {
+        self.leave(BODY);
+        self.leave(WINDOW);
+    }
+
+    /// Nothing more of the request's body is waited for.
+    #[inline]
+    pub(super) fn leave_body_deadline(&self) {
+        self.leave(BODY);
+    }
+
+    /// The client may send, and has its whole time for it.
+    pub(super) fn restart_deadline(&self, py: Python<'_>) -> PyResult<()> {
+        self.await_until(py, BODY, self.connection.core.settings.timeout_request_body)
+    }
+
+    /// Bytes of a body have come: they give back some of the time that has passed. Nobody is late with what is not read.
+    pub(super) fn extend_deadline(&self, bytes: usize, unread: usize) {
+        let settings = &self.connection.core.settings;
+        if unread > UNREAD {
+            self.deadline.set(None);
+        } else if let Some(until) = self.deadline.get()
+            && let Some(whole) = settings.timeout_request_body
+        {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let later = until + Duration::from_secs(1) * bytes / settings.body_bytes_per_second;
+            self.deadline.set(Some(later.min(self.connection.core.hub.deadlines.now() + whole)));
+        }
+    }
+
+    #[cold]
+    fn body_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        let late = Refused::late(Refusal::BodyTimeout, self.connection.core.settings.timeout_request_body);
+        self.connection.refuse(py, self.id, &late)?;
+        self.connection.flush(py)?;
+        self.connection.after(py)
+    }
+
+    /// The client had time to let more of the response through.
+    #[cold]
+    fn window_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        let connection = &self.connection;
+        if !self.has_more() || !connection.state.borrow().wire.is_blocked(self.id) {
+            return Ok(());
+        }
+        if connection.is_enough(self.sent.get().wrapping_sub(self.sent_before.get())) {
+            self.sent_before.set(self.sent.get());
+            return self.await_until(py, WINDOW, connection.core.settings.timeout_write);
+        }
+        connection.note(py, &connection.core.debug, texts::WINDOW_CLOSED)?;
+        connection.reset(py, self.id, ErrorCode::Cancel)
+    }
+}

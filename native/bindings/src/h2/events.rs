@@ -1,0 +1,227 @@
+//! What happens to a connection, one method for each event, whoever tells of it: a socket of ours, or the protocol object.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+
+use super::connection::Connection;
+use super::deadline::LAST;
+use super::states::{Ending, Life};
+use crate::base::home::Home;
+use crate::base::task::Start;
+use crate::conn::carried::{Carried, Sides};
+use crate::conn::carrier::Carrier;
+use crate::conn::handler::Handler;
+use crate::conn::hub::Hub;
+
+// Its beginning, and what the server has to say.
+
+impl Connection {
+    /// A client speaks HTTP/2 on what carries this: `protocol` is the object that Python knows, among the live connections by
+    /// now. It is `announced` already that the client should look for another one.
+    pub(crate) fn begin(
+        self: &Rc<Self>,
+        protocol: &Bound<'_, PyAny>,
+        carrier: Carrier,
+        announced: bool,
+    ) -> PyResult<()> {
+        let py = protocol.py();
+        self.sides.attach(protocol, carrier);
+        self.guard(py, "connection_made", |connection| {
+            connection.start.set(Start::of(&connection.core, py)?);
+            connection.enter_deadlines();
+            connection.update_deadline(py)?;
+            connection.restart_ping(py, connection.core.ping_interval)?;
+            if announced { connection.announce(py) } else { connection.flush(py) }
+        })
+    }
+
+    /// No more requests should come; those that do are served.
+    pub(crate) fn announce_close(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "announce_close", |connection| connection.announce(py))
+    }
+
+    fn announce(&self, py: Python<'_>) -> PyResult<()> {
+        if self.ending.get() != Ending::None || !self.is_open() {
+            return Ok(());
+        }
+        self.ending.set(Ending::Announced);
+        self.put(|wire, out| {
+            wire.announce_end(out);
+            wire.ping(out, LAST);
+            Ok(())
+        })?;
+        self.flush_unless_consuming(py)
+    }
+
+    /// A ping was answered: what the client has sent before it knew that no more should come is here.
+    pub(super) fn pong(&self, py: Python<'_>, data: [u8; 8]) -> PyResult<()> {
+        match self.ending.get() {
+            Ending::Announced if data == LAST => self.ending.set(Ending::Heard),
+            Ending::LastCall if data == LAST => return self.end_requests(py),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The server stops: say which request was the last, as soon as it is known that none is on its way, and close when all are
+    /// answered.
+    pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "shutdown", |connection| match connection.ending.get() {
+            Ending::None | Ending::Heard => connection.end_requests(py),
+            Ending::Announced => {
+                connection.ending.set(Ending::LastCall);
+                connection.wait_for_last_call(py)
+            }
+            Ending::LastCall | Ending::Now => Ok(()),
+        })
+    }
+
+    /// No further request is taken.
+    pub(super) fn end_requests(&self, py: Python<'_>) -> PyResult<()> {
+        self.ending.set(Ending::Now);
+        if !self.is_open() {
+            return Ok(());
+        }
+        self.put(|wire, out| {
+            wire.end(out);
+            Ok(())
+        })?;
+        self.deadline.set(None);
+        if self.consuming.get() {
+            return Ok(());
+        }
+        self.flush(py)?;
+        self.after(py)
+    }
+
+    /// Tell the applications that their client is gone, while their responses can still be sent.
+    pub(crate) fn disconnect(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "disconnect", |connection| connection.tell_disconnect(py))
+    }
+
+    fn tell_disconnect(&self, py: Python<'_>) -> PyResult<()> {
+        self.exchanges().into_iter().try_for_each(|exchange| exchange.disconnect(py, true))
+    }
+}
+
+// The others.
+
+impl Handler for Connection {
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.receive(py, data))
+    }
+
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
+        self.guard(py, "eof_received", |connection| connection.eof_received(py))
+    }
+
+    fn on_hang_up(self: Rc<Self>, py: Python<'_>, reset: bool) -> PyResult<()> {
+        self.guard(py, "hung_up", |connection| {
+            if connection.is_closed() {
+                Ok(())
+            } else if reset {
+                connection.abort(py)
+            } else {
+                connection.tell_disconnect(py)
+            }
+        })
+    }
+
+    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
+        self.guard(py, "connection_lost", |connection| connection.connection_lost(py))
+    }
+
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "pause_writing", |connection| connection.pause_writing(py))
+    }
+
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "resume_writing", |connection| connection.resume_writing(py))
+    }
+
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.sides.protocol(py)
+    }
+}
+
+impl Carried for Connection {
+    #[inline]
+    fn home(&self) -> &Home {
+        &self.core
+    }
+
+    #[inline]
+    fn hub(&self) -> &Hub {
+        &self.core.hub
+    }
+
+    #[inline]
+    fn sides(&self) -> &Sides {
+        &self.sides
+    }
+
+    fn end_output(&self) {
+        self.life.set(Life::Closed);
+    }
+
+    fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
+        self.forget(py)?;
+        self.life.set(Life::Closed);
+        self.note(py, &self.core.trace, "HTTP connection lost")?;
+        self.leave_deadlines();
+        {
+            let mut state = self.state.borrow_mut();
+            state.pending = Vec::new();
+            self.core.hub.buffers.give(std::mem::take(&mut state.out));
+        }
+        self.sides.drop_carrier();
+        self.lose_all(py)
+    }
+
+    #[cold]
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.leave_deadlines();
+        let aborted = self.abort(py);
+        self.lose_all(py)?;
+        self.forget(py).and(aborted)
+    }
+}
+
+impl Connection {
+    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
+        self.has_all.set(true);
+        if !self.is_open() || self.ends_as_a_whole() || self.state.borrow().wire.is_idle() {
+            return Ok(false);
+        }
+        // What is missing of bodies will not come, so it cannot be late.
+        self.deadline.set(None);
+        self.ping_deadline.set(None);
+        let streams: Vec<_> = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.clone()).collect();
+        for stream in streams {
+            stream.leave_body_deadline();
+        }
+        self.tell_disconnect(py)?;
+        Ok(true)
+    }
+
+    /// The transport's buffer is above its high-water mark. A client that does not take answers may not ask for more.
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.write_paused.set(true);
+        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names))?;
+        self.await_reader(py)
+    }
+
+    /// It takes more again.
+    fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.write_paused.set(false);
+        if self.is_closed() {
+            return Ok(());
+        }
+        self.reader_deadline.set(None);
+        self.resume_reading(py)?;
+        self.flush_unless_consuming(py)?;
+        self.after(py)
+    }
+}

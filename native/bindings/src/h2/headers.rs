@@ -1,0 +1,88 @@
+//! The headers of a scope: what was made of an entry of a table stays with it, for whoever refers to it again.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use wire::h2::hpack::Key;
+use wire::h2::{Head, Item};
+use wire::headers::Name;
+
+use super::connection::Connection;
+use crate::asgi::scope::Fields;
+use crate::base::names::Names;
+
+/// The fields of the request in `head`.
+pub(super) struct HeadFields<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) head: &'a Head,
+}
+
+impl Fields for HeadFields<'_> {
+    #[inline]
+    fn are(&self, _list: &Py<PyList>) -> bool {
+        false
+    }
+
+    fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
+        let pairs = self.head.fields().iter().map(|item| FieldPair { fields: self, item });
+        Ok((PyList::new(py, pairs)?, None))
+    }
+}
+
+impl HeadFields<'_> {
+    #[inline]
+    fn pair<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
+        let core = &self.connection.core;
+        let Some(entry) = item.entry else { return self.make(py, item) };
+        let known = match entry {
+            Key::Static(index) => core.pairs.get(py, index),
+            Key::Dynamic(_) => {
+                let wire = &mut self.connection.state.borrow_mut().wire;
+                wire.kept(entry).and_then(|kept| kept.as_ref().map(|pair| pair.clone_ref(py)))
+            }
+        };
+        if let Some(pair) = known {
+            return Ok(pair.into_bound(py));
+        }
+        let pair = self.make(py, item)?;
+        match entry {
+            Key::Static(index) => core.pairs.keep(index, pair.clone().unbind()),
+            Key::Dynamic(_) => {
+                // The entry may be gone: a later one of this request has pushed it out.
+                if let Some(kept) = self.connection.state.borrow_mut().wire.kept(entry) {
+                    *kept = Some(pair.clone().unbind());
+                }
+            }
+        }
+        Ok(pair)
+    }
+
+    fn make<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
+        let Names { fields, .. } = &self.connection.core.names;
+        let value = PyBytes::new(py, self.head.value(item));
+        match fields.get(item.known as usize) {
+            Some(name) => (name.bind(py), value).into_pyobject(py),
+            None => (PyBytes::new(py, self.head.name(item)), value).into_pyobject(py),
+        }
+    }
+}
+
+struct FieldPair<'a> {
+    fields: &'a HeadFields<'a>,
+    item: &'a Item,
+}
+
+impl<'py> IntoPyObject<'py> for FieldPair<'_> {
+    type Target = PyTuple;
+    type Output = Bound<'py, PyTuple>;
+    type Error = PyErr;
+
+    #[inline]
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.fields.pair(py, self.item)
+    }
+}
+
+/// Whether the request has a field that the proxy headers middleware looks at.
+pub(super) fn is_forwarded(head: &Head) -> bool {
+    head.fields().iter().any(|item| matches!(item.known, Name::XForwardedFor | Name::XForwardedProto))
+}

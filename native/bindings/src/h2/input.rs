@@ -1,0 +1,200 @@
+//! What comes in: taken apart into requests, bodies and ends of streams; and the applications that it is for.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use wire::h2::{Event, Head, Progress, Scratch, StreamId};
+
+use super::connection::{Asked, Connection, Slot, State, Stream};
+use super::headers::{HeadFields, is_forwarded};
+use crate::asgi::scope::Request;
+use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::task::Start;
+use crate::conn::carried::Carried;
+
+impl Connection {
+    /// Bytes from the client, however they came.
+    pub(super) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        self.heard.set(true);
+        let outer = self.consuming.replace(true);
+        let outcome = self.take_in(py, data).and_then(|()| self.start_asked(py, true));
+        self.consuming.set(outer);
+        if outer {
+            return outcome;
+        }
+        let flushed = self.flush(py);
+        outcome.and(flushed)?;
+        self.after(py)
+    }
+
+    /// Deal with all that has come; what is left of it is kept.
+    fn take_in(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.give_back();
+        let mut pending = std::mem::take(&mut self.state.borrow_mut().pending);
+        if pending.is_empty() {
+            let used = self.core.with_scratch(|scratch| self.events(py, data, scratch))?;
+            let rest = data.get(used..).unwrap_or_default();
+            if !rest.is_empty() {
+                self.state.borrow_mut().pending = rest.to_vec();
+            }
+            return Ok(());
+        }
+        pending.extend_from_slice(data);
+        let used = self.core.with_scratch(|scratch| self.events(py, &pending, scratch))?;
+        if used < pending.len() {
+            pending.drain(..used);
+            self.state.borrow_mut().pending = pending;
+        }
+        Ok(())
+    }
+
+    /// Streams that nobody has any more are the client's again.
+    fn give_back(&self) {
+        let mut gone = self.gone.borrow_mut();
+        if gone.is_empty() {
+            return;
+        }
+        let State { wire, out, .. } = &mut *self.state.borrow_mut();
+        for id in gone.drain(..) {
+            wire.release(out, id);
+        }
+    }
+
+    /// Work through `input`; how much of it is dealt with.
+    fn events(self: &Rc<Self>, py: Python<'_>, input: &[u8], scratch: &mut Scratch) -> PyResult<usize> {
+        let limits = &self.core.settings.limits;
+        let mut at = 0;
+        while self.is_open() {
+            let rest = input.get(at..).unwrap_or_default();
+            let Progress { consumed, event } = {
+                let State { wire, out, .. } = &mut *self.state.borrow_mut();
+                self.core.hub.buffers.supply(out);
+                wire.poll(rest, out, scratch, limits)
+            };
+            at += consumed;
+            self.progressed.set(self.progressed.get() || consumed > 0);
+            match event {
+                Event::NeedMore => break,
+                Event::Request { stream, end } => self.ask(py, stream, end, scratch.head())?,
+                Event::Data { stream, data, end } => self.feed(py, stream, rest.get(data).unwrap_or_default(), end)?,
+                Event::Reset { stream, .. } => self.lose(py, stream)?,
+                Event::Refused { stream, error } => {
+                    if self.stream(stream).is_none() {
+                        let stream = Rc::new(Stream::new(self.clone(), stream));
+                        self.state.borrow_mut().keep(Slot { stream, exchange: None });
+                    }
+                    self.refuse(py, stream, &error.into())?;
+                }
+                Event::Pong(data) => self.pong(py, data)?,
+                Event::GoAway { .. } => {}
+                Event::Failed(failure) => self.fail(py, failure)?,
+                Event::Closed => return Ok(input.len()),
+            }
+        }
+        Ok(at)
+    }
+
+    /// A request, complete or with a body that is still to come: its application starts when all that has arrived was dealt with.
+    fn ask(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
+        let runner = &self.core.runner;
+        let request = Request {
+            http_version: &self.core.names.http_2,
+            is_of_1_0: false,
+            method: head.verb,
+            method_text: head.method(),
+            path: head.path(),
+            query: head.query(),
+            fields: HeadFields { connection: self, head },
+            has_body: !end,
+            expects_continue: head.expects_continue,
+        };
+        self.first.set(false);
+        let stream = Rc::new(Stream::new(self.clone(), id));
+        let exchange = runner.begin(py, &request, self.peer.clone(), stream.clone())?;
+        let app = runner.app_for(py, || is_forwarded(head))?;
+        {
+            let mut state = self.state.borrow_mut();
+            state.keep(Slot { stream: stream.clone(), exchange: Some(exchange.clone()) });
+            state.asked.push_back(Asked { id, exchange, app });
+        }
+        if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
+    }
+
+    /// A piece of a request's body.
+    fn feed(&self, py: Python<'_>, id: StreamId, piece: &[u8], end: bool) -> PyResult<()> {
+        let found = self.state.borrow().slot(id).map(|slot| (slot.stream.clone(), slot.exchange.clone()));
+        let Some((stream, Some(exchange))) = found else { return Ok(()) };
+        let unread = if piece.is_empty() { exchange.body_length() } else { exchange.feed(py, piece) };
+        if end {
+            exchange.feed_end();
+            stream.leave_body_deadline();
+        } else {
+            stream.extend_deadline(piece.len(), unread);
+        }
+        exchange.wake(py)
+    }
+
+    /// Start the applications of the requests that have come, as many as may start in one turn; the others have theirs later.
+    fn start_asked(self: &Rc<Self>, py: Python<'_>, eager: bool) -> PyResult<()> {
+        if self.resume_scheduled.get() {
+            return Ok(());
+        }
+        let start = match self.start.get() {
+            Start::Eagerly if !eager => Start::Later,
+            start => start,
+        };
+        let runner = &self.core.runner;
+        for _ in 0..self.core.settings.max_eager_requests {
+            let Some(Asked { exchange, app, .. }) = self.state.borrow_mut().asked.pop_front() else { return Ok(()) };
+            runner.start(py, exchange, app, start)?;
+        }
+        if self.state.borrow().asked.is_empty() {
+            return Ok(());
+        }
+        if !self.core.is_real {
+            return self.start_asked(py, eager);
+        }
+        self.resume_scheduled.set(true);
+        let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
+        self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)
+    }
+
+    /// Other connections have had their turn.
+    fn resume(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.resume_scheduled.set(false);
+        if !self.is_open() {
+            return Ok(());
+        }
+        let outer = self.consuming.replace(true);
+        let started = self.start_asked(py, true);
+        self.consuming.set(outer);
+        let flushed = self.flush(py);
+        started.and(flushed)?;
+        self.after(py)
+    }
+
+    /// Read from the socket again.
+    pub(super) fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_closed() || self.has_all.get() {
+            return Ok(());
+        }
+        let context = &self.core.context;
+        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+    }
+}
+
+/// Goes on with requests in a later turn of the loop.
+#[pyclass(module = "uvicorn._native", frozen)]
+struct Resume {
+    connection: ThreadBound<Rc<Connection>>,
+}
+
+#[pymethods]
+impl Resume {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.here()?.guard(py, "resume", |connection| connection.resume(py))
+    }
+}

@@ -1,0 +1,15 @@
+//! One HTTP/2 connection, between `wire`, a carrier of bytes and the exchanges on it.
+
+pub(crate) mod connection;
+pub(crate) mod core;
+mod deadline;
+mod events;
+mod headers;
+mod input;
+mod output;
+mod pairs;
+mod queue;
+mod refusal;
+mod response;
+mod states;
+mod stream;

@@ -1,0 +1,200 @@
+//! The way out: one write for all that is ready, in the order of the streams' turns; the ends of streams and of the connection.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use wire::error::AppError;
+use wire::h2::{Connection as Wire, ErrorCode, StreamId};
+
+use super::connection::{Connection, Slot, State, Stream};
+use super::states::{Awaits, Life};
+use crate::asgi::exchange::Exchange;
+use crate::base::error::exception;
+use crate::conn::carried::Carried;
+
+/// Bytes of bodies that are put together for one write: what is more urgent by then comes behind no more than this.
+const AT_ONCE: usize = 64 * 1024;
+
+impl Connection {
+    /// Append to the output.
+    #[inline]
+    pub(super) fn put<R>(
+        &self,
+        append: impl FnOnce(&mut Wire<Py<PyTuple>>, &mut Vec<u8>) -> Result<R, AppError>,
+    ) -> PyResult<R> {
+        let State { wire, out, .. } = &mut *self.state.borrow_mut();
+        self.core.hub.buffers.supply(out);
+        append(wire, out).map_err(exception)
+    }
+
+    /// Write what may leave, unless it leaves with more anyway.
+    #[inline]
+    pub(super) fn flush_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
+        if self.consuming.get() { Ok(()) } else { self.flush(py) }
+    }
+
+    /// Write what the windows and the transport let through.
+    pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let mut more = !self.write_paused.get() && self.is_open();
+        while more {
+            let mut relieved = Vec::new();
+            more = self.fill(py, &mut relieved);
+            self.write(py)?;
+            for stream in relieved {
+                stream.relieve(py)?;
+            }
+            more &= !self.write_paused.get() && self.is_open();
+        }
+        self.watch_windows(py)
+    }
+
+    /// Put parts of bodies behind the output; whether there are more that could leave. Of some so little waits then that their
+    /// applications may go on.
+    fn fill(&self, py: Python<'_>, relieved: &mut Vec<Rc<Stream>>) -> bool {
+        let State { wire, out, slots, .. } = &mut *self.state.borrow_mut();
+        self.core.hub.buffers.supply(out);
+        wire.fill(out, AT_ONCE, |part, out| {
+            let Some(Some(slot)) = slots.get(part.stream.place()) else { return };
+            if slot.stream.take(py, part.length, out) {
+                relieved.push(slot.stream.clone());
+            }
+            if part.end {
+                self.ended.borrow_mut().push(part.stream);
+            }
+        })
+    }
+
+    /// Write all of the output.
+    fn write(&self, py: Python<'_>) -> PyResult<()> {
+        // Whatever runs there may write too, and what it writes comes behind.
+        let logged = self.core.host.log_first(py, || !self.state.borrow().out.is_empty());
+        let out = std::mem::take(&mut self.state.borrow_mut().out);
+        self.core.rehearsal.happen_in("write");
+        let written = if out.is_empty() || self.is_closed() {
+            Ok(None)
+        } else {
+            self.on_carrier(py, |carrier, names| carrier.write(py, names, &out))
+        };
+        self.core.hub.buffers.give(out);
+        logged.and(written.map(drop))
+    }
+
+    /// Do what the state of the connection asks for once something was completed or consumed.
+    pub(super) fn after(&self, py: Python<'_>) -> PyResult<()> {
+        self.settle(py);
+        if !self.is_open() {
+            return Ok(());
+        }
+        if self.state.borrow().wire.is_over() || self.has_all.get() && self.state.borrow().wire.is_idle() {
+            let lingers = self.awaits.get() == Awaits::Nothing;
+            return self.close(py, lingers);
+        }
+        self.update_deadline(py)
+    }
+
+    /// Let go of streams that are over on the wire.
+    pub(super) fn settle(&self, py: Python<'_>) {
+        loop {
+            let Some(id) = self.ended.borrow_mut().pop() else { return };
+            let slot = {
+                let state = &mut *self.state.borrow_mut();
+                if state.wire.is_live(id) { None } else { state.take(id) }
+            };
+            if let Some(Slot { stream, exchange }) = slot {
+                stream.leave_deadlines();
+                drop(stream);
+                self.core.runner.retire(py, exchange);
+            }
+        }
+    }
+
+    /// Take its exchange from a stream: it is over for its application.
+    pub(super) fn disown(&self, py: Python<'_>, id: StreamId) -> Option<Rc<Exchange>> {
+        let (exchange, asked) = {
+            let state = &mut *self.state.borrow_mut();
+            let place = state.slots.get_mut(id.place()).and_then(Option::as_mut);
+            let exchange = place.filter(|slot| slot.stream.id == id).and_then(|slot| slot.exchange.take());
+            let asked = state.asked.iter().position(|asked| asked.id == id);
+            (exchange, asked.and_then(|place| state.asked.remove(place)))
+        };
+        if let Some(asked) = asked {
+            // Nobody was asked.
+            drop(exchange);
+            self.core.runner.retire(py, Some(asked.exchange));
+            return None;
+        }
+        exchange
+    }
+
+    /// A stream is over, whoever has ended it before its time.
+    pub(super) fn lose(&self, py: Python<'_>, id: StreamId) -> PyResult<()> {
+        let exchange = self.disown(py, id);
+        let slot = self.state.borrow_mut().take(id);
+        let relieved = slot.map_or(Ok(()), |slot| slot.stream.give_up(py));
+        let told = exchange.map_or(Ok(()), |exchange| exchange.disconnect(py, false));
+        relieved.and(told)
+    }
+
+    /// End a stream that cannot be completed.
+    pub(super) fn reset(&self, py: Python<'_>, id: StreamId, code: ErrorCode) -> PyResult<()> {
+        {
+            let State { wire, out, .. } = &mut *self.state.borrow_mut();
+            self.core.hub.buffers.supply(out);
+            wire.reset(out, id, code);
+        }
+        self.lose(py, id)?;
+        if self.consuming.get() {
+            return Ok(());
+        }
+        self.flush(py)?;
+        self.after(py)
+    }
+
+    /// All streams are over.
+    pub(super) fn lose_all(&self, py: Python<'_>) -> PyResult<()> {
+        let ids: Vec<_> = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.id).collect();
+        ids.into_iter().try_fold((), |(), id| self.lose(py, id))
+    }
+
+    /// Close once everything is written; with `linger` only after the peer had a chance to read it. What the client is told
+    /// last is in the output, unless that is nothing special.
+    pub(super) fn close(&self, py: Python<'_>, linger: bool) -> PyResult<()> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        {
+            let State { wire, out, .. } = &mut *self.state.borrow_mut();
+            self.core.hub.buffers.supply(out);
+            wire.end(out);
+        }
+        self.write(py)?;
+        self.life.set(Life::Closed);
+        self.ping_deadline.set(None);
+        self.state.borrow_mut().pending = Vec::new();
+        self.lose_all(py)?;
+        if linger && self.can_linger(py)? {
+            // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
+            self.life.set(Life::Lingering);
+            // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
+            self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.linger));
+            self.watch(py)?;
+            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
+            return self.resume_reading(py);
+        }
+        self.deadline.set(None);
+        // Close once everything is written, which is up to the client; it has its time for that.
+        let waiting = self.on_carrier(py, |carrier, names| {
+            carrier.close(py, names)?;
+            carrier.waiting(py)
+        })?;
+        if waiting.unwrap_or_default() > 0 { self.await_reader(py) } else { Ok(()) }
+    }
+
+    fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
+        if !self.core.is_real || self.has_all.get() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
+            return Ok(false);
+        }
+        self.can_write_eof(py)
+    }
+}

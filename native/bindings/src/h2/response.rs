@@ -1,0 +1,78 @@
+//! Heads of responses, and whole responses of the server's own.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::error::AppError;
+use wire::h2::ResponseHead;
+
+use super::connection::{State, Stream};
+use crate::asgi::access::entry::Head;
+use crate::asgi::message::each_plain_field;
+use crate::base::error::exception;
+
+impl Stream {
+    /// Encode a head behind the output; `false` if a look at the headers would run code of the application, which may send
+    /// something itself: nothing was encoded then.
+    #[inline]
+    pub(super) fn encode_head(&self, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let plain = self.encode(status, |head| {
+            headers.map_or(Ok(true), |headers| each_plain_field(headers, |name, value| head.field(name, value)))
+        })?;
+        if plain && self.connection.core.host.access.wants_head() {
+            self.write_lines(headers)?;
+        }
+        Ok(plain)
+    }
+
+    fn encode(&self, status: u16, fields: impl FnOnce(&mut ResponseHead) -> Result<bool, AppError>) -> PyResult<bool> {
+        let core = &self.connection.core;
+        let encoded = core.with_scratch(|scratch| {
+            let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
+            core.hub.buffers.supply(out);
+            let mut head = wire.start_response(scratch, self.id, status)?;
+            core.add_defaults(&mut head)?;
+            let plain = fields(&mut head)?;
+            if plain {
+                wire.finish_head(out, scratch, head, false)?;
+            }
+            Ok(plain)
+        });
+        encoded.map_err(exception)
+    }
+
+    /// The head as the log reads one: a line for each field behind a first one.
+    #[cold]
+    fn write_lines(&self, headers: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let mut lines = Vec::new();
+        let mut add = |name: &[u8], value: &[u8]| {
+            for part in [b"\n", name, b": ", value] {
+                lines.extend_from_slice(part);
+            }
+            Ok(())
+        };
+        let defaults = self.connection.core.each_default(&mut add);
+        let rest = headers.map_or(Ok(true), |headers| each_plain_field(headers, &mut add));
+        defaults.and(rest).map_err(exception)?;
+        self.lines.replace(lines);
+        Ok(())
+    }
+
+    /// Encode a whole response of the server's own; its head, with its `lines` if they are wanted, and how long its body is.
+    pub(super) fn put_answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)> {
+        self.connection.core.refresh_defaults(py)?;
+        let length = text.len().to_string();
+        let fields =
+            [(&b"content-type"[..], &b"text/plain; charset=utf-8"[..]), (b"content-length", length.as_bytes())];
+        self.encode(status, |head| fields.iter().try_for_each(|(name, value)| head.field(name, value)).map(|()| true))?;
+        let waits = self.connection.put(|wire, out| wire.body(out, self.id, text.len(), true))?;
+        if waits {
+            self.push(&PyBytes::new(py, text.as_bytes()));
+        } else {
+            self.connection.ended.borrow_mut().push(self.id);
+        }
+        if lines {
+            self.write_lines(None)?;
+        }
+        Ok((Head { lines: self.lines.take(), bodiless: !waits }, text.len()))
+    }
+}

@@ -1,0 +1,39 @@
+//! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
+
+/// The life of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Open,
+    /// Everything is said, and the client has a moment to read it: what it sends meanwhile is thrown away.
+    Lingering,
+    Closed,
+}
+
+/// What is waited for from the client, as a connection; streams wait for their bodies themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaits {
+    /// All that a connection begins with, and the first request.
+    Beginning,
+    /// The next request.
+    Idle,
+    /// The rest of a header section.
+    Section,
+    /// The rest of a frame.
+    Frame,
+    /// Nothing: it has asked, and is to be answered.
+    Nothing,
+}
+
+/// What the end of the server means for a connection; it only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    None,
+    /// The client was told to send no more, and was pinged: what comes in front of the answer it has sent before.
+    Announced,
+    /// It has answered: nothing is on its way.
+    Heard,
+    /// The answer is all that is waited for.
+    LastCall,
+    /// No further request is taken.
+    Now,
+}

@@ -1,0 +1,173 @@
+//! Which version of HTTP a connection speaks: the client says it.
+//!
+//! ```text
+//! Undecided ──ALPN says h2, or the first bytes are its preface──▶ Http2
+//!     └───────────────────────anything else─────────────────────▶ Http1
+//! ```
+//!
+//! Until it is known the connection is one of HTTP/1.1 of which nothing has been read: so whoever sends less than a preface has
+//! the time of a first head.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use wire::h2::frame::PREFACE;
+
+use crate::conn::carrier::Carrier;
+use crate::conn::handler::Handler;
+use crate::h1::connection::{Connection as Http1, Leaving};
+use crate::h2::connection::Connection as Http2;
+use crate::h2::core::Core;
+
+/// What is spoken.
+enum State {
+    /// Nothing yet, but for what may be the beginning of a preface.
+    Undecided {
+        http1: Rc<Http1>,
+        core: Rc<Core>,
+        begun: Vec<u8>,
+    },
+    Http1(Rc<Http1>),
+    Http2(Rc<Http2>),
+}
+
+/// The version of one connection, and what serves it.
+pub(crate) struct Version(RefCell<State>);
+
+/// What serves a connection.
+pub(crate) enum Served {
+    Http1(Rc<Http1>),
+    Http2(Rc<Http2>),
+}
+
+impl Version {
+    /// That of a new connection: HTTP/2 is possible if there is a `core` for it.
+    pub(crate) fn new(http1: Rc<Http1>, core: Option<Rc<Core>>) -> Self {
+        Self(RefCell::new(match core {
+            Some(core) => State::Undecided { http1, core, begun: Vec::new() },
+            None => State::Http1(http1),
+        }))
+    }
+
+    /// What serves the connection now.
+    pub(crate) fn served(&self) -> Served {
+        match &*self.0.borrow() {
+            State::Undecided { http1, .. } | State::Http1(http1) => Served::Http1(http1.clone()),
+            State::Http2(http2) => Served::Http2(http2.clone()),
+        }
+    }
+
+    fn is_undecided(&self) -> bool {
+        matches!(*self.0.borrow(), State::Undecided { .. })
+    }
+
+    /// A client has connected: ALPN says what it speaks, or it is to be seen by its first bytes.
+    pub(crate) fn connected(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_undecided() {
+            return Ok(());
+        }
+        let Served::Http1(http1) = self.served() else { return Ok(()) };
+        if !http1.is_secure() {
+            return Ok(());
+        }
+        let protocol = match http1.sides.carrier() {
+            Some(carrier) => carrier.application_protocol(py)?,
+            None => None,
+        };
+        self.decide(py, protocol.as_deref() == Some("h2")).map(drop)
+    }
+
+    /// Bytes from a client of which it was not known what it speaks.
+    pub(crate) fn receive(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        let input = {
+            let mut state = self.0.borrow_mut();
+            match &mut *state {
+                State::Undecided { begun, .. } => {
+                    begun.extend_from_slice(data);
+                    let length = begun.len().min(PREFACE.len());
+                    if length < PREFACE.len() && begun.get(..length) == PREFACE.get(..length) {
+                        return Ok(());
+                    }
+                    std::mem::take(begun)
+                }
+                State::Http1(_) | State::Http2(_) => data.to_vec(),
+            }
+        };
+        self.decide(py, input.starts_with(PREFACE))?.on_data(py, &input)
+    }
+
+    /// The client sends no more than it has sent.
+    pub(crate) fn end(&self, py: Python<'_>) -> PyResult<bool> {
+        let begun = match &mut *self.0.borrow_mut() {
+            State::Undecided { begun, .. } => std::mem::take(begun),
+            State::Http1(_) | State::Http2(_) => Vec::new(),
+        };
+        let handler = self.decide(py, false)?;
+        if !begun.is_empty() {
+            handler.clone().on_data(py, &begun)?;
+        }
+        handler.on_eof(py)
+    }
+
+    /// It is known which version it is: what serves it.
+    fn decide(&self, py: Python<'_>, is_http2: bool) -> PyResult<Rc<dyn Handler>> {
+        let found = match &*self.0.borrow() {
+            State::Undecided { http1, core, .. } => Some((http1.clone(), core.clone())),
+            State::Http1(_) | State::Http2(_) => None,
+        };
+        let Some((http1, core)) = found else { return Ok(self.handler()) };
+        let leaving = if is_http2 { http1.leave(py) } else { None };
+        let Some(Leaving { protocol, carrier, peer, announced }) = leaving else {
+            let carrier = http1.sides.carrier();
+            self.become_version(carrier.as_ref(), State::Http1(http1));
+            return Ok(self.handler());
+        };
+        let http2 = Rc::new(Http2::new(core, peer));
+        self.become_version(Some(&carrier), State::Http2(http2.clone()));
+        http2.begin(protocol.bind(py), carrier, announced)?;
+        Ok(http2)
+    }
+
+    fn become_version(&self, carrier: Option<&Carrier>, version: State) {
+        let old = self.0.replace(version);
+        drop(old);
+        if let Some(Carrier::Socket(socket)) = carrier {
+            socket.set_handler(self.handler());
+        }
+    }
+
+    /// What is told of the connection.
+    pub(crate) fn handler(&self) -> Rc<dyn Handler> {
+        match self.served() {
+            Served::Http1(http1) => http1,
+            Served::Http2(http2) => http2,
+        }
+    }
+
+    /// What is told of it, if that is known for good.
+    pub(crate) fn decided(&self) -> Option<Rc<dyn Handler>> {
+        (!self.is_undecided()).then(|| self.handler())
+    }
+
+    // The garbage collector's side.
+
+    /// Show the collector the objects that a cycle of references may go through.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.0.try_borrow().as_deref() {
+            Ok(State::Undecided { http1, .. } | State::Http1(http1)) => http1.traverse(visit),
+            Ok(State::Http2(http2)) => http2.traverse(visit),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Let go of them.
+    pub(crate) fn clear(&self) {
+        match self.served() {
+            Served::Http1(http1) => http1.sides.clear(),
+            Served::Http2(http2) => http2.sides.clear(),
+        }
+    }
+}
