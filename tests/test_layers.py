@@ -21,8 +21,9 @@ LAYERS = [
     "supervisors.basereload supervisors.pool",
     "supervisors.worker",
     "_subprocess",
-    "supervisors.health supervisors.limits supervisors.memory supervisors.re* supervisors.signals",
+    "supervisors.health supervisors.limits supervisors.re* supervisors.signals",
     "server",
+    "measurement",
     "drain lifespan lifespan.* loops loops.auto",
     "loops.asyncio loops.uvloop loops.zuvloop",
     "protocols.http.auto protocols.websockets.auto protocols.websockets.websockets_impl",
@@ -39,9 +40,10 @@ LAYERS = [
     "protocols.http.deadline protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
     "protocols.http.limits protocols.http.refusals protocols.http.texts",
     "protocols.websockets.failures protocols.websockets.limits protocols.websockets.outline",
-    "config settings_file",
+    "config exposition settings_file",
     "access_format application middleware middleware.* settings sockets tls",
     "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths worker_events",
+    "memory metrics",
     "_types _compat _ansi _native outlet",
 ]
 

@@ -131,8 +131,8 @@ def copy_of_the_tree(tmp_path: Path) -> Path:
     """The parts of the repository that the script reads and writes, but for the page."""
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     shutil.copytree(ROOT / "uvicorn", tmp_path / "uvicorn", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    wire = Path("native", "wire", "src")
-    shutil.copytree(ROOT / wire, tmp_path / wire)
+    for crate in ("wire", "bindings"):
+        shutil.copytree(ROOT / "native" / crate / "src", tmp_path / "native" / crate / "src")
     (tmp_path / "docs").mkdir()
     return tmp_path
 

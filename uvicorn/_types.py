@@ -485,6 +485,9 @@ class Stream(Protocol):
             RuntimeError: as for ``body``.
         """
 
+    def sent_past(self, size: int) -> None:
+        """So many of these bytes have left past the transport."""
+
     def file(self, data: bytes) -> None:
         """Write some of these bytes at once, behind what stands in front of them."""
 

@@ -41,7 +41,7 @@ from uvicorn.settings import (
     Settings,
     WSProtocolType,
 )
-from uvicorn.sockets import bind_socket
+from uvicorn.sockets import bind_socket, parse_address
 from uvicorn.tls import check_ssl_settings, create_ssl_context, load_ssl_context
 
 if TYPE_CHECKING:
@@ -319,6 +319,9 @@ class Config(Settings):
         with blaming(f"lifecycle_path={self.lifecycle_path!r}"):
             if self.lifecycle_path is not None and not re.fullmatch(r"/([^?#]*/)?", self.lifecycle_path):
                 raise ValueError("a path begins and ends with a slash.")
+        with blaming(f"metrics={self.metrics!r}"):
+            if self.metrics is not None:
+                parse_address(self.metrics)
         for name in ("limit_max_requests_jitter", "limit_worker_lifetime_jitter", "drain_delay"):
             with blaming(f"{name}={getattr(self, name)!r}"):
                 if getattr(self, name) < 0:

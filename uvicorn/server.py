@@ -34,6 +34,7 @@ from uvicorn.config import Config
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadPlace
+from uvicorn.metrics import Page
 from uvicorn.middleware.lifecycle import Report
 from uvicorn.protocols.http.hooks import replaced
 from uvicorn.state import ForcedEnd, ServerState
@@ -41,6 +42,7 @@ from uvicorn.state import ForcedEnd, ServerState
 if TYPE_CHECKING:
     from uvicorn.lifespan.off import LifespanOff
     from uvicorn.lifespan.on import LifespanOn
+    from uvicorn.measurement import Measurement
 
 __all__ = ["HANDLED_SIGNALS", "STARTUP_FAILURE", "Config", "Server", "ServerState", "asyncio_run", "style"]
 
@@ -88,6 +90,7 @@ class Server:
             then reports RETIRING and serves on until it is told to end.
         stage: how far it has come.
         load_place: where this server tells others that accept from the same sockets how many connections it has.
+        metrics_page: where this server counts, if its supervisor tells of it; else it tells itself, if that is set.
     """
 
     lifespan: LifespanOn | LifespanOff
@@ -108,6 +111,8 @@ class Server:
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         self.has_successor = False
         self.load_place: LoadPlace | None = None
+        self.metrics_page: Page | None = None
+        self._measurement: Measurement | None = None
         self.stage = Stage.STARTING
         self._started_at = time.monotonic()
         self._relieved = Latch()
@@ -285,6 +290,11 @@ class Server:
         if self._has_refused:
             self.started = True
             return
+        try:
+            self._start_measuring()
+        except OSError:
+            await self._end_lifespan()
+            raise
         self._prepare_state()
         source = listening.source_of(self.config, sockets)
         try:
@@ -323,6 +333,17 @@ class Server:
         if self.limit_max_requests is not None:
             self.server_state.limit_requests(self.limit_max_requests, self._limit_reached.set)
 
+    def _start_measuring(self) -> None:
+        """Count from now on, if that is wanted."""
+        if self.metrics_page is None and self.config.metrics is None:
+            return
+        # Imported by those that need it.
+        from uvicorn.measurement import Measurement
+
+        with blaming(f"metrics={self.config.metrics!r}"):
+            self._measurement = Measurement(self.metrics_page, self.config.metrics or "")
+        self.server_state.metrics = self._measurement.page
+
     async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:
         config = self.config
         return await listening.listen(
@@ -332,6 +353,7 @@ class Server:
             context=config.ssl,
             handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
             place=self.load_place,
+            metrics=self.server_state.metrics,
         )
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
@@ -359,6 +381,8 @@ class Server:
     async def _give_up(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:
         """The address cannot be served: say so, after the application has been shut down."""
         config = self.config
+        if self._measurement is not None:
+            self._measurement.close()
         if sockets is None and config.fd is not None:
             settings = f"fd={config.fd}"
         elif sockets is None and config.uds:
@@ -448,6 +472,8 @@ class Server:
             await self._end_lifespan()
         finally:
             self.server_state.close()
+            if self._measurement is not None:
+                self._measurement.close()
             self.config.reporters.pop(asyncio.get_running_loop(), None)
 
     async def _keep_accepting(self) -> None:

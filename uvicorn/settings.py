@@ -403,6 +403,13 @@ class Settings:
         help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
         "application is asked, as for any path.",
     )
+    metrics: str | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        help="Tell what the server counts, summed up over its workers, as Prometheus reads it, at this `HOST:PORT`, by "
+        "default nowhere. Whoever can reach it can read it.",
+    )
     limit_worker_lifetime: float | None = setting(
         default=None,
         section="Workers",

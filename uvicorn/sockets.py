@@ -18,6 +18,7 @@ import errno
 import inspect
 import logging
 import os
+import re
 import socket
 import ssl
 import stat
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from uvicorn._ansi import style
 from uvicorn.acceptor import Acceptor, NativeAcceptor, WatchedServer
 from uvicorn.loads import LoadPlace
+from uvicorn.metrics import Page
 
 if TYPE_CHECKING:
     from uvicorn._native import Poller
@@ -106,6 +108,18 @@ def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None
     return Address(config.host, config.port, "https" if config.is_ssl else "http")
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`; an IPv6 address stands in brackets.
+
+    Raises:
+        ValueError: it is not of this form.
+    """
+    found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]*)):([0-9]{1,5})", text)
+    if found is None or int(found[3]) > 65535:
+        raise ValueError("it is HOST:PORT.")
+    return found[1] or found[2], int(found[3])
+
+
 def bind_socket(config: SocketConfig) -> socket.socket:
     """Bind the one socket that several processes are going to share, and log where it is.
 
@@ -129,20 +143,21 @@ async def listen(
     context: ssl.SSLContext | None = None,
     handshake_timeout: float | None = None,
     place: LoadPlace | None = None,
+    metrics: Page | None = None,
 ) -> list[Listener]:
     """Listen on each socket and serve its connections with protocols made by `factory`.
 
-    With `context`, connections are TLS and have `handshake_timeout` seconds to become so. With `place`, this is one of
-    several processes that share the sockets: where they are served natively, each takes about as many connections as
-    the others. The sockets belong to the servers returned: closing a server closes its socket. When one of them cannot
-    listen, all are closed.
+    With `context`, connections are TLS and have `handshake_timeout` seconds to become so. With `place`, this is one
+    of several processes that share the sockets: where they are served natively, each takes about as many connections
+    as the others. With `metrics`, how long connections wait for their turns is counted there. The sockets belong to
+    the servers returned: closing a server closes its socket. When one of them cannot listen, all are closed.
 
     Raises:
         OSError: a socket cannot listen.
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
-    poller = _poller_for(loop, place)
+    poller = _poller_for(loop, place, metrics)
     try:
         for sock in bound:
             if poller is not None:
@@ -167,7 +182,7 @@ async def listen(
     return servers
 
 
-def _poller_for(loop: asyncio.AbstractEventLoop, place: LoadPlace | None) -> Poller | None:
+def _poller_for(loop: asyncio.AbstractEventLoop, place: LoadPlace | None, metrics: Page | None) -> Poller | None:
     """What accepts, reads and writes natively for `loop`; None where that is not to be had."""
     if not sys.platform.startswith("linux"):
         return None
@@ -180,6 +195,8 @@ def _poller_for(loop: asyncio.AbstractEventLoop, place: LoadPlace | None) -> Pol
     poller = Poller(loop)
     if place is not None:
         poller.share(os.dup(place.descriptor), place.index)
+    if metrics is not None:
+        poller.measure(metrics.words)
     return poller
 
 

@@ -14,6 +14,7 @@ from time import time
 from typing import Any
 
 from uvicorn._types import Connection
+from uvicorn.metrics import Page
 from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
 from uvicorn.protocols.http.readers import Readers
 
@@ -66,8 +67,9 @@ class ForcedEnd(KeyboardInterrupt):
 class ServerState:
     """Shared between the server and the protocol objects of one event loop.
 
-    `total_requests` counts completed HTTP responses, `tasks` holds the running application tasks, `context` is what the
-    context of each request is a copy of. Both headers and date are given once through `configure`.
+    `total_requests` counts completed HTTP responses, `tasks` holds the running application tasks, `context` is what
+    the context of each request is a copy of, `metrics` where is counted, if anybody asks for it. Both headers and
+    date are given once through `configure`.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class ServerState:
         "tasks",
         "context",
         "event_pool",
+        "metrics",
         "protocol_settings",
         "_readers",
         "websocket_settings",
@@ -94,6 +97,7 @@ class ServerState:
         self.tasks: set[asyncio.Task[None]] = set()
         self.context = contextvars.copy_context()
         self.event_pool = EventPool(0 if is_poisoned() else DEFAULT_CAPACITY)
+        self.metrics: Page | None = None
         self.protocol_settings: Any = None  # what the HTTP protocols derive from a Config, built by the first of them
         self._readers: Readers | None = None
         self.websocket_settings: Any = None  # the same of native WebSockets, if the HTTP protocols are others

@@ -241,13 +241,14 @@ def test_reports_before_the_answer_are_not_the_answer(worker: ProcessWorker) -> 
 
 def test_parents_end_of_the_pipe_does_not_reach_the_child(worker: ProcessWorker) -> None:
     """MP-20: or the child would never see the parent's death."""
-    assert set(worker.__getstate__()) == {"config", "child_conn", "load_place", "_recorder"}
+    assert set(worker.__getstate__()) == {"config", "child_conn", "load_place", "metrics_page", "_recorder"}
 
 
 def test_worker_in_the_child_has_what_it_needs() -> None:
     """MP-02"""
     worker = ProcessWorker.__new__(ProcessWorker)
-    worker.__setstate__({"config": make_config(), "child_conn": None, "load_place": None, "_recorder": None})
+    nothing = dict.fromkeys(("child_conn", "load_place", "metrics_page", "_recorder"))
+    worker.__setstate__({"config": make_config(), **nothing})
     assert isinstance(worker.server, Server)
     assert pickle.dumps(make_config())
 

@@ -16,8 +16,10 @@ from socket import socket
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
-from uvicorn.faults import STARTUP_FAILURE
+from uvicorn.exposition import Board, Exposition, WorkerFigures, bind, render
+from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadTable
+from uvicorn.memory import resident_memory
 from uvicorn.server import Server
 from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.pool import Pool
@@ -69,6 +71,7 @@ class Multiprocess:
         self.events = WorkerEvents(config.on_worker_event)
         self._refuse_at: float | None = None
         self._loads: LoadTable | None = None  # opened with the first worker
+        self._board = None if config.metrics is None else Board()
         self._placed: list[Process] = []
         self._pool = Pool(
             self._make_worker,
@@ -95,15 +98,19 @@ class Multiprocess:
         self._loads = self._loads or LoadTable.make()
         if self._loads is not None:
             worker.load_place = self._loads.take()
-            self._placed.append(worker)
+        if self._board is not None:
+            worker.metrics_page = self._board.page(shared=True)
+        self._placed.append(worker)
         return worker
 
-    def _forget_loads(self) -> None:
-        """Nobody is to leave connections to workers that have ended."""
+    def _take_places_back(self) -> None:
+        """Nobody is to leave connections to workers that have ended; what they have counted stays."""
         for worker in [worker for worker in self._placed if worker.exitcode is not None]:
             self._placed.remove(worker)
             if self._loads is not None and worker.load_place is not None:
                 self._loads.give_back(worker.load_place)
+            if self._board is not None and worker.metrics_page is not None:
+                self._board.retire(worker.metrics_page)
 
     # Life
 
@@ -113,6 +120,7 @@ class Multiprocess:
         Raises:
             SystemExit: none of the first workers could start.
         """
+        exposition = self._expose()
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)
         self._log("Started parent process [%d]")
@@ -128,9 +136,35 @@ class Multiprocess:
             handlers.restore()
             self._wakeup.close()
             self._loads = None
+            if exposition is not None:
+                exposition.close()
         self._log("Stopping parent process [%d]")
         if self._pool.failed:
             sys.exit(STARTUP_FAILURE)
+
+    def _expose(self) -> Exposition | None:
+        """Tell what the workers count, if that is wanted.
+
+        Raises:
+            OSError: the address for it cannot be bound.
+        """
+        if self._board is None or self.config.metrics is None:
+            return None
+        with blaming(f"metrics={self.config.metrics!r}"):
+            exposition = Exposition(bind(self.config.metrics), self.metrics_text)
+        exposition.start()
+        return exposition
+
+    def metrics_text(self) -> str:
+        """What the workers have counted, as Prometheus reads it; nothing without the setting `metrics`."""
+        if self._board is None:
+            return ""
+        with self._lock:
+            running = [process.pid for process in self._pool.everyone if process.exitcode is None]
+            events = dict(self.events.counts)
+        sizes = {pid: resident_memory(pid) for pid in running if pid is not None}
+        resident = {pid: size for pid, size in sizes.items() if size is not None}
+        return render(self._board.totals(), WorkerFigures(resident, events))
 
     def _log(self, message: str) -> None:
         color_message = message.replace("%d", style("%d", fg="cyan", bold=True))
@@ -177,7 +211,7 @@ class Multiprocess:
     def _watch(self) -> None:
         with self._lock:
             self._pool.watch()
-            self._forget_loads()
+            self._take_places_back()
 
     # Workers
 

@@ -22,9 +22,10 @@ from uvicorn.config import Config
 from uvicorn.drain import Stage
 from uvicorn.faults import STARTUP_FAILURE
 from uvicorn.loads import LoadPlace
+from uvicorn.memory import resident_memory
+from uvicorn.metrics import Page
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat, LoopProbe
-from uvicorn.supervisors.memory import resident_memory
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
 
 POLL_INTERVAL = 0.1
@@ -133,11 +134,13 @@ class ProcessWorker:
 
     Attributes:
         load_place: where the child tells the other workers how many connections it has; to be set before `start`.
+        metrics_page: where the child counts, if anybody asks for it; to be set before `start`, too.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
         self.load_place: LoadPlace | None = None
+        self.metrics_page: Page | None = None
         self.parent_conn, self.child_conn = Pipe()
         self.process = self._make_process(sockets)
         self._begin_child()
@@ -170,6 +173,7 @@ class ProcessWorker:
             "config": self.config,
             "child_conn": self.child_conn,
             "load_place": self.load_place,
+            "metrics_page": self.metrics_page,
             "_recorder": self._recorder,
         }
 
@@ -191,6 +195,7 @@ class ProcessWorker:
             self._server.on_stage = self._report
             self._server.has_successor = True
             self._server.load_place = self.load_place
+            self._server.metrics_page = self.metrics_page
         return self._server
 
     def target(self, sockets: list[socket] | None = None) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope, Stream
 from uvicorn.access import Entry
+from uvicorn.metrics import Course
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.files import send_file
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
@@ -77,6 +78,7 @@ class RequestResponseCycle:
         disconnected: nothing can be sent any more; `send()` returns without doing anything.
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
+        course: of the metrics, if there are any.
         task: in which the application is called, once its first turn is over.
     """
 
@@ -93,6 +95,7 @@ class RequestResponseCycle:
         "expect_continue",
         "trailers",
         "entry",
+        "course",
         "_events",
         "__weakref__",
     )
@@ -116,6 +119,7 @@ class RequestResponseCycle:
         self.expect_continue = expect_continue
         self.trailers: list[Field] | None = None
         self.entry: Entry | None = None
+        self.course: Course | None = None
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
 
     # Told by the connection.
@@ -142,6 +146,8 @@ class RequestResponseCycle:
             self.disconnected = True
             if self.entry is not None:
                 self.entry.end()
+            if self.course is not None:
+                self.course.end()
         self._wake()
 
     def _wake(self) -> None:
@@ -172,6 +178,8 @@ class RequestResponseCycle:
         """
         stream = self.stream
         logger = stream.logger
+        if self.course is not None:
+            self.course.run()
         try:
             result = await app(self.scope, self.receive, self.send)  # type: ignore[func-returns-value]
         except BaseException as exc:
@@ -343,13 +351,15 @@ class RequestResponseCycle:
 
     def write(self, data: bytes) -> None:
         """Write some of them."""
-        self.sent(len(data))
+        if self.entry is not None:
+            self.entry.sent += len(data)
         self.stream.file(data)
 
     def sent(self, size: int) -> None:
-        """So many of them were sent."""
+        """So many of them were sent past the transport."""
         if self.entry is not None:
             self.entry.sent += size
+        self.stream.sent_past(size)
 
     def complete(self, begun: bool, more_body: bool) -> None:
         """They were all written: go on with the response."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from uvicorn.metrics import BYTES_SENT
 from uvicorn.protocols.http.event_pool import EventPool
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import Field
@@ -72,6 +73,8 @@ class H1Stream:
         if not writer.start(status, fields, connection.server_state.default_head, close):
             return False
         settings = connection.settings
+        if cycle.course is not None:
+            cycle.course.respond(status)
         if settings.access is not None:
             settings.access.record(cycle.scope, status)
         elif cycle.entry is not None:
@@ -115,6 +118,12 @@ class H1Stream:
         """Make ready for `length` bytes of the body, which come through `file` or past the transport."""
         return self.writer.begin_part(length, more)
 
+    def sent_past(self, size: int) -> None:
+        """So many of these bytes have left past the transport."""
+        metrics = self._connection.settings.metrics
+        if metrics is not None:
+            metrics.add(BYTES_SENT, size)
+
     def file(self, data: bytes) -> None:
         """Write some of these bytes, and at once, behind what stands in front of them."""
         data = self.writer.take_head() + data
@@ -128,6 +137,9 @@ class H1Stream:
 
     def finish(self) -> None:
         """The response is complete: the connection goes on."""
+        cycle = self._connection.cycle
+        if cycle is not None and cycle.course is not None:
+            cycle.course.end()
         self._connection.on_response_complete()
 
     def announce_close(self) -> None:

@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from uvicorn._types import HTTPScope, ProtocolConfig
 from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.metrics import BYTES_RECEIVED, BYTES_SENT, GONE, OPENED
 from uvicorn.middleware.proxy_headers import is_trusted_gateway
 from uvicorn.protocols.http import limits, refusals, texts
 from uvicorn.protocols.http.attributes import Attributes
@@ -117,7 +118,7 @@ class HTTPProtocol(Attributes):
         if settings is None or settings.config is not config or settings.protocol_class is not type(self):
             if not config.loaded:
                 config.load()
-            settings = ProtocolSettings(config, self.loop, server_state.context, type(self))
+            settings = ProtocolSettings(config, self.loop, server_state.context, type(self), server_state.metrics)
             server_state.protocol_settings = settings
         self.settings: ProtocolSettings = settings
         self.server_state = server_state
@@ -181,6 +182,8 @@ class HTTPProtocol(Attributes):
         self._stream = H1Stream(self, reader, flow)
         self._deadline = Deadline(self.loop, context, settings, self._expired)
         self.server_state.connections.add(self)
+        if settings.metrics is not None:
+            settings.metrics.add(OPENED)
         self._note(TRACE_LOG_LEVEL, "HTTP connection made")
         self._deadline.set(Waits.FIRST, settings.timeout_head)
 
@@ -188,7 +191,7 @@ class HTTPProtocol(Attributes):
         """The connection is gone, for whatever reason."""
         self._reader.stop(CLOSED)
         self._deadline.close()
-        self.server_state.connections.discard(self)
+        self._forget()
         self._note(TRACE_LOG_LEVEL, "HTTP connection lost")
         if self.cycle is not None:
             self.cycle.disconnect()
@@ -199,6 +202,13 @@ class HTTPProtocol(Attributes):
         self.settings.readers.forget(self)
         if self._heeded >= 0:
             self._ignore_end()
+
+    def _forget(self) -> None:
+        """This protocol is not on its connection any more."""
+        metrics = self.settings.metrics
+        if metrics is not None and self in self.server_state.connections:
+            metrics.add(GONE)
+        self.server_state.connections.discard(self)
 
     def eof_received(self) -> bool:
         """The client has nothing more to send; it may still read. Returns whether the connection stays open."""
@@ -242,6 +252,8 @@ class HTTPProtocol(Attributes):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
         reader = self._reader
+        if self.settings.metrics is not None:
+            self.settings.metrics.words[BYTES_RECEIVED] += len(data)
         budget = limits.MAX_EAGER_REQUESTS
         self._consuming = True
         try:
@@ -347,6 +359,8 @@ class HTTPProtocol(Attributes):
         self.cycle = cycle = settings.cycle_class(stream, scope, body is None, expect_continue)
         if settings.formatted is not None:
             cycle.entry = settings.formatted.begin(scope)
+        if settings.metrics is not None:
+            cycle.course = settings.metrics.begin(scope["method"])
         if body is not None:
             cycle.body = body
         else:
@@ -492,6 +506,10 @@ class HTTPProtocol(Attributes):
         if cycle is not None and cycle.state is not IDLE:
             self.abort_response()
             return
+        if cycle is not None and cycle.course is not None:
+            cycle.course.respond(status)
+        elif self.settings.metrics is not None:
+            self.settings.metrics.refuse(status)
         if cycle is None:
             self._stream.writer.head_request = head_request
         if status != 400:
@@ -540,7 +558,7 @@ class HTTPProtocol(Attributes):
             config=self.settings.config, server_state=self.server_state, app_state=self.app_state
         )
         protocol.connection_made(self.transport)
-        self.server_state.connections.discard(self)
+        self._forget()
         self.transport.set_protocol(protocol)
         protocol.data_received(data)
 
@@ -557,10 +575,7 @@ class HTTPProtocol(Attributes):
             log = self.settings.log_lines
             if log is not None and log.lines:
                 log.precede()
-            try:
-                self.transport.write(data)
-            except Exception as exc:
-                self._give_up(exc)
+            self._send(data)
 
     def flush(self) -> None:
         """Write what has not left yet."""
@@ -572,10 +587,15 @@ class HTTPProtocol(Attributes):
             data = out[0] if len(out) == 1 else b"".join(out)
             self._out = []
             self._out_bytes = 0
-            try:
-                self.transport.write(data)
-            except Exception as exc:
-                self._give_up(exc)
+            self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        if self.settings.metrics is not None:
+            self.settings.metrics.words[BYTES_SENT] += len(data)
+        try:
+            self.transport.write(data)
+        except Exception as exc:
+            self._give_up(exc)
 
     def abort_response(self) -> None:
         """End a response that cannot be completed, so that the client notices."""

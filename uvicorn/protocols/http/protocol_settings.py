@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
+from uvicorn.metrics import Page
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.flow_control import service_unavailable
@@ -64,6 +65,7 @@ class ProtocolSettings:
         "eager",
         "hang_ups",
         "readers",
+        "metrics",
     )
 
     def __init__(
@@ -72,6 +74,7 @@ class ProtocolSettings:
         loop: asyncio.AbstractEventLoop,
         context: contextvars.Context,
         protocol_class: type[ProtocolClass],
+        metrics: Page | None = None,
     ) -> None:
         self.config = config
         self.set_app(config.loaded_app)
@@ -100,6 +103,7 @@ class ProtocolSettings:
         # `data_received` has returned.
         self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
         self.eager = EAGER_START and self.real_loop and not self.customised
+        self.metrics = metrics
         self.hang_ups = HangUps(loop, context)
         self.clock: Callable[[], float] = clock_of(loop) if self.real_loop else monotonic
         # The double of a transport may not know what waits in it.

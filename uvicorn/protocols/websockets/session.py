@@ -36,6 +36,17 @@ from uvicorn._types import (
 )
 from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.metrics import (
+    ACCEPTED,
+    BYTES_RECEIVED,
+    BYTES_SENT,
+    GONE,
+    MESSAGES_RECEIVED,
+    MESSAGES_SENT,
+    OPENED,
+    SESSIONS_GONE,
+    UPGRADED,
+)
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
@@ -213,11 +224,13 @@ class WebSocketSession(Attributes):
         self.closer = Closer(self.loop, self.transport)
         self._log = FrameLog.of(self.logger)
         self.server_state.connections.add(self)
+        self._count(OPENED, UPGRADED)
         self._trace("%sWebSocket connection made")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, for whatever reason."""
         self.server_state.connections.discard(self)
+        self._count(GONE, SESSIONS_GONE)
         self._trace("%sWebSocket connection lost")
         self._peer_end.take_effect()
         self._peer_gone()
@@ -273,8 +286,18 @@ class WebSocketSession(Attributes):
             pong, self._pong = self._pong, b""
             self._write(pong)
 
+    def _count(self, *places: int) -> None:
+        metrics = self.server_state.metrics
+        if metrics is not None:
+            for place in places:
+                metrics.add(place)
+
     def data_received(self, data: bytes) -> None:
         """Bytes from the client: its handshake, then frames."""
+        metrics = self.server_state.metrics
+        if metrics is not None and self.scope is not None:
+            # What the handshake came with was counted before it was handed over.
+            metrics.add(BYTES_RECEIVED, len(data))
         if self.scope is None:
             self._receive_head(data)
         elif self.state is _ACCEPTED:
@@ -352,6 +375,7 @@ class WebSocketSession(Attributes):
         self._log_handshake(101, response)
         self.state = _ACCEPTED
         self._handshake = None
+        self._count(ACCEPTED)
         self.open(self._deflate)
         self._write_head(response)
         self.logger.info("connection open")
@@ -465,7 +489,8 @@ class WebSocketSession(Attributes):
         if self._deflate is not None:
             first |= RSV1
             payload = self._deflate.deflate(payload)
-        self.transport.write(encode_message(first, payload))
+        self._count(MESSAGES_SENT)
+        self._send_out(encode_message(first, payload))
 
     def _send_other(self, message: Any) -> None:
         """Take an event that is not a message on an open connection."""
@@ -575,6 +600,7 @@ class WebSocketSession(Attributes):
 
     def _deliver(self, content: str | bytes) -> None:
         """Queue a message for the application, and stop reading when it falls behind."""
+        self._count(MESSAGES_RECEIVED)
         if self.inbox.put(content):
             self.flow.pause_reading()
         if self._log is not None:
@@ -723,7 +749,13 @@ class WebSocketSession(Attributes):
 
     def _write(self, data: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(data)
+            self._send_out(data)
+
+    def _send_out(self, data: bytes) -> None:
+        metrics = self.server_state.metrics
+        if metrics is not None:
+            metrics.add(BYTES_SENT, len(data))
+        self.transport.write(data)
 
     def _write_head(self, response: bytes) -> None:
         if self._log is not None:

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::Trailers;
+use wire::method::Method;
 
 use super::access::entry::{Entry, Head};
 use super::access::lines::About;
@@ -22,6 +23,7 @@ use super::loan::Loan;
 use super::peer::Peer;
 use super::stream::{Follows, Stream};
 use crate::base::line::Line;
+use crate::base::metrics::Course;
 
 /// The answer to who asked an application that failed.
 const SERVER_ERROR: &str = "Internal Server Error";
@@ -44,6 +46,17 @@ pub(super) enum Body {
     /// One piece, as a Python object already.
     Piece(Py<PyBytes>),
     Pieces(Vec<u8>),
+}
+
+impl Host {
+    /// Count a request that the server answers itself; it may not have come to an exchange.
+    #[cold]
+    pub(crate) fn count_refusal(&self, exchange: Option<&Exchange>, status: u16) {
+        let Some(metrics) = &self.metrics else { return };
+        if !exchange.is_some_and(|exchange| exchange.note_refusal(status)) {
+            metrics.refuse(status);
+        }
+    }
 }
 
 /// One request, from its head to the end of the application's call.
@@ -70,6 +83,8 @@ pub(crate) struct Exchange {
     pub(crate) trailers: Cell<Option<Box<Trailers>>>,
     /// Of the access log.
     entry: Entry,
+    /// Until it has ended, if it is counted.
+    course: Cell<Option<Course>>,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
 }
@@ -80,11 +95,13 @@ impl Exchange {
         stream: Rc<dyn Stream>,
         peer: Rc<Peer>,
         (scope, loan): (Py<PyDict>, Box<Loan>),
+        method: Method,
         more_body: bool,
         expects_continue: bool,
     ) -> Self {
         Self {
             entry: host.access.begin(),
+            course: Cell::new(host.metrics.as_ref().map(|metrics| metrics.begin(method))),
             host,
             stream,
             peer,
@@ -165,6 +182,7 @@ impl Exchange {
         if !reachable {
             self.disconnected.set(true);
             self.log_end(py);
+            self.end_course();
         }
         self.wake(py)
     }
@@ -193,6 +211,37 @@ impl Exchange {
     pub(super) fn log_start(&self, py: Python<'_>, status: u16, head: impl FnOnce() -> Head) -> PyResult<()> {
         self.logged(py, |about| self.host.access.start(&self.entry, about, status, head))
     }
+
+    // The metrics.
+
+    /// The server answers in the place of the application.
+    fn note_refusal(&self, status: u16) -> bool {
+        let is_its_own = self.state.get() == State::Idle;
+        if is_its_own {
+            self.note_status(status);
+        }
+        is_its_own
+    }
+
+    /// What it is answered with.
+    #[inline]
+    pub(crate) fn note_status(&self, status: u16) {
+        if self.host.metrics.is_some() {
+            self.course.set(self.course.get().map(|course| course.respond(status)));
+        }
+    }
+
+    /// Nothing more will be sent; whoever says so first is right.
+    #[inline]
+    fn end_course(&self) {
+        if let Some(metrics) = &self.host.metrics
+            && let Some(course) = self.course.take()
+        {
+            metrics.end(course);
+        }
+    }
+
+    // The access log.
 
     /// So much of the body was sent.
     #[inline]
@@ -256,6 +305,7 @@ impl Exchange {
     pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
         self.state.set(State::Complete);
         self.log_end(py);
+        self.end_course();
         self.host.request_complete(py)?;
         self.stream.clone().finish(py)?;
         self.wake(py)
@@ -268,9 +318,11 @@ impl Exchange {
         }
         let stream = &self.stream;
         let (head, length) = stream.answer(py, 500, SERVER_ERROR, self.host.access.wants_head())?;
+        self.note_status(500);
         self.log_start(py, 500, || head)?;
         self.log_sent(length);
         self.log_end(py);
+        self.end_course();
         self.host.request_complete(py)?;
         stream.end(py)?;
         self.state.set(State::Complete);

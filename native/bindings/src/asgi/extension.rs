@@ -18,6 +18,7 @@ use super::message::with_pair;
 use super::stream::Stream;
 use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::places;
 
 /// Take a message of type `kind` that not every response has, or refuse one that is out of order or not offered. What it
 /// gives, if it gives anything, must be awaited.
@@ -202,13 +203,17 @@ impl FileSink {
     #[pyo3(signature = (data, /))]
     fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = data.py();
-        self.sent(data.as_bytes().len())?;
+        self.exchange.here()?.log_sent(data.as_bytes().len());
         self.guard(py, "write_file", |exchange| exchange.stream.file(py, data))
     }
 
     /// So many of these bytes were sent past the transport.
     fn sent(&self, size: usize) -> PyResult<()> {
-        self.exchange.here()?.log_sent(size);
+        let exchange = self.exchange.here()?;
+        exchange.log_sent(size);
+        if let Some(metrics) = &exchange.host.metrics {
+            metrics.add(places::BYTES_SENT, size);
+        }
         Ok(())
     }
 

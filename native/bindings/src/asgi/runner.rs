@@ -88,7 +88,7 @@ impl Runner {
         let (scope, loan) = self.scope.build(py, &self.host.names, request, &peer)?;
         let (more_body, expects_continue) = (request.has_body, request.expects_continue);
         let lent = (scope.unbind(), loan);
-        Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, more_body, expects_continue)))
+        Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, request.method, more_body, expects_continue)))
     }
 
     /// The scope of a request to open a WebSocket; see [`ScopeTemplate::websocket`].

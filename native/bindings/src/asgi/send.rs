@@ -81,6 +81,7 @@ fn start(exchange: &Exchange, message: &Message<'_>) -> PyResult<()> {
         }
         stream.start(py, status, collected.as_ref())?;
     }
+    exchange.note_status(status);
     exchange.log_start(py, status, || stream.head(host.access.wants_head()))
 }
 

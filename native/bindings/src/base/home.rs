@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::level::Level;
+use super::metrics::Metrics;
 use super::names::Names;
 use super::panic::Rehearsal;
 use super::settings::Settings;
@@ -29,6 +30,8 @@ pub(crate) struct Home {
     pub(crate) trace: Level,
     pub(crate) debug: Level,
     pub(crate) rehearsal: Rehearsal,
+    /// Where is counted, if anybody asks for it.
+    pub(crate) metrics: Option<Metrics>,
     /// Tasks can be started eagerly (3.12) and told their context (3.11).
     pub(crate) eager: bool,
     pub(crate) task_context: bool,
@@ -58,9 +61,18 @@ impl Home {
             debug: Level::new(&logger, DEBUG)?,
             logger: logger.unbind(),
             rehearsal: Rehearsal::default(),
+            metrics: Metrics::of_state(state)?,
             eager: is_real && version >= (3, 12),
             task_context: version >= (3, 11),
         })
+    }
+
+    /// Count something, if anybody asks for it.
+    #[inline]
+    pub(crate) fn count(&self, place: usize) {
+        if let Some(metrics) = &self.metrics {
+            metrics.add(place, 1);
+        }
     }
 
     /// Log one line at WARNING.

@@ -13,6 +13,7 @@ use super::hub::Hub;
 use crate::base::error;
 use crate::base::home::Home;
 use crate::base::names::Names;
+use crate::base::places;
 
 /// Both sides of a connection: the asyncio protocol that it is to Python, and what carries its bytes. Neither is there before
 /// `connection_made`, nor after `connection_lost` or the hand-over to another protocol.
@@ -71,6 +72,9 @@ impl Sides {
 
 /// A connection between its [`Sides`].
 pub(crate) trait Carried {
+    /// What is counted when it is gone.
+    const GONE: &[usize] = &[places::GONE];
+
     fn home(&self) -> &Home;
     fn hub(&self) -> &Hub;
     fn sides(&self) -> &Sides;
@@ -144,7 +148,12 @@ pub(crate) trait Carried {
     fn forget(&self, py: Python<'_>) -> PyResult<()> {
         let protocol = self.sides().protocol.borrow_mut().take();
         match protocol {
-            Some(protocol) => self.hub().connections.discard(protocol.bind(py), &self.home().names),
+            Some(protocol) => {
+                for place in Self::GONE {
+                    self.home().count(*place);
+                }
+                self.hub().connections.discard(protocol.bind(py), &self.home().names)
+            }
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@
 //! every [`LOOK`]: they get their places in the queue in the order in which they came, also while applications keep the
 //! loop busy.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pyo3::PyTraverseError;
+use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -26,6 +27,7 @@ use super::tls::Tls;
 use super::transport::Transport;
 use crate::base::ffi::call::copy_context;
 use crate::base::ffi::thread_bound::{ThreadBound, bury};
+use crate::base::metrics::Metrics;
 use crate::base::panic::{Rehearsal, describe};
 use crate::base::turns::{AfterTurn, Turns};
 
@@ -106,6 +108,8 @@ pub(crate) struct Reactor {
     /// The loop was asked to call `expire`.
     expiring: Cell<bool>,
     after: RefCell<Vec<Rc<dyn AfterTurn>>>,
+    /// Where is counted how long connections wait for their turns, if anybody asks for it.
+    metrics: OnceCell<Metrics>,
     /// Taken out while they are used, so that a nested turn has its own.
     buffer: Cell<Vec<u8>>,
     events: Cell<Events>,
@@ -138,6 +142,7 @@ impl Reactor {
             looking_away: Cell::new(false),
             expiring: Cell::new(false),
             after: RefCell::default(),
+            metrics: OnceCell::new(),
             buffer: Cell::default(),
             events: Cell::default(),
             running: Cell::new(false),
@@ -206,11 +211,16 @@ impl Reactor {
     fn round(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
         let begin = Instant::now();
         let mut looked = begin;
+        let mut now = begin;
         let mut outcome = Ok(());
         let standing = self.ready.borrow().len();
         for number in 1..=standing {
             let Some(socket) = self.ready.borrow_mut().pop_front() else { break };
             socket.queued.set(false);
+            if let Some(metrics) = self.metrics.get() {
+                let since = socket.queued_at.take().unwrap_or(now);
+                metrics.note_wait(now.saturating_duration_since(since));
+            }
             self.last.set(number == standing);
             if self.nests && !self.ready.borrow().is_empty() {
                 // For a loop that is run from inside.
@@ -224,7 +234,7 @@ impl Reactor {
             if socket.has_work() {
                 outcome = outcome.and(self.queue(py, &socket));
             }
-            let now = Instant::now();
+            now = Instant::now();
             if now - begin >= TURN {
                 break;
             }
@@ -456,6 +466,9 @@ impl Keeper for Reactor {
         if socket.queued.replace(true) {
             return Ok(());
         }
+        if self.metrics.get().is_some() {
+            socket.queued_at.set(Some(Instant::now()));
+        }
         self.ready.borrow_mut().push_back(socket.clone());
         if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
     }
@@ -556,6 +569,12 @@ impl Poller {
         let old = self.reactor.here()?.share.replace(Some(share));
         drop(old);
         Ok(())
+    }
+
+    /// Count in these numbers, which are a page of `uvicorn.metrics`.
+    fn measure(&self, words: &Bound<'_, PyAny>) -> PyResult<()> {
+        let metrics = Metrics::new(words)?;
+        self.reactor.here()?.metrics.set(metrics).map_err(|_| PyValueError::new_err("it counts already"))
     }
 
     /// See whether what was left to other workers is still there: called by the loop.

@@ -9,6 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
@@ -91,6 +92,8 @@ pub(crate) struct Socket {
     output: RefCell<Output>,
     /// It stands in the reactor's queue.
     pub(super) queued: Cell<bool>,
+    /// Since when, if anybody asks for it.
+    pub(super) queued_at: Cell<Option<Instant>>,
     /// There may be input that was not read yet.
     readable: Cell<bool>,
     /// The kernel may take more.
@@ -133,6 +136,7 @@ impl Socket {
             writing: Cell::new(Writing::On),
             output: RefCell::default(),
             queued: Cell::new(false),
+            queued_at: Cell::new(None),
             readable: Cell::new(true),
             writable: Cell::new(true),
             hung_up: Cell::new(false),

@@ -12,6 +12,7 @@ use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::peer::Peer;
 use crate::base::home::Home;
 use crate::base::line::{WOKEN_TOGETHER, wake};
+use crate::base::places;
 use crate::base::task::Start;
 use crate::conn::carried::{Carried, Sides};
 use crate::conn::carrier::{Carrier, Ends};
@@ -48,6 +49,7 @@ impl Connection {
         let Core { hub, .. } = &*self.core;
         let Some(carrier) = self.sides.carrier() else { return Ok(()) };
         hub.connections.add(protocol, &self.core.names)?;
+        self.core.count(places::OPENED);
         self.start.set(Start::of(&self.core, py)?);
         let Ends { client, server, secure } = carrier.ends(py, hub)?;
         let app_state = self.peer.borrow().app_state.clone_ref(py);

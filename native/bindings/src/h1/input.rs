@@ -12,12 +12,16 @@ use super::refusal::Refused;
 use super::states::Reading;
 use crate::asgi::exchange::Exchange;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::places;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
 
 impl Connection {
     /// Bytes from the client, however they came.
     pub(crate) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if let Some(metrics) = &self.core.metrics {
+            metrics.add(places::BYTES_RECEIVED, data.len());
+        }
         if !self.is_open() {
             return Ok(());
         }

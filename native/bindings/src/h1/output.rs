@@ -8,6 +8,7 @@ use wire::h1::connection::Connection as Wire;
 use super::connection::Connection;
 use super::states::Life;
 use crate::base::error::exception;
+use crate::base::places;
 use crate::conn::carried::Carried;
 
 impl Connection {
@@ -64,7 +65,15 @@ impl Connection {
         if self.is_closed() {
             return Ok(());
         }
+        self.count_sent(data.len());
         self.on_carrier(py, |carrier, names| carrier.write(py, names, data)).map(drop)
+    }
+
+    #[inline]
+    fn count_sent(&self, bytes: usize) {
+        if let Some(metrics) = &self.core.metrics {
+            metrics.add(places::BYTES_SENT, bytes);
+        }
     }
 
     /// Write what waits and behind it a large object, without a copy of it: `bytes` and no others, which could change
@@ -77,6 +86,7 @@ impl Connection {
         let written = if is_over {
             Ok(None)
         } else {
+            self.count_sent(out.len() + body.as_bytes().len());
             self.on_carrier(py, |carrier, names| carrier.write_with(py, names, &out, body))
         };
         self.core.hub.buffers.give(out);

@@ -58,7 +58,8 @@ impl Connection {
             Some(exchange) if !matches!(exchange.state(), ExchangeState::Idle | ExchangeState::Complete) => {
                 self.abort_response(py, exchange.is_in_body())
             }
-            _ => {
+            exchange => {
+                self.core.host.count_refusal(exchange.as_deref(), status);
                 let text = if status == 400 { texts::INVALID_REQUEST } else { phrase };
                 self.say(py, status, text)?;
                 self.close(py, true)

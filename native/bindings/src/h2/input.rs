@@ -9,12 +9,16 @@ use super::connection::{Asked, Connection, Slot, State, Stream};
 use super::headers::{HeadFields, is_forwarded};
 use crate::asgi::scope::Request;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::places;
 use crate::base::task::Start;
 use crate::conn::carried::Carried;
 
 impl Connection {
     /// Bytes from the client, however they came.
     pub(super) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if let Some(metrics) = &self.core.metrics {
+            metrics.add(places::BYTES_RECEIVED, data.len());
+        }
         if !self.is_open() {
             return Ok(());
         }

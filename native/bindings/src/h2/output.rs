@@ -11,6 +11,7 @@ use super::connection::{Connection, Slot, State, Stream};
 use super::states::{Awaits, Life};
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
+use crate::base::places;
 use crate::conn::carried::Carried;
 
 /// Bytes of bodies that are put together for one write: what is more urgent by then comes behind no more than this.
@@ -74,6 +75,9 @@ impl Connection {
         let written = if out.is_empty() || self.is_closed() {
             Ok(None)
         } else {
+            if let Some(metrics) = &self.core.metrics {
+                metrics.add(places::BYTES_SENT, out.len());
+            }
             self.on_carrier(py, |carrier, names| carrier.write(py, names, &out))
         };
         self.core.hub.buffers.give(out);

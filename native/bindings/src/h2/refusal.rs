@@ -43,6 +43,7 @@ impl Connection {
         if exchange.as_ref().is_some_and(|exchange| exchange.state() != ExchangeState::Idle) {
             self.reset(py, id, ErrorCode::Cancel)?;
         } else {
+            self.core.host.count_refusal(exchange.as_deref(), status);
             let text = if status == 400 { texts::INVALID_REQUEST } else { phrase };
             stream.leave_deadlines();
             stream.put_answer(py, status, text, false)?;

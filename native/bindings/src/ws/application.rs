@@ -20,6 +20,7 @@ use crate::base::ffi::dict::each_item;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::names::Names;
 use crate::base::objects::{copy_of, same};
+use crate::base::places;
 use crate::base::waiter::Waiter;
 use crate::conn::carried::Carried;
 
@@ -95,6 +96,7 @@ impl Session {
                 Err(other) => other.into_inner().call_method0("encode")?.call_method0("decode")?.cast_into()?,
             };
             let encoded = text.to_str()?;
+            self.core.count(places::MESSAGES_SENT);
             self.log_sent(py, 1, || PyBytes::new(py, encoded.as_bytes()))?;
             return self.write_message(py, text.as_any(), Kind::Text, encoded.as_bytes());
         };
@@ -102,6 +104,7 @@ impl Session {
         if !self.is_accepted() {
             return self.send_other(message); // as for an accept: a buffer can be made by code
         }
+        self.core.count(places::MESSAGES_SENT);
         self.log_sent(py, 2, || payload.clone())?;
         self.write_bytes(py, &payload)
     }

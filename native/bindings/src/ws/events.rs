@@ -9,6 +9,7 @@ use super::states::{PeerEnd, Stage, State};
 use crate::asgi::cycle::go_on_at_once;
 use crate::asgi::peer::Peer;
 use crate::base::home::Home;
+use crate::base::places;
 use crate::base::waiter::Waiter;
 use crate::conn::carried::{Carried, Sides};
 use crate::conn::carrier::{Carrier, Ends};
@@ -41,6 +42,8 @@ impl Session {
         self.enter_deadlines();
         self.open_frame_log(py)?;
         self.core.hub.connections.add(protocol, &self.core.names)?;
+        self.core.count(places::OPENED);
+        self.core.count(places::UPGRADED);
         self.trace(py, "WebSocket connection made")
     }
 
@@ -81,6 +84,12 @@ impl Session {
 
     /// Bytes from the client, what the application does with them if it waits for them, and one write for its answers.
     fn take_input(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if self.scope.get().is_some()
+            && let Some(metrics) = &self.core.metrics
+        {
+            // What the handshake came with was counted before it was handed over.
+            metrics.add(places::BYTES_RECEIVED, data.len());
+        }
         if !self.steps_at_once.get() || self.gathering.replace(true) {
             return self.data_received(py, data);
         }
@@ -156,6 +165,8 @@ impl Session {
 }
 
 impl Carried for Session {
+    const GONE: &[usize] = &[places::GONE, places::SESSIONS_GONE];
+
     #[inline]
     fn home(&self) -> &Home {
         &self.core

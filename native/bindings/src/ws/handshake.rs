@@ -14,6 +14,7 @@ use super::states::{Connecting, Stage, State};
 use crate::asgi::message::with_pair;
 use crate::base::error::exception;
 use crate::base::names::Names;
+use crate::base::places;
 use crate::base::task::Start;
 
 /// How far the head of the handshake has come.
@@ -127,6 +128,7 @@ impl Session {
         let response = PyBytes::new(py, &out);
         self.log_handshake(py, 101, &response)?;
         self.enter(State::Accepted(Box::new(Wire::new(answer.deflate))));
+        self.core.count(places::ACCEPTED);
         self.write_head(py, &response)?;
         self.say(py, ("connection open",))?;
         self.start_keepalive(py)?;

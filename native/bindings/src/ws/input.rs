@@ -7,6 +7,7 @@ use wire::ws::{Event, Failure, Kind};
 
 use super::session::Session;
 use super::states::{PeerEnd, State};
+use crate::base::places;
 
 /// What was found, with nothing of the input in it.
 enum Found<'py> {
@@ -172,6 +173,7 @@ impl Session {
 
     /// Queue a message for the application, and stop reading when it falls behind.
     fn deliver(&self, py: Python<'_>, key: &Py<PyString>, content: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.core.count(places::MESSAGES_RECEIVED);
         let event = PyDict::new(py);
         event.set_item(&self.core.names.r#type, &self.core.receive)?;
         event.set_item(key, content)?;

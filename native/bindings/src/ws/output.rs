@@ -12,6 +12,7 @@ use super::states::State;
 use super::waits::Wait;
 use crate::base::line::WOKEN_TOGETHER;
 use crate::base::names::Names;
+use crate::base::places;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
 
@@ -113,7 +114,7 @@ impl Session {
             self.core.hub.buffers.give(out);
             return Ok(());
         }
-        let written = self.write_out(py, |carrier, names| carrier.write(py, names, &out));
+        let written = self.write_out(py, out.len(), |carrier, names| carrier.write(py, names, &out));
         self.core.hub.buffers.give(out);
         written
     }
@@ -121,15 +122,25 @@ impl Session {
     /// The same, and behind it a large object, without a copy of it.
     fn flush_with(&self, py: Python<'_>, payload: &Bound<'_, PyBytes>) -> PyResult<()> {
         let out = self.out.take();
-        let written = self.write_out(py, |carrier, names| carrier.write_with(py, names, &out, payload));
+        let written = self.write_out(py, out.len() + payload.as_bytes().len(), |carrier, names| {
+            carrier.write_with(py, names, &out, payload)
+        });
         self.core.hub.buffers.give(out);
         written
     }
 
-    fn write_out(&self, py: Python<'_>, write: impl FnOnce(&Carrier, &Names) -> PyResult<()>) -> PyResult<()> {
+    fn write_out(
+        &self,
+        py: Python<'_>,
+        bytes: usize,
+        write: impl FnOnce(&Carrier, &Names) -> PyResult<()>,
+    ) -> PyResult<()> {
         self.core.rehearsal.happen_in("write");
         if self.is_transport_closing(py)? {
             return Ok(());
+        }
+        if let Some(metrics) = &self.core.metrics {
+            metrics.add(places::BYTES_SENT, bytes);
         }
         self.on_carrier(py, write).map(drop)
     }

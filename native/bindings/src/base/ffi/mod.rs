@@ -1,5 +1,5 @@
 //! The only place that may say `unsafe`: calls of the C API that PyO3 does not wrap, the slots of our classes, who may touch
-//! what in which thread, and descriptors.
+//! what in which thread, descriptors, and memory that others see.
 
 pub(crate) mod call;
 pub(crate) mod descriptor;
@@ -7,3 +7,4 @@ pub(crate) mod dict;
 pub(crate) mod refcount;
 pub(crate) mod slots;
 pub(crate) mod thread_bound;
+pub(crate) mod words;

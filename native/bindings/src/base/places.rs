@@ -1,0 +1,66 @@
+//! Where metrics have their places.
+//!
+//! Written by scripts/sync-settings from uvicorn/metrics.py. Do not edit.
+
+#![allow(dead_code, reason = "some are Python's")]
+#![allow(clippy::doc_markdown, reason = "these texts are for people")]
+
+/// Where the requests begin: a row for each method, and in it a place for each class of statuses.
+pub(crate) const REQUESTS: usize = 0;
+/// Classes of statuses, which are a row.
+pub(crate) const STATUS_CLASSES: usize = 6;
+/// The row of methods that have none of their own.
+pub(crate) const OTHER_METHOD: usize = 9;
+/// Buckets of a histogram, behind which the sum of all that was observed has its place, in nanoseconds.
+pub(crate) const BUCKETS: usize = 15;
+/// The histogram of requests: from the head to the end of the response.
+pub(crate) const DURATION: usize = 60;
+/// The histogram of what requests have waited for before their application was called, once their bytes were
+/// noticed.
+pub(crate) const QUEUE_WAIT: usize = 76;
+/// The histogram of how late the event loop has called what was due.
+pub(crate) const LOOP_LAG: usize = 92;
+/// Requests that have begun.
+pub(crate) const BEGUN: usize = 108;
+/// Requests that have ended.
+pub(crate) const ENDED: usize = 109;
+/// Protocols that were put on connections.
+pub(crate) const OPENED: usize = 110;
+/// Those of them that are gone.
+pub(crate) const GONE: usize = 111;
+/// Connections that went over to WebSocket, which is a second protocol on them.
+pub(crate) const UPGRADED: usize = 112;
+/// Those of them that are gone.
+pub(crate) const SESSIONS_GONE: usize = 113;
+/// WebSockets that applications have accepted.
+pub(crate) const ACCEPTED: usize = 114;
+/// Messages of WebSockets that have come.
+pub(crate) const MESSAGES_RECEIVED: usize = 115;
+/// Messages of WebSockets that applications have sent.
+pub(crate) const MESSAGES_SENT: usize = 116;
+/// Bytes that have come, decrypted.
+pub(crate) const BYTES_RECEIVED: usize = 117;
+/// Bytes that were given to the network, before encryption.
+pub(crate) const BYTES_SENT: usize = 118;
+/// What the connection that is being served has waited for, in nanoseconds: a note of the native core to
+/// itself.
+pub(crate) const WAITED: usize = 119;
+/// How many there are.
+pub(crate) const PLACES: usize = 120;
+/// Nanoseconds up to which each bucket of a histogram counts.
+pub(crate) const BOUNDS: [u64; 14] = [
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];

@@ -1,0 +1,219 @@
+"""What one event loop counts, in memory that the process which tells of it shares: numbers of 64 bits, each in a place.
+
+    requests by method and class of status │ three histograms │ counters
+
+A place is written by its event loop alone, with plain stores, and read by whoever likes: a number that is old for a
+moment costs nothing, so nothing is locked. All numbers only grow; what is there now is the difference of two of them.
+The native core has the same places (`base/metrics.rs`), under numbers that `scripts/sync-settings` writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import mmap
+import os
+import sys
+from bisect import bisect_left
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "other")
+"""Methods that are told apart, in the order that the native core has them in."""
+
+CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+"""Classes of statuses, by their first digit; `none` is for those that ended without a response."""
+
+BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds up to which each bucket of a histogram counts; behind the last there is one for all that took longer."""
+
+REQUESTS = 0
+"""Where the requests begin: a row for each method, and in it a place for each class of statuses."""
+STATUS_CLASSES = 6
+"""Classes of statuses, which are a row."""
+OTHER_METHOD = 9
+"""The row of methods that have none of their own."""
+BUCKETS = 15
+"""Buckets of a histogram, behind which the sum of all that was observed has its place, in nanoseconds."""
+DURATION = 60
+"""The histogram of requests: from the head to the end of the response."""
+QUEUE_WAIT = 76
+"""The histogram of what requests have waited for before their application was called, once their bytes were noticed."""
+LOOP_LAG = 92
+"""The histogram of how late the event loop has called what was due."""
+BEGUN = 108
+"""Requests that have begun."""
+ENDED = 109
+"""Requests that have ended."""
+OPENED = 110
+"""Protocols that were put on connections."""
+GONE = 111
+"""Those of them that are gone."""
+UPGRADED = 112
+"""Connections that went over to WebSocket, which is a second protocol on them."""
+SESSIONS_GONE = 113
+"""Those of them that are gone."""
+ACCEPTED = 114
+"""WebSockets that applications have accepted."""
+MESSAGES_RECEIVED = 115
+"""Messages of WebSockets that have come."""
+MESSAGES_SENT = 116
+"""Messages of WebSockets that applications have sent."""
+BYTES_RECEIVED = 117
+"""Bytes that have come, decrypted."""
+BYTES_SENT = 118
+"""Bytes that were given to the network, before encryption."""
+WAITED = 119
+"""What the connection that is being served has waited for, in nanoseconds: a note of the native core to itself."""
+PLACES = 120
+"""How many there are."""
+
+PAIRS = ((BEGUN, ENDED), (OPENED, GONE), (UPGRADED, SESSIONS_GONE))
+"""What there is now is the first without the second; a process that has ended has none of it any more."""
+
+INTERVAL = 0.5
+"""Seconds between two looks at how late the event loop is."""
+
+_NANO = 1_000_000_000
+_BOUNDS = tuple(int(bound * _NANO) for bound in BOUNDS)
+_METHODS = {name: REQUESTS + row * STATUS_CLASSES for row, name in enumerate(METHODS)}
+_OTHERS = REQUESTS + OTHER_METHOD * STATUS_CLASSES
+
+
+class Page:
+    """The places of one event loop; pickled to its process, they are the same memory there."""
+
+    def __init__(self, memory: mmap.mmap, descriptor: int = -1, name: str = "") -> None:
+        self.words = memoryview(memory).cast("Q")
+        self._descriptor = descriptor
+        self._name = name
+
+    @classmethod
+    def make(cls, name: str = "") -> Page:
+        """An empty one. With a `name`, which nobody else has, a child process can have it, too.
+
+        Raises:
+            OSError: there is no memory for it.
+        """
+        size = PLACES * 8
+        if not name:
+            return cls(mmap.mmap(-1, size))
+        if sys.platform == "win32":
+            return cls(mmap.mmap(-1, size, name), name=name)
+        descriptor = _file_in_memory()
+        os.ftruncate(descriptor, size)
+        return cls(mmap.mmap(descriptor, size), descriptor)
+
+    def close(self) -> None:
+        """Let go of what other processes are given; the places stay while somebody uses them."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __getstate__(self) -> Any:
+        if sys.platform == "win32":
+            return self._name
+        else:
+            from multiprocessing.reduction import DupFd
+
+            return DupFd(self._descriptor)
+
+    def __setstate__(self, state: Any) -> None:
+        size = PLACES * 8
+        if sys.platform == "win32":
+            self.__init__(mmap.mmap(-1, size, state), name=state)  # type: ignore[misc]
+        else:
+            descriptor: int = state.detach()
+            self.__init__(mmap.mmap(descriptor, size))  # type: ignore[misc]
+            os.close(descriptor)
+
+    # What the implementations in Python write.
+
+    def add(self, place: int, number: int = 1) -> None:
+        """Count."""
+        self.words[place] += number
+
+    def observe(self, histogram: int, nanoseconds: int) -> None:
+        """Put one value into a histogram."""
+        words = self.words
+        words[histogram + bisect_left(_BOUNDS, nanoseconds)] += 1
+        if nanoseconds > 0:
+            words[histogram + BUCKETS] += nanoseconds
+
+    def begin(self, method: str) -> Course:
+        """A request begins."""
+        self.words[BEGUN] += 1
+        return Course(self, _METHODS.get(method, _OTHERS))
+
+    def refuse(self, status: int) -> None:
+        """What came was no request, or none that could be served, and was answered with `status`."""
+        self.words[_OTHERS + status // 100] += 1
+
+
+class Course:
+    """One request, from its head to its end."""
+
+    __slots__ = ("_page", "_row", "_status_class", "_since", "_has_run")
+
+    def __init__(self, page: Page, row: int) -> None:
+        self._page: Page | None = page
+        self._row = row
+        self._status_class = 0
+        self._since = monotonic_ns()
+        self._has_run = False
+
+    def run(self) -> None:
+        """Its application is called now."""
+        if not self._has_run and self._page is not None:
+            self._has_run = True
+            self._page.observe(QUEUE_WAIT, monotonic_ns() - self._since)
+
+    def respond(self, status: int) -> None:
+        """Its response has begun."""
+        self._status_class = min(status // 100, STATUS_CLASSES - 1)
+
+    def end(self) -> None:
+        """Nothing more will be sent; whoever says so first is right."""
+        page, self._page = self._page, None
+        if page is not None:
+            words = page.words
+            words[ENDED] += 1
+            words[self._row + self._status_class] += 1
+            page.observe(DURATION, monotonic_ns() - self._since)
+
+
+class LagProbe:
+    """Looks again and again how late an event loop is, from `start` to `stop`."""
+
+    def __init__(self, page: Page, loop: asyncio.AbstractEventLoop, clock: Callable[[], int] = monotonic_ns) -> None:
+        self._page = page
+        self._loop = loop
+        self._clock = clock
+        self._due = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._due = self._clock() + int(INTERVAL * _NANO)
+        self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
+
+    def look(self) -> None:
+        """Note how late this is called."""
+        self._page.observe(LOOP_LAG, max(0, self._clock() - self._due))
+        self.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _file_in_memory() -> int:
+    """A descriptor that a child process can be given."""
+    if sys.platform == "linux":
+        return os.memfd_create("uvicorn-metrics", os.MFD_CLOEXEC)
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
