@@ -21,8 +21,8 @@ test-consumers:  ## start programs that depend on the server with upstream and w
 	@scripts/test-consumers $(ARGS)
 
 conformance:  ## put h2spec against HTTP/2 (needs go), and Autobahn's fuzzing client against each WebSocket implementation (needs Python 2.7; a quarter of an hour each)
-	@scripts/h2spec
 	@scripts/install test
+	@.venv/bin/python scripts/h2spec
 	@scripts/conformance $(ARGS)
 
 check:  ## lint, formatting, types, layers, generated files

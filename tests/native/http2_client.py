@@ -190,11 +190,13 @@ class HTTP2Client:
                     return self.frames.pop(index)
             await self.read()
 
-    async def pong(self, data: bytes = b"12345678") -> None:
-        """Wait until the server has dealt with all that was sent."""
-        await self.send(frame(PING, payload=data))
-        while not any(found.kind == PING and found.payload == data for found in self.frames):
-            await self.read()
+    async def pong(self) -> None:
+        """Wait until the server has dealt with all that was sent, and has written what it had to say."""
+        for data in (b"question", b"one more"):  # the answer to the first stands in front of what is written with it
+            await self.send(frame(PING, payload=data))
+            while not any(found.kind == PING and found.payload == data for found in self.frames):
+                await self.read()
+            self.frames = [found for found in self.frames if found.kind != PING]
 
     async def end(self) -> Frame:
         """Wait for the end of the connection; why it ends."""

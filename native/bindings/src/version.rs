@@ -96,7 +96,7 @@ impl Version {
                 State::Http1(_) | State::Http2(_) => data.to_vec(),
             }
         };
-        self.decide(py, input.starts_with(PREFACE))?.on_data(py, &input)
+        self.decide(py, input.starts_with(PREFACE) || breaks_preface(&input))?.on_data(py, &input)
     }
 
     /// The client sends no more than it has sent.
@@ -170,4 +170,11 @@ impl Version {
             Served::Http2(http2) => http2.sides.clear(),
         }
     }
+}
+
+/// Whether this begins with a line that no version of HTTP/1 has: so it should have been a preface (RFC 9113 section 3.4).
+fn breaks_preface(input: &[u8]) -> bool {
+    let line = input.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let mut words = line.split(|&byte| byte == b' ');
+    line.len() < input.len() && words.nth(2).is_some_and(|version| !version.starts_with(b"HTTP/"))
 }

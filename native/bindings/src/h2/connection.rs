@@ -12,6 +12,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Instant;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -93,6 +94,8 @@ pub(crate) struct Connection {
     pub(super) progressed: Cell<bool>,
     /// The client sends no more.
     pub(super) has_all: Cell<bool>,
+    /// Up to when time has been counted in a client's favour, in whole seconds from the beginning.
+    pub(super) counted: Cell<Instant>,
     /// Something has come since the client was last asked whether it is there.
     pub(super) heard: Cell<bool>,
     /// It was asked, and has not answered.
@@ -111,6 +114,8 @@ pub(super) struct Stream {
     pub(super) watcher: RefCell<Option<Py<PyAny>>>,
     /// The head as lines, if the log wants them.
     pub(super) lines: RefCell<Vec<u8>>,
+    /// Pieces of the request's body that have come, and were not read yet.
+    pub(super) pieces: Cell<usize>,
     /// Of the rest of the request's body.
     pub(super) deadline: Deadline,
     /// Of the client's letting more of the response through.
@@ -132,6 +137,7 @@ impl Stream {
             writers: Line::default(),
             watcher: RefCell::default(),
             lines: RefCell::default(),
+            pieces: Cell::new(0),
             deadline: Deadline::default(),
             window_deadline: Deadline::default(),
             places: Default::default(),
@@ -151,6 +157,7 @@ impl Connection {
     pub(crate) fn new(core: Rc<Core>, peer: Rc<Peer>) -> Self {
         let mut out = core.hub.buffers.take();
         let wire = Wire::new(core.announced, &mut out);
+        let now = core.hub.deadlines.now();
         Self {
             core,
             sides: Sides::default(),
@@ -174,6 +181,7 @@ impl Connection {
             first: Cell::new(true),
             progressed: Cell::new(false),
             has_all: Cell::new(false),
+            counted: Cell::new(now),
             heard: Cell::new(false),
             pinged: Cell::new(false),
         }

@@ -1,6 +1,7 @@
 //! What comes in: taken apart into requests, bodies and ends of streams; and the applications that it is for.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use wire::h2::{Event, Head, Progress, Scratch, StreamId};
@@ -37,6 +38,7 @@ impl Connection {
     /// Deal with all that has come; what is left of it is kept.
     fn take_in(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         self.give_back();
+        self.count_time();
         let mut pending = std::mem::take(&mut self.state.borrow_mut().pending);
         if pending.is_empty() {
             let used = self.core.with_scratch(|scratch| self.events(py, data, scratch))?;
@@ -53,6 +55,16 @@ impl Connection {
             self.state.borrow_mut().pending = pending;
         }
         Ok(())
+    }
+
+    /// What a client may do is also a matter of how fast it does it.
+    fn count_time(&self) {
+        let since = self.counted.get();
+        let seconds = self.core.hub.deadlines.now().saturating_duration_since(since).as_secs();
+        if seconds > 0 {
+            self.counted.set(since + Duration::from_secs(seconds));
+            self.state.borrow_mut().wire.pass(seconds);
+        }
     }
 
     /// Streams that nobody has any more are the client's again.
@@ -84,7 +96,10 @@ impl Connection {
                 Event::NeedMore => break,
                 Event::Request { stream, end } => self.ask(py, stream, end, scratch.head())?,
                 Event::Data { stream, data, end } => self.feed(py, stream, rest.get(data).unwrap_or_default(), end)?,
-                Event::Reset { stream, .. } => self.lose(py, stream)?,
+                Event::Reset { stream, .. } => {
+                    self.lose(py, stream)?;
+                    self.give_back();
+                }
                 Event::Refused { stream, error } => {
                     if self.stream(stream).is_none() {
                         let stream = Rc::new(Stream::new(self.clone(), stream));
@@ -131,7 +146,12 @@ impl Connection {
     fn feed(&self, py: Python<'_>, id: StreamId, piece: &[u8], end: bool) -> PyResult<()> {
         let found = self.state.borrow().slot(id).map(|slot| (slot.stream.clone(), slot.exchange.clone()));
         let Some((stream, Some(exchange))) = found else { return Ok(()) };
-        let unread = if piece.is_empty() { exchange.body_length() } else { exchange.feed(py, piece) };
+        let unread = if piece.is_empty() {
+            exchange.body_length()
+        } else {
+            stream.pieces.set(stream.pieces.get() + 1);
+            exchange.feed(py, piece)
+        };
         if end {
             exchange.feed_end();
             stream.leave_body_deadline();

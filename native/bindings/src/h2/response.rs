@@ -45,7 +45,7 @@ impl Stream {
     fn write_lines(&self, headers: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let mut lines = Vec::new();
         let mut add = |name: &[u8], value: &[u8]| {
-            for part in [b"\n", name, b": ", value] {
+            for part in [&b"\r\n"[..], name, b": ", value] {
                 lines.extend_from_slice(part);
             }
             Ok(())

@@ -108,7 +108,7 @@ impl Interface for Stream {
             let State { wire, out, .. } = &mut *connection.state.borrow_mut();
             let read = wire.held(self.id).saturating_sub(unread);
             if read > 0 {
-                wire.consume(out, self.id, read);
+                wire.consume_pieces(out, self.id, read, self.pieces.take());
             }
             read > 0
         };

@@ -155,9 +155,14 @@ impl<K> Connection<K> {
     /// Bytes of a body have been read: give them back to the window of the stream, and more if it is read as fast as it comes.
     /// What the client is to be told is appended.
     pub fn consume(&mut self, out: &mut Vec<u8>, id: StreamId, length: usize) {
+        self.consume_pieces(out, id, length, 1);
+    }
+
+    /// As [`consume`](Self::consume), of bytes that came in so many pieces and were read together.
+    pub fn consume_pieces(&mut self, out: &mut Vec<u8>, id: StreamId, length: usize, pieces: usize) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.incoming.release(u32::try_from(length).unwrap_or(u32::MAX));
-        self.budget.earn(Gain::Read(length));
+        self.budget.earn(Gain::Read { length, pieces });
         self.update(id, out);
     }
 

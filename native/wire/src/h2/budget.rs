@@ -8,7 +8,7 @@
 //! |---|---|---|---|---|
 //! | a stream that is reset or refused, by whichever side | 50 | | a response that is complete | 100 |
 //! | `SETTINGS` | 50 | | a `DATA` frame that we send, unless a window leaves it less than 1 KiB | 20, and one for each 64 bytes |
-//! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, what is unknown | 10 | | a body that was read, at each reading | 1, and one for each 64 bytes |
+//! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, what is unknown | 10 | | a piece of a body that was read | 1, and one for each 64 bytes |
 //! | `DATA` that is empty | 10 | | a second | 500 |
 //! | `WINDOW_UPDATE` | 2 | | | |
 //! | `DATA` of fewer than 16 bytes | 1 | | | |
@@ -51,8 +51,11 @@ pub(crate) enum Gain {
     Response,
     /// A frame of so many bytes that was sent; not one that a window has made small.
     Sent(usize),
-    /// So many bytes that an application has read.
-    Read(usize),
+    /// Bytes that an application has read, and in how many pieces they came.
+    Read {
+        length: usize,
+        pieces: usize,
+    },
     Seconds(u64),
 }
 
@@ -61,7 +64,7 @@ impl Gain {
         match self {
             Self::Response => 100,
             Self::Sent(length) => 20 + (length / BYTES) as u64,
-            Self::Read(length) => 1 + (length / BYTES) as u64,
+            Self::Read { length, pieces } => (pieces + length / BYTES) as u64,
             Self::Seconds(seconds) => seconds.saturating_mul(500),
         }
     }
@@ -118,7 +121,7 @@ mod tests {
             budget.earn(Gain::Response);
             // A message of one byte that is read.
             assert!(budget.pay(Cost::Data(1)));
-            budget.earn(Gain::Read(1));
+            budget.earn(Gain::Read { length: 1, pieces: 1 });
         }
         assert_eq!(budget, Budget::new());
     }
