@@ -21,7 +21,7 @@ COMMANDS = {
     "latency": "at fixed rates, shares of what the slowest server can do, by connections",
     "app": "your own application on every server, side by side",
     "startup": "from nothing to the first answer, and back; what importing costs",
-    "websocket": "echo and broadcast by message size",
+    "websocket": "messages, handshakes and broadcasts, case by case",
     "memory": "memory at rest, under load, per connection; allocations; garbage collector",
     "workers": "many processes: start-up, memory, load, recycling, leaks, mixed work",
     "profile": "where a server's time goes: yappi and flame graphs",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import targets
+from bench.compiler import compiled
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class AllocationCounter:
 @contextmanager
 def allocation_counter() -> Iterator[AllocationCounter]:
     """A counter; Python's own allocator is switched off so that every object counts. Raises BenchError without gcc."""
-    library = targets.compiled("alloc_count", shared=True)
+    library = compiled("alloc_count", shared=True)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         path = Path(name) / "allocations"
         path.write_bytes(bytes(mmap.PAGESIZE))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,8 @@ WARMER = "closedloop"
 WARMING_CONNECTIONS = 50
 # How much longer than asked a generator may take before it is ended.
 GRACE = 30.0
+# What a generator prints when what follows is to be measured, or no more.
+MARKED = "bench: mark\n"
 
 # Others may use this share of one core where the server runs.
 TOLERATED = 0.05
@@ -112,7 +115,7 @@ class Runner:
             sample = replace(sample, repeats=sample.repeats + 1, started=time.time())
         return replace(found, void=f"{DISTURBED} in {len(PAUSES) + 1} attempts")
 
-    @contextmanager
+    @contextlib.contextmanager
     def serving(
         self, target: Target, scenario: Scenario, directory: Path, extra: dict[str, str] | None = None
     ) -> Iterator[Server]:
@@ -171,7 +174,7 @@ class Runner:
             cores=self.cores.server,
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def alone(
         self, target: Target, scenario: Scenario, extra: dict[str, str] | None = None, *, inside: bool = False
     ) -> Iterator[tuple[Server, Path]]:
@@ -213,14 +216,24 @@ class Runner:
         self.samples.append(sample)
         return sample
 
-    def drive(self, server: Server | Elsewhere, scenario: Scenario, load: Load, directory: Path) -> tuple[Burst, float]:
-        """One burst: what the generator saw, and the CPU seconds it used itself. Raises LoadError or ServerError."""
+    def drive(
+        self,
+        server: Server | Elsewhere,
+        scenario: Scenario,
+        load: Load,
+        directory: Path,
+        marked: Callable[[], object] = lambda: None,
+    ) -> tuple[Burst, float]:
+        """One burst: what the generator saw, and the CPU seconds it used itself. Raises LoadError or ServerError.
+
+        A generator that has preparations to make, and to undo, has `marked` called behind the one and before the other.
+        """
         generator = generators.find(load.tool)
         try:
             argv = generator.command(aim_of(server, scenario, directory), load)
         except OSError as exc:
             raise LoadError(f"{load.tool} cannot be told what to do: {exc.strerror or exc}") from None
-        output, cpu = run_generator(generator, argv, self.cores, load.seconds + GRACE)
+        output, cpu = run_generator(generator, argv, self.cores, load.seconds + GRACE, marked)
         server.check_alive()
         return generator.parse(output, load), cpu
 
@@ -229,15 +242,20 @@ class Runner:
             with MemoryWatch(server.pid) as watch:
                 before, cores_before = server.figures(), environment.core_times()
                 begun = time.perf_counter()
-                burst, client_cpu = self.drive(server, scenario, scenario.load, directory)
+                marks: list[dict[int, process.ProcessFigures]] = []
+                burst, client_cpu = self.drive(
+                    server, scenario, scenario.load, directory, lambda: marks.append(server.figures())
+                )
                 elapsed = time.perf_counter() - begun
                 after, cores_after = server.figures(), environment.core_times()
             time.sleep(SETTLE)
-            usage = process.difference(before, after)
+            usage = whole = process.difference(before, after)
+            if len(marks) == 2:
+                usage = process.difference(*marks)
             memory = watch.settled(process.read_memory(server.pid))
         except (ServerError, LoadError) as exc:
             return replace(sample, void=str(exc))
-        used = usage.cpu + (0.0 if self.cores.server else client_cpu)
+        used = whole.cpu + (0.0 if self.cores.server else client_cpu)
         machine = Machine(
             client_cpu=client_cpu / elapsed,
             foreign_cpu=environment.foreign_share(cores_before, cores_after, used, self.cores.server),
@@ -247,8 +265,17 @@ class Runner:
         return replace(sample, burst=burst, usage=usage, memory=memory, machine=machine, void=void)
 
 
-def run_generator(generator: Generator, argv: Sequence[str], cores: Cores, timeout: float) -> tuple[str, float]:
-    """Run a generator on the client's cores; returns its output and the CPU seconds it used. Raises LoadError."""
+def run_generator(
+    generator: Generator,
+    argv: Sequence[str],
+    cores: Cores,
+    timeout: float,
+    marked: Callable[[], object] = lambda: None,
+) -> tuple[str, float]:
+    """Run a generator on the client's cores; returns its output and the CPU seconds it used. Raises LoadError.
+
+    A generator that prints MARKED waits for a line; it gets that when `marked` has been called.
+    """
     missing = generator.missing()
     if missing:
         raise LoadError(missing)
@@ -257,7 +284,7 @@ def run_generator(generator: Generator, argv: Sequence[str], cores: Cores, timeo
         try:
             child = subprocess.Popen(
                 argv,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -265,14 +292,24 @@ def run_generator(generator: Generator, argv: Sequence[str], cores: Cores, timeo
             )
         except OSError as exc:
             raise LoadError(f"{generator.name} does not start: {exc}") from None
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        child.kill()
+
+    patience = threading.Timer(timeout, end)
+    patience.start()
     with child:
         try:
-            output, _ = child.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            raise LoadError(f"{generator.name} did not end within {timeout:g} s") from None
+            output = _output(child, marked)
+            child.wait()
         finally:
+            patience.cancel()
             if child.poll() is None:
                 child.kill()
+    if late.is_set():
+        raise LoadError(f"{generator.name} did not end within {timeout:g} s")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if child.returncode != 0:
         last = output.strip().splitlines()[-1] if output.strip() else "it printed nothing"
@@ -280,12 +317,28 @@ def run_generator(generator: Generator, argv: Sequence[str], cores: Cores, timeo
     return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def _output(child: subprocess.Popen[str], marked: Callable[[], object]) -> str:
+    """All that it prints but the marks."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    lines = []
+    for line in child.stdout:
+        if line != MARKED:
+            lines.append(line)
+            continue
+        marked()
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write("\n")
+            child.stdin.flush()
+    return "".join(lines)
+
+
 def stage_applications(directory: Path) -> Path:
     """Copy the applications where servers run: a directory with nothing else in it that could be imported."""
     stage = directory / "stage"
     try:
         stage.mkdir(exist_ok=True)
-        for name in ("apps", "apps_fastapi"):
+        for name in ("apps", "apps_fastapi", "apps_starlette"):
             shutil.copyfile(HERE / f"{name}.py", stage / f"bench_{name}.py")
     except OSError as exc:
         raise BenchError(f"cannot prepare the applications: {exc.strerror or exc}") from None

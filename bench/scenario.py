@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bench import apps
 from bench.errors import BenchError
+from bench.load.websocket import document
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,53 @@ BULK = 16 * MIB
 
 FASTAPI_ANSWER = b'{"message":"Hello, World!","items":[1,2,3]}'
 
+
+def _websocket(
+    name: str,
+    about: str,
+    size: int,
+    *,
+    app: str = "websocket",
+    connections: int = 32,
+    in_flight: int = 1,
+    **options: str,
+) -> Workload:
+    """Messages of a size. `deflate` among the options: the client offers to compress, and does."""
+    needs = {"websocket", *(["permessage-deflate"] if "deflate" in options else [])}
+    return Workload(
+        name,
+        about,
+        app,
+        response_bytes=13,
+        connections=connections,
+        pipeline=in_flight,
+        needs=frozenset(needs),
+        generator="websocket",
+        options=options,
+        body=document(size),
+    )
+
+
+# What `websocket` measures.
+WEBSOCKETS = (
+    _websocket("echo-64", "64 B of text echoed, one message under way on each socket", 64),
+    _websocket("echo-64-x16", "64 B of text echoed, 16 messages under way on each socket", 64, in_flight=16),
+    _websocket("echo-16k", "16 KiB echoed, binary", 16384, kind="binary"),
+    _websocket("echo-1m", "1 MiB echoed, binary", MIB, connections=8, kind="binary"),
+    _websocket("deflate-64", "64 B of text echoed, both sides with permessage-deflate", 64, deflate="yes"),
+    _websocket(
+        "broadcast-1k",
+        "1 KiB to 1,000 sockets; a request is one delivery",
+        1024,
+        app="broadcast",
+        connections=1000,
+        kind="binary",
+        pattern="broadcast",
+    ),
+    _websocket("open-close", "a handshake, a close, and the end of the connection", 1, pattern="open"),
+    _websocket("starlette-64", "64 B of text echoed by Starlette", 64, app="bench_apps_starlette:application"),
+)
+
 TABLE = (
     Workload("hello", "13 bytes, nothing read", "hello", response_bytes=13, wsgi="wsgi_hello"),
     Workload("10k", "10 KiB answer", "ten_kib", response_bytes=10240, connections=128, wsgi="wsgi_ten_kib"),
@@ -140,6 +188,7 @@ TABLE = (
         response_bytes=13,
         needs=frozenset({"websocket"}),
         generator="websocket",
+        options={"kind": "binary"},
         body=b"w" * 128,
     ),
     Workload(
@@ -190,6 +239,7 @@ TABLE = (
         needs=frozenset({"body"}),
     ),
     Workload("download", "16 MiB in pieces of 64 KiB", "download", response_bytes=BULK, connections=8),
+    *WEBSOCKETS,
 )
 
 WORKLOADS = {workload.name: workload for workload in TABLE}

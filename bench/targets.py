@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import trees
+from bench.compiler import compiled
 from bench.errors import BenchError
 from bench.scenario import Mode, Workload
 
@@ -159,31 +157,8 @@ def _epoll(launch: Launch) -> list[str]:
     return [str(compiled("epoll_hello")), str(launch.port)]
 
 
-def compiled(name: str, *, shared: bool = False) -> Path:
-    """The program (or shared library) of `bench/c/NAME.c`, compiled with gcc -O2 into the user's cache.
-
-    Raises BenchError without a compiler.
-    """
-    source = HERE / "c" / f"{name}.c"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    cache = trees.cache()
-    program = cache / f"{name}-{digest}"
-    if program.exists():
-        return program
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise BenchError(f"{name} needs a C compiler: install gcc")
-    cache.mkdir(parents=True, exist_ok=True)
-    flags = ["-shared", "-fPIC"] if shared else []
-    partial = cache / f"{name}-{digest}.{os.getpid()}"
-    done = subprocess.run([compiler, "-O2", *flags, "-o", str(partial), str(source)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise BenchError(f"{name}.c does not compile: {done.stderr.strip().splitlines()[-1]}")
-    partial.replace(program)
-    return program
-
-
 _ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log", "tls"})
+_DEFLATE = frozenset({"permessage-deflate"})
 _COMMON = ("uvloop", "httptools", "h11", "websockets", "wsproto")
 
 TABLE = (
@@ -192,7 +167,7 @@ TABLE = (
         "this tree",
         _uvicorn,
         python="ours",
-        features=_ASGI,
+        features=_ASGI | _DEFLATE,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset({*_UVICORN, "root"}),
         distributions=("uvicorn", *_COMMON),
@@ -202,7 +177,7 @@ TABLE = (
         "upstream",
         "uvicorn as published",
         _uvicorn,
-        features=_ASGI,
+        features=_ASGI | _DEFLATE,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset(_UVICORN),
         distributions=("uvicorn", *_COMMON, "zttp"),

@@ -31,7 +31,7 @@ LAYERS = [
     "protocols.http.protocol protocols.websockets.session",
     "protocols.http.attributes protocols.http.h1_stream protocols.http.protocol_settings "
     "protocols.websockets.attributes protocols.websockets.peer_end",
-    "protocols.http.request_reader protocols.websockets.denial protocols.websockets.inbox",
+    "protocols.http.request_reader protocols.native_server protocols.websockets.denial protocols.websockets.inbox",
     "protocols.http.body protocols.http.cycle protocols.http.scope protocols.http.response_writer "
     "protocols.websockets.de[cf]* protocols.websockets.h*",
     "protocols protocols.http protocols.websockets protocols.http.response protocols.websockets.frame_log",

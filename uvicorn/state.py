@@ -203,12 +203,9 @@ class ServerState:
         if self._readers is not None:
             self._readers.close()
             self._readers = None
-        settings = self.protocol_settings
-        if settings is not None:
-            self._total_requests = self.total_requests
-            self.protocol_settings = None
-            settings.close()
-        settings = self.websocket_settings
-        if settings is not None:
-            self.websocket_settings = None
-            settings.close()
+        self._total_requests = self.total_requests
+        settings, self.protocol_settings = (self.protocol_settings, self.websocket_settings), None
+        self.websocket_settings = None
+        for shared in settings:
+            if shared is not None:
+                shared.close()

@@ -1,9 +1,8 @@
-"""`websocket`: echo and broadcast, by message size and number of sockets."""
+"""`websocket`: what messages, handshakes and broadcasts cost, case by case."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from bench import plan, scenario, targets
 from bench.commands import common
@@ -13,15 +12,14 @@ from bench.model import Load
 from bench.plan import Scenario
 from bench.scenario import Workload
 
-APPLICATIONS = {"echo": "websocket", "broadcast": "broadcast"}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Targets, patterns and sizes."""
+    """Targets and cases."""
     parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
-    parser.add_argument("--pattern", default="echo,broadcast", help="echo, broadcast, or both")
-    parser.add_argument("--sizes", type=common.counts, default=[16, 1024, 65536], help="message sizes in bytes")
-    parser.add_argument("--connections", type=common.counts, default=[50], help="open sockets, comma-separated")
+    parser.add_argument("--cases", default="all", help="comma-separated workloads for WebSocket (see: list)")
+    parser.add_argument(
+        "--connections", type=common.counts, help="open sockets, comma-separated (default: what is usual for the case)"
+    )
     parser.add_argument("--seconds", type=common.duration, default=3.0, help="length of a burst")
     parser.add_argument("--warm-up", type=common.duration_or_none, default=1.0, help="seconds before the first burst")
     common.rounds_argument(parser)
@@ -36,9 +34,9 @@ def execute(arguments: argparse.Namespace) -> int:
     chosen = targets.find_all(arguments.targets)
     runner = common.plain_runner(arguments.server_cores, warm_up=arguments.warm_up, tolerated=arguments.tolerate)
     scenarios = [
-        Scenario(workload, scenario.Mode(), Load("websocket", connections, 1, arguments.seconds))
-        for workload in _workloads(arguments)
-        for connections in arguments.connections
+        Scenario(one, scenario.Mode(), Load("websocket", connections, 1, arguments.seconds, None, one.pipeline))
+        for one in _workloads(arguments.cases)
+        for connections in arguments.connections or [one.connections]
     ]
     generators.require("websocket")
     blocks = plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed)
@@ -47,14 +45,11 @@ def execute(arguments: argparse.Namespace) -> int:
     return int(all(sample.void for sample in result.samples))
 
 
-def _workloads(arguments: argparse.Namespace) -> list[Workload]:
-    base = scenario.WORKLOADS["websocket"]
-    found = []
-    for pattern in arguments.pattern.split(","):
-        if pattern not in APPLICATIONS:
-            raise BenchError(f"unknown pattern {pattern!r}: choose from {', '.join(APPLICATIONS)}")
-        for size in arguments.sizes:
-            name = f"{pattern} {size} B"
-            options = {"pattern": pattern}
-            found.append(replace(base, name=name, app=APPLICATIONS[pattern], body=b"w" * size, options=options))
+def _workloads(names: str) -> list[Workload]:
+    if names == "all":
+        return list(scenario.WEBSOCKETS)
+    found = scenario.find(names)
+    for one in found:
+        if one.generator != "websocket":
+            raise BenchError(f"{one.name} is no workload for WebSocket")
     return found

@@ -20,6 +20,14 @@ def record(seconds: Iterable[float]) -> Any:
     return histogram
 
 
+def counted(counts: Iterable[tuple[int, int]]) -> Any:
+    """A histogram of values in microseconds, each as often as its count says."""
+    histogram = _empty()
+    for value, count in counts:
+        histogram.record_value(min(HIGHEST, max(LOWEST, value)), count)
+    return histogram
+
+
 def merge(encoded: Iterable[str]) -> Any:
     """The histogram of all that was recorded in the encoded ones."""
     total = _empty()

@@ -1,39 +1,133 @@
-"""WebSocket sockets: echo (each socket sends its next message when the last came back), broadcast, and idle ones.
+"""WebSocket sockets: echo, broadcast, opened and closed again; and what else of WebSocket this harness speaks.
 
-Only what a client under measurement needs: unfragmented binary messages, masked with a constant (a random mask would
-measure the client's random numbers), no extensions.
+The load comes from a program in C (`c/websocket_load.c`): a server that is to be measured must have more to do than its
+client. What it sends is made here: one message, masked once, no extensions but permessage-deflate where that is asked
+for; it compares each answer with what was sent. Compressed answers are counted, and the first ones read here.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import itertools
+import json
 import os
-import sys
 import time
-from collections import Counter
+import zlib
+from collections.abc import Mapping
+from typing import Any
 
+from bench import compiler
 from bench.errors import LoadError
-from bench.load import own
+from bench.load import histogram
 from bench.load.base import Aim, ClosedLoop
-from bench.load.sockets import Client, Connection, open_all
+from bench.load.own import MARK
+from bench.load.sockets import Client, Connection
 from bench.model import Burst, Load
 
 MASK = b"\x00\x00\x00\x00"
-BINARY, CLOSE, PING, PONG = 2, 8, 9, 10
+# That of the load: as good as a random one to whoever has to take it off.
+MASKED = b"\x37\xfa\x21\x3d"
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+COMPRESSED = 0x40
 HANDSHAKE_TIMEOUT = 10.0
-DRAIN = 5.0
+# As browsers ask for it.
+OFFER = {"Sec-WebSocket-Extensions": "permessage-deflate; client_max_window_bits"}
+PATTERNS = ("echo", "broadcast", "open")
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-class WebSocketGenerator(own.Own, ClosedLoop):
-    """The generator `websocket`; the aim's options say `pattern`: echo (default) or broadcast."""
+class WebSocketGenerator(ClosedLoop):
+    """The generator `websocket`. Options of the aim: `pattern`, one of PATTERNS; `kind`, text or binary; `deflate`."""
 
     name = "websocket"
-    module = "bench.load.websocket"
-    abilities = frozenset({"pattern"})
+    pipelines = True
+    abilities = frozenset({"pattern", "kind", "deflate"})
+
+    def missing(self) -> str | None:
+        """The program has to be compiled, and hdrhistogram installed."""
+        try:
+            histogram.record(())
+        except LoadError as exc:
+            return str(exc)
+        return compiler.missing()
+
+    def command(self, aim: Aim, load: Load) -> list[str]:
+        """One burst; what is sent and wanted back is written into the aim's directory."""
+        stem, key = aim.directory / f"{self.name}-{aim.port}", new_key()
+        deflate = "deflate" in aim.options
+        handshake = handshake_bytes(f"127.0.0.1:{aim.port}", aim.path, key, OFFER if deflate else {})
+        stem.with_suffix(".head").write_bytes(handshake)
+        stem.with_suffix(".frame").write_bytes(_message(aim, deflate))
+        stem.with_suffix(".wanted").write_bytes(aim.body)
+        argv = [str(compiler.compiled("websocket_load")), str(aim.port), str(load.connections), f"{load.seconds:g}"]
+        argv += [str(load.pipeline), aim.options.get("pattern", "echo"), str(stem), _accept(key)]
+        return [*argv, str(int(deflate))]
+
+    def parse(self, output: str, load: Load) -> Burst:
+        """The last line; raises LoadError when it is not there, or when compressed answers are not what was sent."""
+        line = (output.strip().splitlines() or ["nothing"])[-1]
+        if not line.startswith(MARK + "{"):
+            raise LoadError(f"{self.name} did not finish; it printed: {line}")
+        found: dict[str, Any] = json.loads(line[len(MARK) :])
+        check_compressed(bytes.fromhex(found["sample"]), bytes.fromhex(found["wanted"]))
+        recorded = histogram.counted(found["latencies"])
+        known = histogram.latency(recorded)
+        errors = {kind: count for kind, count in found["errors"].items() if count}
+        encoded = histogram.encode(recorded) if known else None
+        return Burst(found["requests"], found["seconds"], errors, known, found["received"], encoded)
 
 
-def frame(opcode: int, payload: bytes) -> bytes:
-    """One final client frame."""
+def check_compressed(sample: bytes, wanted: bytes) -> None:
+    """Raises LoadError when compressed messages of one socket, in a row, are not all the wanted one."""
+    if not sample:
+        return
+    try:
+        found = zlib.decompressobj(-zlib.MAX_WBITS).decompress(sample)
+    except zlib.error as exc:
+        raise LoadError(f"what the server has compressed cannot be read: {exc}") from None
+    count, rest = divmod(len(found), len(wanted))
+    if rest or found != wanted * count:
+        raise LoadError("what the server has compressed is not what was sent")
+
+
+def document(size: int) -> bytes:
+    """A message as applications send them, so long: ASCII, and it can be compressed as such messages can."""
+    made, length = [], 0
+    for number in itertools.count():
+        made.append(_ENTRY % (number * 7919 % 9973, number, number * 31 % 1000, number * 17 % 10000 / 100))
+        length += len(made[-1])
+        if length >= size:
+            return "".join(made).encode()[:size]
+    raise AssertionError
+
+
+_ENTRY = '{"id":%d,"seq":%d,"kind":"trade","size":%d,"price":%.2f,"side":"buy"}'
+
+
+def _message(aim: Aim, deflate: bool) -> bytes:
+    """The frame that is sent again and again; compressed, it refers to nothing that was sent before."""
+    opcode, payload = BINARY if aim.options.get("kind") == "binary" else TEXT, aim.body
+    if deflate:
+        # Servers may ask for a window as small as this.
+        compressor = zlib.compressobj(wbits=-9)
+        payload = (compressor.compress(payload) + compressor.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\0\0\xff\xff")
+        opcode |= COMPRESSED
+    return frame(opcode, payload, MASKED)
+
+
+def new_key() -> str:
+    """A Sec-WebSocket-Key nobody has had."""
+    return base64.b64encode(os.urandom(16)).decode()
+
+
+def _accept(key: str) -> str:
+    """What the server answers to a key (RFC 6455 section 4.2.2)."""
+    return base64.b64encode(hashlib.sha1(key.encode() + _GUID).digest()).decode()
+
+
+def frame(opcode: int, payload: bytes, mask: bytes = MASK) -> bytes:
+    """One final client frame; an opcode may have COMPRESSED beside it."""
     size = len(payload)
     if size < 126:
         head = bytes((0x80 | opcode, 0x80 | size))
@@ -41,7 +135,8 @@ def frame(opcode: int, payload: bytes) -> bytes:
         head = bytes((0x80 | opcode, 0xFE)) + size.to_bytes(2, "big")
     else:
         head = bytes((0x80 | opcode, 0xFF)) + size.to_bytes(8, "big")
-    return head + MASK + payload
+    stream = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
+    return head + mask + (int.from_bytes(payload, "big") ^ stream).to_bytes(size, "big")
 
 
 class FrameReader:
@@ -78,12 +173,13 @@ class FrameReader:
         return buffer[0] & 15, buffer[start : start + size]
 
 
-def handshake_bytes(host: str, path: str) -> bytes:
-    """The request that opens a WebSocket."""
-    key = base64.b64encode(os.urandom(16)).decode()
+def handshake_bytes(host: str, path: str, key: str = "", headers: Mapping[str, str] | None = None) -> bytes:
+    """The request that opens a WebSocket; without a key, with one of its own."""
+    key = key or new_key()
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     return (
         f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n{more}\r\n"
     ).encode()
 
 
@@ -114,88 +210,3 @@ def _handshake(connection: Connection, data: bytes | None, heads: dict[int, byte
         raise LoadError(f"the handshake was refused: {head.splitlines()[0][:60]!r}")
     connection.reader = FrameReader(rest)
     del heads[number]
-
-
-class Sockets:
-    """One burst over open WebSockets."""
-
-    def __init__(self, aim: Aim, load: Load) -> None:
-        """Opens every socket; raises LoadError when one is refused."""
-        self.aim, self.load = aim, load
-        self.pattern = aim.options.get("pattern", "echo")
-        self.latencies: list[float] = []
-        self.errors: Counter[str] = Counter()
-        self.received = 0
-        self._message = frame(BINARY, aim.body)
-        self._client = Client(aim.port)
-        self._connections = open_all(self._client, load.connections)
-        upgrade(self._client, self._connections, aim.path)
-        self._pending = 0
-
-    def run(self) -> Burst:
-        """Echo: one message in flight per socket. Broadcast: one message in flight altogether, delivered to all."""
-        begun = time.perf_counter()
-        self._end = begun + self.load.seconds
-        for connection in self._senders():
-            self._send(connection)
-        while self._pending and self._client.connections:
-            now = time.perf_counter()
-            if now > self._end + DRAIN:
-                self.errors["unanswered"] += self._pending
-                break
-            for connection, data in self._client.wait(now + 0.05):
-                self._take(connection, data)
-        seconds = time.perf_counter() - begun
-        self._close()
-        return own.burst(self.latencies, seconds, self.errors, self.received)
-
-    def _senders(self) -> list[Connection]:
-        return self._connections[:1] if self.pattern == "broadcast" else self._connections
-
-    def _send(self, connection: Connection) -> None:
-        connection.since = time.perf_counter()
-        try:
-            self._client.send(connection, self._message)
-        except OSError:
-            self.errors["write"] += 1
-            return
-        self._pending += len(self._client.connections) if self.pattern == "broadcast" else 1
-
-    def _take(self, connection: Connection, data: bytes | None) -> None:
-        if data is None:
-            self.errors["read"] += 1
-            self._pending -= 1
-            self._client.discard(connection)
-            return
-        self.received += len(data)
-        reader = connection.reader
-        assert isinstance(reader, FrameReader)
-        for opcode, payload in reader.feed(data):
-            if opcode == PING:
-                self._client.send(connection, frame(PONG, payload))
-            elif opcode == CLOSE:
-                self.errors["closed"] += 1
-            elif len(payload) != len(self.aim.body):
-                self.errors["length"] += 1
-            else:
-                self._arrived(connection)
-
-    def _arrived(self, connection: Connection) -> None:
-        now = time.perf_counter()
-        sender = self._connections[0] if self.pattern == "broadcast" else connection
-        self.latencies.append(now - sender.since)
-        self._pending -= 1
-        if now < self._end and (self.pattern == "echo" or self._pending == 0):
-            self._send(sender)
-
-    def _close(self) -> None:
-        for connection in list(self._client.connections.values()):
-            try:
-                self._client.send(connection, frame(CLOSE, b"\x03\xe8"))
-            except OSError:
-                continue
-        self._client.close()
-
-
-if __name__ == "__main__":
-    sys.exit(own.main(sys.argv, lambda aim, load: Sockets(aim, load).run()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,9 +38,9 @@ def test_while_one_server_is_measured_no_other_lives(monkeypatch: pytest.MonkeyP
     alive: list[tuple[int, set[int]]] = []
     driven = Runner.drive
 
-    def watched(self: Runner, server: Server, scenario: Scenario, load: Load, directory: Path) -> tuple[Burst, float]:
+    def watched(self: Runner, server: Server, *rest: Any) -> tuple[Burst, float]:
         alive.append((server.pid, _fakes()))
-        return driven(self, server, scenario, load, directory)
+        return driven(self, server, *rest)
 
     monkeypatch.setattr(Runner, "drive", watched)
     measuring = Runner(Cores((), ()), warm_up=0.05, tolerated=9)

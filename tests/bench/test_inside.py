@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import apps, environment, model, probe, process, runner, targets
+from bench import apps, compiler, environment, model, probe, process, runner, targets
 from bench.__main__ import main
 from bench.allocations import allocation_counter
 from bench.commands import common
@@ -26,7 +26,7 @@ SHORT = ("--tool", "closedloop", "--connections", "4", "--seconds", "0.3", "--wa
 def _no_compiler() -> str:
     """Why allocations cannot be counted here, empty when they can."""
     try:
-        targets.compiled("alloc_count", shared=True)
+        compiler.compiled("alloc_count", shared=True)
     except BenchError as exc:
         return str(exc)
     return ""
@@ -151,13 +151,12 @@ def test_what_was_measured_before_an_interruption_is_kept_by_the_others_too(
     assert capsys.readouterr().err.count("bench: interrupted") == 2
 
 
-def test_websockets_echo_and_broadcast_on_this_trees_server(ours: Any, tmp_path: Path) -> None:
-    arguments = ("--sizes", "16,70000", "--connections", "3", "--rounds", "1", "--seconds", "0.4", "--warm-up", "0")
-    result = _run(tmp_path, "websocket", "ours", "--markdown", "--tolerate", "9", *arguments)
-    assert [sample.void for sample in result.samples] == [None] * 4
-    assert {sample.workload for sample in result.samples} == {
-        *("echo 16 B", "echo 70000 B", "broadcast 16 B", "broadcast 70000 B")
-    }
+def test_websockets_of_every_kind_on_this_trees_server(ours: Any, tmp_path: Path) -> None:
+    cases = ("echo-1m", "deflate-64", "broadcast-1k", "open-close", "starlette-64")
+    arguments = ("--connections", "3", "--rounds", "1", "--seconds", "0.1", "--warm-up", "0")
+    order = ("--cases", ",".join(cases), "--markdown", "--tolerate", "9")
+    result = _run(tmp_path, "websocket", "ours", *order, *arguments)
+    assert {sample.workload: sample.void for sample in result.samples} == dict.fromkeys(cases)
 
 
 def test_a_profile_is_written_for_the_server_process(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench import environment, model, plan, process, runner, targets, trees
+from bench import compiler, environment, model, plan, process, runner, targets, trees
 from bench.__main__ import main
 from bench.commands import common
 from bench.errors import BenchError
@@ -161,7 +161,7 @@ def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
         pytest.param(("show", "/no/such/file"), "cannot read /no/such/file: No such file", id="file"),
         pytest.param(("baseline", "compare", "nothing", "/no/such"), "cannot read", id="baseline file"),
         pytest.param(("report",), "which results?", id="no results"),
-        pytest.param(("websocket", "fake", "--pattern", "x"), "unknown pattern 'x'", id="pattern"),
+        pytest.param(("websocket", "fake", "--cases", "hello"), "hello is no workload for WebSocket", id="case"),
         pytest.param(("workers", "fake", "--sections", "x"), "unknown section 'x'", id="section"),
         pytest.param(("app", "nomodule", "fake"), "module:attribute", id="application"),
         pytest.param(("profile", "epoll"), "epoll has no Python to profile", id="profile"),
@@ -387,7 +387,7 @@ def test_a_tree_elsewhere_is_told_by_its_last_part_only(tmp_path: Path) -> None:
 
 def test_the_bare_c_server_answers_pipelined_requests_in_any_cut(tmp_path: Path) -> None:
     try:
-        program = targets.compiled("epoll_hello")
+        program = compiler.compiled("epoll_hello")
     except BenchError as exc:
         pytest.skip(str(exc))
     port = process.free_port()

@@ -9,11 +9,17 @@
     reason = "not production code"
 )]
 
+mod common;
+
 use std::hint::black_box;
-use std::time::Instant;
 
 use wire::h1::{Chunked, Connection, Event, Head, Scratch, Status};
 use wire::{Limits, h1};
+
+use common::time;
+
+/// How often each operation runs to be timed.
+const ROUNDS: u32 = 200_000;
 
 const SMALL: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n";
 const WRK: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n";
@@ -25,24 +31,6 @@ const BROWSER: &[u8] = b"GET /assets/app.js?v=3f2a HTTP/1.1\r\nHost: www.example
     Accept-Encoding: gzip, deflate, br, zstd\r\nAccept-Language: en-GB,en;q=0.9\r\n\
     Cookie: session=0123456789abcdef0123456789abcdef\r\n\r\n";
 const DEFAULTS: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\nserver: uvicorn\r\n";
-
-/// Run `operation` often enough to time it, several times over, and print the best and the median.
-fn time(name: &str, once: bool, mut operation: impl FnMut()) {
-    if once {
-        (0..10_000).for_each(|_| operation());
-        return;
-    }
-    let rounds = 200_000;
-    let mut samples: Vec<f64> = (0..15)
-        .map(|_| {
-            let start = Instant::now();
-            (0..rounds).for_each(|_| operation());
-            start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
-        })
-        .collect();
-    samples.sort_by(f64::total_cmp);
-    println!("{name:24} {:8.1} ns best {:8.1} ns median", samples[0], samples[samples.len() / 2]);
-}
 
 fn parse(head: &mut Head, input: &[u8], limits: &Limits) {
     let Ok(Status::Complete(length)) = head.parse(black_box(input), limits) else { unreachable!("a complete head") };
@@ -94,20 +82,20 @@ fn main() {
     for (name, input) in [("wrk", WRK), ("small", SMALL), ("browser", BROWSER)] {
         let case = format!("parse_{name}");
         if wanted(&case) {
-            time(&format!("{case} ({} bytes)", input.len()), once, || parse(&mut head, input, &limits));
+            time(&format!("{case} ({} bytes)", input.len()), once, ROUNDS, || parse(&mut head, input, &limits));
         }
         let case = format!("httparse_{name}");
         if wanted(&case) {
-            time(&case, once, || httparse(input));
+            time(&case, once, ROUNDS, || httparse(input));
         }
     }
     if wanted("exchange_small") {
         let (mut connection, mut scratch, mut out) = (Connection::new(), Scratch::default(), Vec::new());
-        time("exchange_small", once, || exchange(&mut connection, &mut scratch, &mut out, &limits));
+        time("exchange_small", once, ROUNDS, || exchange(&mut connection, &mut scratch, &mut out, &limits));
     }
     if wanted("chunks_1k") {
         let chunk: Vec<u8> = [b"400\r\n".as_slice(), &[b'x'; 1024], b"\r\n"].concat();
         let body: Vec<u8> = [chunk.repeat(10), b"0\r\n\r\n".to_vec()].concat();
-        time("chunks_1k (10 chunks)", once, || chunks(&body, &limits));
+        time("chunks_1k (10 chunks)", once, ROUNDS, || chunks(&body, &limits));
     }
 }

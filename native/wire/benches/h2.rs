@@ -9,13 +9,19 @@
     reason = "not production code"
 )]
 
+mod common;
+
 use std::hint::black_box;
-use std::time::Instant;
 
 use wire::Limits;
 use wire::h2::frame::{self, PREFACE};
 use wire::h2::hpack::{Encoder, Indexing};
 use wire::h2::{Connection, Event, Scratch, Settings};
+
+use common::time;
+
+/// How often each operation runs to be timed.
+const ROUNDS: u32 = 100_000;
 
 const GET: [(&str, &str); 5] = [
     (":method", "GET"),
@@ -41,24 +47,6 @@ const BROWSER: [(&str, &str); 12] = [
     ("accept-language", "en-GB,en;q=0.9"),
     ("cookie", "session=0123456789abcdef0123456789abcdef"),
 ];
-
-/// Run `operation` often enough to time it, several times over, and print the best and the median.
-fn time(name: &str, once: bool, mut operation: impl FnMut()) {
-    if once {
-        (0..10_000).for_each(|_| operation());
-        return;
-    }
-    let rounds = 100_000;
-    let mut samples: Vec<f64> = (0..15)
-        .map(|_| {
-            let start = Instant::now();
-            (0..rounds).for_each(|_| operation());
-            start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
-        })
-        .collect();
-    samples.sort_by(f64::total_cmp);
-    println!("{name:24} {:8.1} ns best {:8.1} ns median", samples[0], samples[samples.len() / 2]);
-}
 
 /// A connection, and its client.
 struct Pair {
@@ -175,7 +163,7 @@ fn main() {
     for (name, fields) in [("get", &GET[..]), ("get_browser", &BROWSER)] {
         if run(name) {
             let mut pair = Pair::warm(fields);
-            time(name, once.is_some(), || pair.get());
+            time(name, once.is_some(), ROUNDS, || pair.get());
         }
     }
     if once.is_none() && cfg!(target_os = "linux") {
@@ -191,6 +179,6 @@ fn main() {
             frame::put_data_head(&mut frames, 1, 16_384, false);
             frames.resize(frames.len() + 16_384, b'a');
         }
-        time("upload_mebibyte", once.is_some(), || pair.upload(&frames));
+        time("upload_mebibyte", once.is_some(), ROUNDS, || pair.upload(&frames));
     }
 }

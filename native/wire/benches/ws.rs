@@ -9,30 +9,20 @@
     reason = "not production code"
 )]
 
+mod common;
+
 use std::hint::black_box;
-use std::time::Instant;
 
 use wire::ws::mask::Mask;
 use wire::ws::{Agreement, Connection, Event, Kind, Limits, Pool, Settings};
 
+use common::time;
+
 const TEXT: &[u8] = br#"{"id":12345,"user":"alice","text":"hello there, how are you?"} "#;
 
-/// Run `operation` often enough to time it, several times over, and print the best and the median.
-fn time(name: &str, bytes: usize, once: bool, mut operation: impl FnMut()) {
-    if once {
-        (0..10_000).for_each(|_| operation());
-        return;
-    }
-    let rounds = u32::try_from((50_000_000 / (bytes + 100)).clamp(20, 200_000)).unwrap();
-    let mut samples: Vec<f64> = (0..15)
-        .map(|_| {
-            let start = Instant::now();
-            (0..rounds).for_each(|_| operation());
-            start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
-        })
-        .collect();
-    samples.sort_by(f64::total_cmp);
-    println!("{name:40} {:12.1} ns best {:12.1} ns median", samples[0], samples[samples.len() / 2]);
+/// How often an operation on so many bytes runs to be timed.
+fn rounds(bytes: usize) -> u32 {
+    u32::try_from((50_000_000 / (bytes + 100)).clamp(20, 200_000)).unwrap()
 }
 
 /// A frame as a client sends it; the mask is not in step with the payload.
@@ -78,12 +68,12 @@ fn plain(once: &dyn Fn(&str) -> Option<bool>, name: &str, kind: Kind, size: usiz
     let bytes = frame(if kind == Kind::Text { 0x81 } else { 0x82 }, &payload);
     let (mut input, mut out) = (bytes.clone(), Vec::new());
     if let Some(once) = once(&format!("read_{name}")) {
-        time(&format!("read_{name}"), size, once, || {
+        time(&format!("read_{name}"), once, rounds(size), || {
             black_box(read(&mut connection, &bytes, &mut input, &mut pool, &limits));
         });
     }
     if let Some(once) = once(&format!("write_{name}")) {
-        time(&format!("write_{name}"), size, once, || {
+        time(&format!("write_{name}"), once, rounds(size), || {
             out.clear();
             connection.message(&mut out, kind, black_box(&payload), &mut pool).unwrap();
             black_box(&out);
@@ -99,7 +89,7 @@ fn deflated(once: &dyn Fn(&str) -> Option<bool>, name: &str, size: usize, level:
     let mut out = Vec::new();
     let (writing, reading) = (format!("deflate_{name}_level_{level}"), format!("inflate_{name}_level_{level}"));
     if let Some(once) = once(&writing) {
-        time(&writing, size * 4, once, || {
+        time(&writing, once, rounds(size * 4), || {
             out.clear();
             server.message(&mut out, Kind::Text, black_box(&payload), &mut pool).unwrap();
             black_box(&out);
@@ -112,7 +102,7 @@ fn deflated(once: &dyn Fn(&str) -> Option<bool>, name: &str, size: usize, level:
     let bytes = frame(0xC1, &out[start..]);
     let mut input = bytes.clone();
     if let Some(once) = once(&reading) {
-        time(&reading, size * 4, once, || {
+        time(&reading, once, rounds(size * 4), || {
             black_box(read(&mut server, &bytes, &mut input, &mut pool, &limits));
         });
     }
@@ -126,7 +116,7 @@ fn main() {
 
     let (mut data, mut copy) = (vec![7; 1 << 20], vec![0; 1 << 20]);
     if let Some(once) = wanted("memcpy_1m") {
-        time("memcpy_1m", 1 << 20, once, || {
+        time("memcpy_1m", once, rounds(1 << 20), || {
             copy.copy_from_slice(black_box(&data));
             black_box(&copy);
         });
@@ -134,7 +124,7 @@ fn main() {
     for offset in [0, 1] {
         let name = format!("unmask_1m_offset_{offset}");
         if let Some(once) = wanted(&name) {
-            time(&name, 1 << 20, once, || Mask::new([1, 2, 3, 4]).apply(black_box(&mut data[offset..])));
+            time(&name, once, rounds(1 << 20), || Mask::new([1, 2, 3, 4]).apply(black_box(&mut data[offset..])));
         }
     }
     for (name, size) in [("64", 64), ("16k", 16 << 10), ("1m", 1 << 20)] {

@@ -69,6 +69,7 @@ pub mod headers;
 pub mod limits;
 pub mod method;
 mod scan;
+mod scratch;
 #[rustfmt::skip]
 pub mod texts;
 pub mod ws;

@@ -10,20 +10,9 @@ from typing import Any
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
+from uvicorn.protocols.native_server import server_of
 from uvicorn.protocols.utils import is_ssl
 from uvicorn.state import ServerState
-
-
-def _server_of(
-    config: ProtocolConfig, server_state: ServerState, loop: asyncio.AbstractEventLoop | None
-) -> _native.Server:
-    server = server_state.protocol_settings
-    if not isinstance(server, _native.Server) or server.config is not config:
-        if not config.loaded:
-            config.load()
-        server = _native.Server(config, server_state, loop or asyncio.get_event_loop())
-        server_state.protocol_settings = server
-    return server
 
 
 @original
@@ -56,7 +45,7 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> NativeProtocol:
         """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
-        return super().__new__(cls, _server_of(config, server_state, _loop), app_state)
+        return super().__new__(cls, server_of(config, server_state, _loop, "protocol_settings"), app_state)
 
     @classmethod
     def factory(
@@ -72,7 +61,7 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
 
         For servers that have many to make, and for this class as it is: none of its Python is run for a connection.
         """
-        server = _server_of(config, server_state, _loop)
+        server = server_of(config, server_state, _loop, "protocol_settings")
         return _native.Factory(cls, server, app_state, last)
 
     # What programs read. Unlike that of the Python implementations, it cannot be assigned.

@@ -49,17 +49,17 @@ _OPCODES = {opcode.value: opcode for opcode in Opcode}
 
 
 class FrameError(Exception):
-    """The client broke the protocol or a limit: the connection fails with close code `code`, for `reason`."""
+    """The client broke the protocol or a limit: the connection fails with close code `code`, for `reason`.
 
-    def __init__(self, code: int, reason: str) -> None:
+    `is_last`: no close frame can follow, because where frames begin cannot be told any more, or because this was it
+    (`in_close`).
+    """
+
+    def __init__(self, code: int, reason: str, *, in_close: bool = False) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
-
-    @property
-    def is_last(self) -> bool:
-        """No close frame can follow: where frames begin cannot be told any more, or this was it."""
-        return self.code == 1002 or self.reason == failures.CLOSE_REASON.reason
+        self.is_last = in_close or code == 1002
 
 
 class Frame:
@@ -111,7 +111,7 @@ def parse_close(data: bytes) -> tuple[int, str]:
     try:
         return code, payload[2:].decode()
     except UnicodeDecodeError as exc:
-        raise FrameError(*failures.CLOSE_REASON) from exc
+        raise FrameError(*failures.CLOSE_REASON, in_close=True) from exc
 
 
 def truncate_reason(reason: str) -> str:

@@ -8,21 +8,9 @@ from typing import Any
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
+from uvicorn.protocols.native_server import server_of
 from uvicorn.protocols.websockets.outline import NEVER_CALLED, SessionState
 from uvicorn.state import ServerState
-
-
-def _server_of(
-    config: ProtocolConfig, server_state: ServerState, loop: asyncio.AbstractEventLoop | None
-) -> _native.Server:
-    """Return that of the HTTP protocols if they are native, else one for the WebSockets alone."""
-    for server in (server_state.protocol_settings, server_state.websocket_settings):
-        if isinstance(server, _native.Server) and server.config is config:
-            return server
-    if not config.loaded:
-        config.load()
-    server = server_state.websocket_settings = _native.Server(config, server_state, loop or asyncio.get_event_loop())
-    return server
 
 
 @original
@@ -49,7 +37,8 @@ class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> NativeWebSocketProtocol:
         """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
-        return super().__new__(cls, _server_of(config, server_state, _loop), app_state)
+        server = server_of(config, server_state, _loop, "protocol_settings", "websocket_settings")
+        return super().__new__(cls, server, app_state)
 
     # What programs read. Unlike that of the Python implementations, it cannot be assigned.
 

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
+use wire::h1::Scratch;
 use wire::h1::connection::{Awaits, Event, Progress};
 use wire::h1::framing::BodyLength;
-use wire::h1::scratch::Scratch;
 
 use super::connection::{Connection, HIGH_WATER, State};
 use super::refusal::Refused;

@@ -6,10 +6,10 @@
 use std::ops::Range;
 
 use crate::error::{AppError, Error};
+use crate::h1::Scratch;
 use crate::h1::body::{Decoded, Decoder};
 use crate::h1::request::{Head, Status, Version};
 use crate::h1::response::{BodyWriter, CONTINUE, Exchange, HeadWriter, Trailers, put_interim, put_text};
-use crate::h1::scratch::Scratch;
 use crate::h1::sections::Sections;
 use crate::limits::Limits;
 use crate::method::Method;
@@ -178,7 +178,10 @@ impl Connection {
         limits: &Limits,
         sections: Option<&mut Sections>,
     ) -> Result<Progress, Error> {
-        let mut head = scratch.enter(self.partial.take());
+        let mut head = scratch.enter();
+        if let Some(begun) = self.partial.take() {
+            *head = *begun;
+        }
         let parsed = head.parse_recalling(input, limits, sections);
         // Also of a request that never becomes one: its refusal is an answer to it.
         self.exchange.head = head.verb == Method::Head;
@@ -187,7 +190,7 @@ impl Connection {
                 self.reading = Reading::Closed;
                 return Ok(Progress { consumed: input.len(), event: Event::Closed });
             }
-            self.partial = Some(head.leave());
+            self.partial = Some(Box::new(head.leave()));
             return Ok(Progress { consumed: 0, event: Event::NeedMore });
         };
         self.exchange.version = head.version;

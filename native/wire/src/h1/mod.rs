@@ -24,7 +24,6 @@ pub mod connection;
 pub mod framing;
 pub mod request;
 pub mod response;
-pub mod scratch;
 pub mod sections;
 pub mod target;
 
@@ -33,6 +32,8 @@ pub use connection::{Awaits, Connection, Event, Progress};
 pub use framing::BodyLength;
 pub use request::{Head, Status, Version};
 pub use response::{BodyWriter, Framing, HeadWriter, Trailers};
-pub use scratch::Scratch;
 pub use sections::Sections;
 pub use target::{Authority, Form, Target};
+
+/// What connections that share a thread read their heads into, one after the other.
+pub type Scratch = crate::scratch::Scratch<Head>;

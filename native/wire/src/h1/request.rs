@@ -11,6 +11,7 @@ use crate::headers::{Field, Name, Span, has_member, token_byte};
 use crate::limits::Limits;
 use crate::method::Method;
 use crate::scan;
+use crate::scratch::Reused;
 
 /// The minor version that decides framing and persistence. Higher minor versions are served as 1.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +90,15 @@ pub struct Head {
     pub recalled: bool,
 }
 
+impl Reused for Head {
+    #[inline]
+    fn reset(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
+    }
+}
+
 impl Head {
     /// Read a head from `buf`, which begins where the message begins. After `Partial`, call again with the same bytes
     /// and more behind them: nothing already looked at is looked at again. After `Complete` or an error the next call
@@ -150,14 +160,6 @@ impl Head {
     fn failed(&mut self, error: Error) -> Result<Status, Error> {
         self.stage = Stage::Complete;
         Err(error)
-    }
-
-    /// Forget the last head, keep its storage.
-    #[inline]
-    pub(crate) fn reset(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = Self { fields, ..Self::default() };
     }
 
     #[inline]

@@ -11,6 +11,7 @@ use crate::limits::Limits;
 use crate::limits::table::MAX_LENGTH;
 use crate::method::Method;
 use crate::scan;
+use crate::scratch::Reused;
 
 /// What is kept with an entry of the client's table: what field it is, and what the caller has made of it.
 #[derive(Debug)]
@@ -59,6 +60,15 @@ pub struct Head {
     pub priority: Priority,
 }
 
+impl Reused for Head {
+    fn reset(&mut self) {
+        let (mut bytes, mut fields) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.fields));
+        bytes.clear();
+        fields.clear();
+        *self = Self { bytes, fields, ..Self::default() };
+    }
+}
+
 impl Head {
     /// The method as sent.
     pub fn method(&self) -> &[u8] {
@@ -104,14 +114,6 @@ impl Head {
     /// The value of the first field with this name.
     pub fn get(&self, name: Name) -> Option<&[u8]> {
         self.fields.iter().find(|item| item.known == name).map(|item| self.value(item))
-    }
-
-    /// Forget everything, keep the storage.
-    pub(crate) fn clear(&mut self) {
-        let (mut bytes, mut fields) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.fields));
-        bytes.clear();
-        fields.clear();
-        *self = Self { bytes, fields, ..Self::default() };
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Span {

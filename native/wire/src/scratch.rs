@@ -1,30 +1,34 @@
-//! Storage for the head being read, which the connections of a thread share, and how nothing stays in it.
+//! Storage for a request being read, which the connections of a thread share, and how nothing stays in it.
 
 use std::ops::{Deref, DerefMut};
 
-use crate::h1::request::Head;
+/// What a request is read into, and can be emptied for the next one: it equals a new one then.
+pub trait Reused: Default + PartialEq {
+    /// Forget everything, keep the storage.
+    fn reset(&mut self);
+}
 
-/// What connections that share a thread read their heads into, one after the other.
+/// What connections that share a thread read their requests into, one after the other.
 ///
-/// It is empty after each [`poll`](crate::h1::Connection::poll), but for one that found a request: then that request is in
-/// it, up to the next poll or [`clear`](Self::clear). A head that is cut off goes on in its own connection, never here.
+/// It is empty after each poll, but for one that found a request: then that is in it, up to the next poll or
+/// [`clear`](Self::clear). What is cut off goes on in its own connection, never here.
 #[derive(Debug, Default)]
-pub struct Scratch {
-    head: Head,
+pub struct Scratch<H> {
+    head: H,
     /// Whether a request was found, and is still there.
     full: bool,
 }
 
-impl Scratch {
+impl<H: Reused> Scratch<H> {
     /// The request that the last poll found.
     #[inline]
-    pub const fn head(&self) -> &Head {
+    pub const fn head(&self) -> &H {
         &self.head
     }
 
     /// Whether nothing of any request is in it.
     pub fn is_empty(&self) -> bool {
-        !self.full && self.head == Head::default()
+        !self.full && self.head == H::default()
     }
 
     /// Forget the request.
@@ -35,54 +39,51 @@ impl Scratch {
         }
     }
 
-    /// Read a head here, one that is `begun` or a new one. The only way in.
+    /// Read a request here. The only way in.
     #[inline]
-    pub(crate) fn enter(&mut self, begun: Option<Box<Head>>) -> Entered<'_> {
+    pub(crate) fn enter(&mut self) -> Entered<'_, H> {
         self.clear();
         debug_assert!(self.is_empty(), "somebody's request is left in the scratch");
-        if let Some(begun) = begun {
-            self.head = *begun;
-        }
         Entered { scratch: self }
     }
 }
 
-/// A head being read in a [`Scratch`], which is empty again when this is dropped, by a panic as well, unless a request
+/// A request being read in a [`Scratch`], which is empty again when this is dropped, by a panic as well, unless the request
 /// was [`found`](Self::found).
-pub(crate) struct Entered<'a> {
-    scratch: &'a mut Scratch,
+pub(crate) struct Entered<'a, H: Reused> {
+    scratch: &'a mut Scratch<H>,
 }
 
-impl Entered<'_> {
-    /// The head is complete: it stays for the caller.
+impl<H: Reused> Entered<'_, H> {
+    /// The request is complete: it stays for the caller.
     #[inline]
     pub(crate) fn found(self) {
         self.scratch.full = true;
     }
 
-    /// The head is cut off: its connection takes it.
-    pub(crate) fn leave(self) -> Box<Head> {
-        Box::new(std::mem::take(&mut self.scratch.head))
+    /// The request is cut off: its connection takes what there is.
+    pub(crate) fn leave(self) -> H {
+        std::mem::take(&mut self.scratch.head)
     }
 }
 
-impl Deref for Entered<'_> {
-    type Target = Head;
+impl<H: Reused> Deref for Entered<'_, H> {
+    type Target = H;
 
     #[inline]
-    fn deref(&self) -> &Head {
+    fn deref(&self) -> &H {
         &self.scratch.head
     }
 }
 
-impl DerefMut for Entered<'_> {
+impl<H: Reused> DerefMut for Entered<'_, H> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Head {
+    fn deref_mut(&mut self) -> &mut H {
         &mut self.scratch.head
     }
 }
 
-impl Drop for Entered<'_> {
+impl<H: Reused> Drop for Entered<'_, H> {
     #[inline]
     fn drop(&mut self) {
         if !self.scratch.full {
@@ -96,16 +97,17 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
+    use crate::h1::Head;
     use crate::limits::Limits;
 
     #[test]
     fn whatever_ends_the_reading_nothing_stays() {
-        let (limits, mut scratch) = (Limits::default(), Scratch::default());
-        let _ = scratch.enter(None).parse(b"PUT /x HTTP/1.1\r\nX: y\r\nZ", &limits);
+        let (limits, mut scratch) = (Limits::default(), Scratch::<Head>::default());
+        let _ = scratch.enter().parse(b"PUT /x HTTP/1.1\r\nX: y\r\nZ", &limits);
         assert!(scratch.is_empty());
 
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let mut head = scratch.enter(None);
+            let mut head = scratch.enter();
             let _ = head.parse(b"PUT /x HTTP/1.1\r\nX: y\r\nZ", &limits);
             std::panic::resume_unwind(Box::new("broken"));
         }));
@@ -114,12 +116,13 @@ mod tests {
 
     #[test]
     fn a_head_that_left_goes_on_when_it_enters_again() {
-        let (limits, mut scratch) = (Limits::default(), Scratch::default());
-        let mut head = scratch.enter(None);
+        let (limits, mut scratch) = (Limits::default(), Scratch::<Head>::default());
+        let mut head = scratch.enter();
         let _ = head.parse(b"PUT /x HTTP/1.1\r\nHos", &limits);
         let begun = head.leave();
         assert!(scratch.is_empty());
-        let mut head = scratch.enter(Some(begun));
+        let mut head = scratch.enter();
+        *head = begun;
         assert!(head.has_begun() && head.parse(b"PUT /x HTTP/1.1\r\nHost: a\r\n\r\n", &limits).is_ok());
         head.found();
         assert_eq!(scratch.head().fields.len(), 1);

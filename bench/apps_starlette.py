@@ -1,0 +1,27 @@
+"""A Starlette application that echoes WebSocket messages: what a framework adds.
+
+Copied next to each server, like `apps.py`.
+"""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+
+async def hello(request: Request) -> PlainTextResponse:
+    """Tells that the server is ready."""
+    return PlainTextResponse("Hello, World!")
+
+
+async def echo(websocket: WebSocket) -> None:
+    """Sends every text back."""
+    await websocket.accept()
+    async for text in websocket.iter_text():
+        await websocket.send_text(text)
+
+
+application = Starlette(routes=[Route("/", hello), WebSocketRoute("/", echo)])
