@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from bench import publication
+from bench import publication, report
 from bench.errors import BenchError
 from bench.model import Result
 from bench.views import VIEWS
 
 _BLOCK = re.compile(r"(<!-- bench:begin (\S+)(?: (\S+))? -->\n)(.*?)(<!-- bench:end -->)", re.DOTALL)
+# Everything that was published, with what a sceptic should know about it.
+REPORT = "docs/benchmarks/index.md"
 UNMEASURED = "\nNot measured yet.\n\n"
 
 
@@ -37,5 +39,11 @@ def block(result: Result | None, view: str | None) -> str:
         raise BenchError(f"unknown view {name!r}: choose from {', '.join(VIEWS)}")
     if result is None:
         return UNMEASURED
-    shown = [table for table in VIEWS[name](result) if table.rows]
-    return f"\n{publication.body(result, shown)}\n\n"
+    shown = [report.markdown(table).rstrip() for table in VIEWS[name](result) if table.rows]
+    return "\n".join(["", *(f"{one}\n" for one in [*shown, source(result)]), ""])
+
+
+def source(result: Result) -> str:
+    """Where the figures come from; what speaks against them is one link away."""
+    day = result.created.partition("T")[0]
+    return f"Measured {day}: [where, how, and every doubt]({REPORT}#{publication.anchor(publication.DOUBTS)})."

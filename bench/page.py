@@ -44,6 +44,15 @@ th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;
 th.text,td.text{text-align:left}
 td.long{white-space:normal;min-width:14rem}
 th:first-child,td:first-child{position:sticky;left:0;background:Canvas}
+@media (max-width:44rem){
+.wide table,.wide tr,.wide td{display:block}.wide tr.head{display:none}
+.wide tr{background:var(--soft);border-radius:.5rem;padding:.5rem .7rem;margin:.6rem 0}
+.wide td{display:flex;justify-content:space-between;gap:1rem;white-space:normal;border:0;padding:.1rem 0}
+.wide td{text-align:right}
+.wide td::before{content:attr(data-column);opacity:.7;text-align:left}
+.wide td:first-child{position:static;background:none;font-weight:600}
+.wide td.long{min-width:0}
+}
 details{margin:.6rem 0;border:1px solid var(--line);border-radius:.5rem;padding:.2rem .8rem}
 summary{cursor:pointer;padding:.35rem 0;font-weight:600}
 details.doubts{border-color:#d97706}
@@ -82,7 +91,7 @@ def _section(section: Section) -> list[str]:
         parts += _ratios(result.samples)
         parts += _scenes(result.samples)
     parts.append(_charts(_records(result)))
-    every = section.tables(without=[name for name in section.shown if name != "everything"])
+    every = VIEWS["everything"](result)
     if result.samples:
         every += [report.latency_table(result.samples), report.memory_table(result.samples)]
         # The charts above say the same: tables are for those who want every digit.
@@ -118,14 +127,21 @@ def _listing(lines: Sequence[str]) -> str:
 def _rows(table: Table) -> str:
     text = [report.is_text(table, number) for number in range(len(table.columns))]
     head = "".join(_cell("th", cell, left) for cell, left in zip(table.columns, text, strict=True))
-    rows = ("".join(_cell("td", cell, left) for cell, left in zip(row, text, strict=True)) for row in table.rows)
+    rows = (
+        "".join(_cell("td", cell, left, name) for cell, left, name in zip(row, text, table.columns, strict=True))
+        for row in table.rows
+    )
     note = f"<p><small>{escape(table.note)}</small></p>" if table.note else ""
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(f"<tr>{row}</tr>" for row in rows)}</table></div>{note}'
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr class="head">{head}</tr>{body}</table></div>{note}'
 
 
-def _cell(tag: str, text: str, left: bool) -> str:
+def _cell(tag: str, text: str, left: bool, column: str = "") -> str:
+    """A cell; of which `column` it is stands beside it where the columns do not fit."""
     kind = "text long" if left and len(text) > 40 else "text" if left else ""
-    return f"<{tag}{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{escape(text)}</{tag}>"
+    attributes = {"class": kind, "data-column": column}
+    written = "".join(f' {name}="{escape(value)}"' for name, value in attributes.items() if value)
+    return f"<{tag}{written}>{escape(text)}</{tag}>"
 
 
 def _table(table: Table) -> str:

@@ -21,7 +21,7 @@ class Part:
     """One stored result: the `name` of its baseline, what it says to a reader, how it is measured.
 
     `quick` is added to each command to try the whole out. `minutes` and `quick_minutes` say about how long they take.
-    `views` (see `bench.views`) are what reports show of it.
+    `views` (see `bench.views`) are what the Markdown report shows of it; the page shows everything.
     """
 
     name: str
@@ -53,7 +53,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         13.0,
         4.5,
-        ("headline", "everything", "losses"),
+        ("headline", "brief", "losses"),
     ),
     Part(
         "varied",
@@ -68,6 +68,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         2.5,
         0.6,
+        ("brief",),
     ),
     Part(
         "newcomers",
@@ -82,6 +83,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         6.6,
         2.0,
+        ("brief",),
     ),
     Part(
         "tls",
@@ -94,6 +96,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         2.0,
         0.7,
+        ("brief",),
     ),
     Part(
         "bulk",
@@ -106,6 +109,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         2.0,
         0.7,
+        ("brief",),
     ),
     Part(
         "applications",
@@ -119,6 +123,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         3.6,
         1.2,
+        ("brief",),
     ),
     Part(
         "python",
@@ -135,6 +140,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         3.0,
         0.8,
+        ("brief",),
     ),
     Part(
         "concurrency",
@@ -171,6 +177,7 @@ PARTS = (
         f"--rounds 1 {SHORT}",
         4.0,
         2.0,
+        ("cases",),
     ),
     Part(
         "memory",

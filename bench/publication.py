@@ -9,6 +9,9 @@ from bench import parts, report, views
 from bench.model import MEASURED, Result
 from bench.report import Table
 
+# The heading under which a document says where its figures come from.
+DOUBTS = "Where, when, and what to doubt"
+
 
 @dataclass(frozen=True)
 class Section:
@@ -47,26 +50,37 @@ def published(stored: Callable[[str], Result | None]) -> list[Section]:
 
 
 def markdown(title: str, sections: Sequence[Section], introduction: str = "") -> str:
-    """The whole document in Markdown."""
+    """The whole document in Markdown: the figures, then once for all of them where they come from and what to doubt."""
     text = [f"# {title}", *([introduction] if introduction else [])]
     if len(sections) > 1:
-        text.append("\n".join(f"- [{one.title}](#{anchor(one.title)})" for one in sections))
+        names = [*(one.title for one in sections), DOUBTS]
+        text.append("\n".join(f"- [{name}](#{anchor(name)})" for name in names))
     for one in sections:
-        text += [f"## {one.title}", *([one.about] if one.about else []), body(one.result, one.tables())]
+        text += [f"## {one.title}", *([one.about] if one.about else [])]
+        text += [report.markdown(table).rstrip() for table in one.tables()]
         if one.commands:
-            text.append("Measured by:")
-            text.append("```shell\n" + "\n".join(f"python -m bench {line}" for line in one.commands) + "\n```")
-    return "\n\n".join(text) + "\n"
+            lines = "\n".join(f"python -m bench {line}" for line in one.commands)
+            text.append(f"<details><summary>Measured by</summary>\n\n```shell\n{lines}\n```\n\n</details>")
+    return "\n\n".join([*text, *_doubts(sections)]) + "\n"
 
 
-def body(result: Result, shown: Sequence[Table]) -> str:
-    """Tables with their environment before, and the doubts about them behind."""
-    text = [f"Measured {result.created} on {report.environment_text(result.environment)}."]
-    text += [report.markdown(table).rstrip() for table in shown]
-    if result.notes:
-        notes = "\n".join(f"- {note}" for note in result.notes)
-        text.append(f"<details><summary>Doubts ({len(result.notes)})</summary>\n\n{notes}\n\n</details>")
-    return "\n\n".join(text)
+def _doubts(sections: Sequence[Section]) -> list[str]:
+    """Where and when everything was measured, and what speaks against it: each thing once, with its sections."""
+    places: dict[str, list[str]] = {}
+    doubts: dict[str, list[str]] = {}
+    for one in sections:
+        titles = places.setdefault(report.environment_text(one.result.environment), [])
+        titles.append(f"{one.title} ({one.result.created})")
+        for note in one.result.notes:
+            doubts.setdefault(note, []).append(one.title)
+    text = [f"## {DOUBTS}", *(f"{'; '.join(titles)}: {place}." for place, titles in places.items())]
+    if doubts:
+        text.append("\n".join(f"- {note} ({_where(titles, len(sections))})" for note, titles in doubts.items()))
+    return text
+
+
+def _where(titles: Sequence[str], every: int) -> str:
+    return "everywhere" if len(titles) == every > 1 else "; ".join(titles)
 
 
 def anchor(title: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench import report, stats, tables
 from bench.errors import BenchError
@@ -13,6 +13,8 @@ from bench.report import METRICS, Table
 FLOOR = "epoll"
 # A figure so many times worse is told even where the interval leaves it open.
 WORSE = 1.05
+# The numbers of connections that readers of such figures know.
+OPENING = (1, 10, 50, 100)
 # What a reader looks for first, where it was measured, and what it is called.
 HEADLINES = {
     "hello": "plain GET, access log off",
@@ -74,6 +76,27 @@ def _change(row: Mapping[str, list[Sample]], names: Sequence[str]) -> str:
     return f"{stats.median(rates[1]) / stats.median(rates[0]):.2f}" if all(rates) else "-"
 
 
+def opening(result: Result) -> list[Table]:
+    """What readers look for first: few connections, upstream before and this tree after, through wrk."""
+    found: dict[str, dict[int, dict[str, list[Sample]]]] = {}
+    for case, group in report.groups(result.samples).items():
+        if case.client == "wrk" and case.connections in OPENING and case.target in ("upstream", "ours"):
+            found.setdefault(case.workload, {}).setdefault(case.connections, {})[case.target] = group
+    columns = ("connections", "requests/s before", "after", "times", *("p50 before", "after"), *("p99 before", "after"))
+    return [
+        Table(f"{workload}: upstream before, this fork after", columns, tuple(_before_and_after(rows)))
+        for workload, rows in found.items()
+    ]
+
+
+def _before_and_after(rows: Mapping[int, Mapping[str, list[Sample]]]) -> Iterator[tuple[str, ...]]:
+    for count, row in sorted(rows.items()):
+        (rate, p50, p99, _), (rate_after, p50_after, p99_after, _) = (
+            _cells(row.get(name, [])) for name in ("upstream", "ours")
+        )
+        yield (str(count), rate, rate_after, _change(row, ("upstream", "ours")), p50, p50_after, p99, p99_after)
+
+
 def speedups(result: Result) -> list[Table]:
     """How many times less CPU per request the first server of each comparison needs."""
     return [tables.speedups(result)]
@@ -95,23 +118,50 @@ def headline(result: Result) -> list[Table]:
 
 def servers(result: Result) -> list[Table]:
     """CPU per request by workload and server: the median, and the lowest and highest burst."""
-    return [_matrix(result, lambda name: True)]
+    return [_costs(result, lambda name: True)]
 
 
 def before(result: Result) -> list[Table]:
     """The same without this tree: what there was before."""
-    return [_matrix(result, lambda name: not name.startswith("ours"))]
+    return [_costs(result, lambda name: not name.startswith("ours"))]
 
 
-def _matrix(result: Result, wanted: Callable[[str], bool]) -> Table:
+def brief(result: Result) -> list[Table]:
+    """A comparison in few tables: speedups, tails, and the figures that some workloads have of their own."""
+    return [*speedups(result), *tails(result), *tables.special(result)]
+
+
+def cases(result: Result) -> list[Table]:
+    """What was measured without pairs, in few tables: CPU and tails by workload and server."""
+    return [*servers(result), *tails(result)]
+
+
+def tails(result: Result) -> list[Table]:
+    """The 99th percentile of the latency by workload and server: the median of the bursts."""
+    return [_matrix(result, "p99", lambda name: True, _tail)]
+
+
+def _costs(result: Result, wanted: Callable[[str], bool]) -> Table:
+    title = "CPU per request: median (lowest to highest burst), in microseconds"
+    return _matrix(result, title, wanted, _spread)
+
+
+def _matrix(
+    result: Result, title: str, wanted: Callable[[str], bool], cell: Callable[[Sequence[Sample]], str]
+) -> Table:
+    """A row for each workload, a column for each server."""
     found: dict[tuple[str, int], dict[str, str]] = {}
     for case, group in report.groups(result.samples).items():
         if wanted(case.target):
-            found.setdefault((case.workload, case.connections), {})[case.target] = _spread(group)
+            found.setdefault((case.workload, case.connections), {})[case.target] = cell(group)
     names = list(dict.fromkeys(name for row in found.values() for name in row))
     rows = tuple((name, str(count), *(row.get(one, "-") for one in names)) for (name, count), row in found.items())
-    title = "CPU per request: median (lowest to highest burst), in microseconds"
     return Table(title, ("workload", "conns", *names), rows, "- : the server cannot serve that.")
+
+
+def _tail(group: Sequence[Sample]) -> str:
+    known = [sample.latency.p99 for sample in usable(group) if sample.latency]
+    return report.micros(stats.median(known)) if known else "-"
 
 
 def _spread(group: Sequence[Sample]) -> str:
@@ -156,11 +206,15 @@ def _lost(name: str, chosen: Sequence[Sample], floors: Mapping[str, float]) -> l
 
 VIEWS: dict[str, Callable[[Result], list[Table]]] = {
     "before": before,
+    "brief": brief,
+    "cases": cases,
     "concurrency": concurrency,
     "details": details,
     "everything": everything,
     "headline": headline,
     "losses": losses,
+    "opening": opening,
     "servers": servers,
     "speedups": speedups,
+    "tails": tails,
 }

@@ -7,7 +7,7 @@ import functools
 import os
 from pathlib import Path
 
-from bench import documents, merge, model, page, parts, publication
+from bench import documents, merge, model, page, parts, poster, publication
 from bench.commands import common
 from bench.commands.baseline import BASELINES, read
 from bench.errors import BenchError
@@ -16,7 +16,9 @@ from bench.targets import ROOT
 
 DOCUMENTS = ("BASELINE_PERFORMANCE.md", "OPTIMIZATIONS.md", "README.md")
 # Made as a whole: the report of everything that was published, to read and to look at.
-REPORT, PAGE = "docs/benchmarks/index.md", "docs/benchmarks/report.html"
+REPORT, PAGE = documents.REPORT, "docs/benchmarks/report.html"
+# The chart of the first page, for each of the themes.
+CHART, CHARTED = "docs/benchmarks/cpu-{}.svg", "performance"
 TITLE = "Benchmarks"
 INTRODUCTION = """\
 This page is made from the stored results in `bench/baselines` by `python -m bench report --write`; nothing in it is
@@ -100,6 +102,10 @@ def _documents(baselines: Path) -> dict[str, str]:
     if sections:
         found[REPORT] = publication.markdown(TITLE, sections, INTRODUCTION)
         found[PAGE] = page.page(TITLE, sections)
+    charted = stored(CHARTED)
+    if charted is not None:
+        figures = poster.groups(charted)
+        found |= {CHART.format(name): poster.draw(figures, theme) for name, theme in poster.THEMES.items()}
     return found
 
 

@@ -52,6 +52,8 @@ def test_everything_takes_less_than_an_hour() -> None:
 def test_every_workload_and_every_server_is_published() -> None:
     text = " ".join(line for part in parts.PARTS for line in part.commands)
     words = {word for one in text.split() for word in one.split(",")}
+    if any(line.startswith("websocket ") and "--cases" not in line for part in parts.PARTS for line in part.commands):
+        words |= {workload.name for workload in scenario.WEBSOCKETS}
     assert set(scenario.WORKLOADS) | set(targets.TARGETS) <= words
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import documents, page, publication, report, tables, views
+from bench import documents, page, poster, publication, report, tables, views
 from bench.commands import baseline
 from bench.errors import BenchError
 from bench.model import Load, Result, Sample
@@ -308,6 +308,43 @@ def test_the_concurrency_view_is_upstream_before_and_ours_after() -> None:
     assert table.rows[2][1:] == ("-", "-", "-", "not measured", "-", "-", "-", "failed: errors: 3 read", "-")
     filled = documents.fill("<!-- bench:begin look concurrency -->\n<!-- bench:end -->", _stored(look=run))
     assert "upstream: req/s" in filled
+
+
+def test_documents_open_with_few_connections_before_and_after() -> None:
+    [run, _] = _many()
+    other = records.sample("ours", load=Load("wrk", 1000, 1, 2.0))
+    [table] = views.opening(records.result("run", [*run.samples, other]))
+    assert [row[0] for row in table.rows] == ["1", "10"]
+    assert table.columns[:4] == ("connections", "requests/s before", "after", "times")
+
+
+def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:
+    rivals = {"upstream": 3e-5, "granian": 2e-5, "daphne": 9e-5}
+    samples = [
+        replace(one, block=one.block + 6 * number)
+        for number, (name, cpu) in enumerate(rivals.items())
+        for one in _against(name, cpu)
+    ]
+    figures = poster.groups(records.result("compare", samples))
+    [(name, bars)] = figures.items()
+    assert name == "plain GET, access log off"
+    assert {server: round(value, 6) for server, value in bars.items()} == {
+        "this fork": 3.0,
+        "granian": 1.5,
+        "uvicorn 0.54": 1.0,
+    }
+    light, dark = (poster.draw(figures, poster.THEMES[theme]) for theme in ("light", "dark"))
+    assert "3.0\N{MULTIPLICATION SIGN}" in light and light.count("<rect") == dark.count("<rect") == 3
+    assert light != dark and "href" not in light
+    assert poster.groups(records.result("compare", _against("granian", 2e-5))) == {}
+
+
+def test_doubts_and_places_are_told_once_for_a_document() -> None:
+    one, other = (replace(records.result("run", [records.sample()]), notes=("it was dark", note)) for note in "ab")
+    text = publication.markdown("T", [Section("one", "One", one), Section("two", "Two", other)])
+    assert text.count("- it was dark (everywhere)") == 1
+    assert text.count("- a (One)") == text.count("- b (Two)") == 1
+    assert text.count(report.environment_text(one.environment)) == 1
 
 
 @pytest.mark.parametrize(
