@@ -19,7 +19,7 @@ LAYERS = [
     "supervisors",
     "supervisors.multiprocess supervisors.statreload supervisors.watchfilesreload",
     "supervisors.basereload supervisors.pool",
-    "supervisors.worker",
+    "supervisors.worker supervisors.fork",
     "_subprocess",
     "supervisors.health supervisors.limits supervisors.re* supervisors.signals",
     "server",

@@ -106,6 +106,7 @@ SAMPLES: dict[str, Sample] = {
     "timeout_worker_ready": Sample(["--timeout-worker-ready", "7.5"], 7.5),
     "drain_delay": Sample(["--drain-delay", "7.5"], 7.5),
     "lifecycle_path": Sample(["--lifecycle-path", "/-/"], "/-/"),
+    "preload": Sample(["--preload"], True, "yes"),
     "metrics": Sample(["--metrics", "127.0.0.1:9100"], "127.0.0.1:9100"),
     "limit_worker_lifetime": Sample(["--limit-worker-lifetime", "7.5"], 7.5),
     "limit_worker_lifetime_jitter": Sample(["--limit-worker-lifetime-jitter", "7.5"], 7.5),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
+from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.faults import report_fault
@@ -27,12 +28,16 @@ SETTING_FAILURE = 1
 
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:
     """A process, not started yet, that will call `target(sockets=sockets)`; all three arguments are pickled."""
+    return spawn.Process(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
+
+
+def arguments_of(config: Config, target: Callable[..., None], sockets: list[socket]) -> dict[str, Any]:
+    """What `subprocess_started` is called with."""
     try:
         stdin_fileno: int | None = sys.stdin.fileno()
     except (AttributeError, OSError):  # no standard input, or one that is no file (io.UnsupportedOperation)
         stdin_fileno = None
-    kwargs = {"config": config, "target": target, "sockets": sockets, "stdin_fileno": stdin_fileno}
-    return spawn.Process(target=subprocess_started, kwargs=kwargs)
+    return {"config": config, "target": target, "sockets": sockets, "stdin_fileno": stdin_fileno}
 
 
 def subprocess_started(

@@ -388,6 +388,11 @@ class Config(Settings):
         Raises:
             Exception: any that `load` raises.
         """
+        with blaming("preload=True"):
+            if self.preload and self.reload:
+                raise ValueError("what is reloaded cannot be loaded before.")
+            if self.preload and sys.platform in ("win32", "darwin"):
+                raise ValueError("this system cannot fork safely.")
         self._check_choices()
         # "auto" is never wrong, and a module of the application's is not the parent's to import.
         if self._is_ours("loop", LOOP_FACTORIES):
@@ -460,6 +465,13 @@ class Config(Settings):
                 return import_from_string(self.app)
         except ImportFromStringError as exc:
             fail("Error loading ASGI app. %s", exc, hint=exc.hint)
+
+    def load_implementations(self) -> None:
+        """Import what serves the application; nothing else comes of it."""
+        self._http_protocol_class()
+        self._ws_protocol_class()
+        import_from_string(LIFESPAN[self.lifespan])
+        self.get_loop_factory()
 
     def _check_choices(self) -> None:
         with blaming(f"lifespan={self.lifespan!r}"):

@@ -216,6 +216,10 @@ class Exposition:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
+    def forget(self) -> None:
+        """Called in a child that was forked, where the thread is not."""
+        self._listener.close()
+
     def _serve(self) -> None:
         while not self._is_closed:
             try:

@@ -336,6 +336,7 @@ def run(
     timeout_worker_ready: float = 300.0,
     drain_delay: float = 0.0,
     lifecycle_path: str | None = None,
+    preload: bool = False,
     metrics: str | None = None,
     limit_worker_lifetime: float | None = None,
     limit_worker_lifetime_jitter: float = 0.0,

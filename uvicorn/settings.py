@@ -403,6 +403,14 @@ class Settings:
         help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
         "application is asked, as for any path.",
     )
+    preload: bool = setting(
+        default=False,
+        section="Workers",
+        kw_only=True,
+        help="Import the application once, in the parent, and fork the workers, which share its memory until they "
+        "write to it. Needs a system that forks safely, and an application whose import starts no threads; changed "
+        "code takes a restart of the parent.",
+    )
     metrics: str | None = setting(
         default=None,
         section="Workers",

@@ -49,7 +49,7 @@ class Multiprocess:
     It sleeps until a worker ends or reports something, a signal arrives, or a deadline has come. Signals are queued by
     their handlers and handled in turn; appending to `signal_queue`, from any thread, does the same as a signal.
 
-    The parent never imports the application.
+    The parent never imports the application, unless that is to be loaded before (`preload`).
 
     Attributes:
         events: what has become of the workers, counted.
@@ -71,6 +71,7 @@ class Multiprocess:
         self.events = WorkerEvents(config.on_worker_event)
         self._refuse_at: float | None = None
         self._loads: LoadTable | None = None  # opened with the first worker
+        self._exposition: Exposition | None = None
         self._board = None if config.metrics is None else Board()
         self._placed: list[Process] = []
         self._pool = Pool(
@@ -101,7 +102,19 @@ class Multiprocess:
         if self._board is not None:
             worker.metrics_page = self._board.page(shared=True)
         self._placed.append(worker)
+        if self.config.preload and sys.platform != "win32":
+            from uvicorn.supervisors.fork import fork_subprocess
+
+            worker.process = fork_subprocess(self.config, worker.target, self.sockets, self._leave_to_child)
         return worker
+
+    def _leave_to_child(self) -> None:
+        """Called in a child that was forked: what is the parent's it is not to have."""
+        self._wakeup.close()
+        if self._exposition is not None:
+            self._exposition.forget()
+        for worker in self._placed:
+            worker.forget()
 
     def _take_places_back(self) -> None:
         """Nobody is to leave connections to workers that have ended; what they have counted stays."""
@@ -120,7 +133,11 @@ class Multiprocess:
         Raises:
             SystemExit: none of the first workers could start.
         """
-        exposition = self._expose()
+        if self.config.preload and sys.platform != "win32":
+            from uvicorn.supervisors.fork import preload
+
+            preload(self.config)
+        self._exposition = self._expose()
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)
         self._log("Started parent process [%d]")
@@ -136,8 +153,8 @@ class Multiprocess:
             handlers.restore()
             self._wakeup.close()
             self._loads = None
-            if exposition is not None:
-                exposition.close()
+            if self._exposition is not None:
+                self._exposition.close()
         self._log("Stopping parent process [%d]")
         if self._pool.failed:
             sys.exit(STARTUP_FAILURE)

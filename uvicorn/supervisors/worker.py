@@ -13,7 +13,7 @@ import threading
 import time
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from socket import socket
 from typing import Any, Protocol
 
@@ -142,7 +142,7 @@ class ProcessWorker:
         self.load_place: LoadPlace | None = None
         self.metrics_page: Page | None = None
         self.parent_conn, self.child_conn = Pipe()
-        self.process = self._make_process(sockets)
+        self.process: BaseProcess = self._make_process(sockets)
         self._begin_child()
         self._writing = threading.Lock()  # to the parent's end
         self._talking = threading.Lock()  # the parent's end: the supervisor listens, another thread may `ping`
@@ -159,7 +159,7 @@ class ProcessWorker:
         self._is_deaf = False  # nothing more can come from the child
         self._is_asked = False  # a question has not been answered; never two, which might fill the pipe
 
-    def _make_process(self, sockets: list[socket]) -> SpawnProcess:
+    def _make_process(self, sockets: list[socket]) -> BaseProcess:
         return get_subprocess(self.config, self.target, sockets)
 
     def _make_server(self) -> Server:
@@ -266,6 +266,13 @@ class ProcessWorker:
         self.process.start()
         # The child has its own by now; with ours closed, its death is the end of the pipe.
         self.child_conn.close()
+
+    def forget(self) -> None:
+        """Called in a child that was forked: the parent's ends, of its own pipes and of its siblings', are not its."""
+        self.parent_conn.close()
+        forget = getattr(self.process, "forget", None)
+        if forget is not None:
+            forget()
 
     def relieve(self) -> None:
         """Tell the child that others serve in its place, if that makes a difference to it."""
