@@ -17,6 +17,7 @@ LAYERS = [
     "__init__",
     "main workers",
     "supervisors",
+    "supervisors.pools",
     "supervisors.multiprocess supervisors.statreload supervisors.watchfilesreload",
     "supervisors.basereload supervisors.pool",
     "supervisors.worker supervisors.fork",

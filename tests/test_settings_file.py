@@ -93,7 +93,6 @@ def test_file_may_be_named_by_a_variable(tmp_path: Path, arguments: dict[str, An
         ("wokers = 4", 1, "uvicorn.toml: there is no setting 'wokers'; the nearest is 'workers'."),
         ("limit-worker-memory = 4", 1, "the nearest is 'limit_worker_memory'."),
         ("header = ['A:b']", 1, "the nearest is 'headers'."),
-        ("[pools.api]\nworkers = 1", 1, "there is no setting 'pools'"),
         ("callback_notify = 'x:y'", 1, "callback_notify can only be set in Python."),
         ("port = [1, 2]", 1, "port takes one value, not a list."),
         ("[port]\nnumber = 1", 1, "port takes one value, not a table."),
@@ -132,3 +131,70 @@ def test_interpreter_that_knows_no_toml(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_one_value_of_several_is_a_list() -> None:
     assert check_settings({"reload_dirs": "src", "port": 1}) == {"reload_dirs": ["src"], "port": 1}
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the command makes pools of, once it has been invoked."""
+    taken: list[Any] = []
+
+    class Taking:
+        def __init__(self, plans: Any) -> None:
+            taken.extend(plans)
+
+        def run(self) -> None:
+            pass
+
+    monkeypatch.setattr("uvicorn.supervisors.pools.Pools", Taking)
+    return taken
+
+
+POOLS = """
+workers = 2
+port = 9000
+timeout_write = 7
+
+[pools.api]
+app = "api:app"
+workers = 4
+headers = ["A:b"]
+
+[pools.compute]
+app = "compute:app"
+port = 9001
+environment = { OMP_NUM_THREADS = "4" }
+"""
+
+
+@toml
+def test_pools_have_settings_of_their_own_before_those_of_the_file(tmp_path: Path, plans: list[Any]) -> None:
+    result = invoke(tmp_path, POOLS, "--timeout-write", "8", env={"UVICORN_PORT": "9002"})
+    assert result.exit_code == 0, result.output
+    names = ("app", "workers", "port", "timeout_write", "headers")
+    assert [{name: plan.options[name] for name in names} for plan in plans] == [
+        {"app": "api:app", "workers": 4, "port": 9002, "timeout_write": 8.0, "headers": [["A", "b"]]},
+        {"app": "compute:app", "workers": 2, "port": 9002, "timeout_write": 8.0, "headers": None},
+    ]
+    assert [(plan.name, plan.environment) for plan in plans] == [("api", {}), ("compute", {"OMP_NUM_THREADS": "4"})]
+
+
+@toml
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[pools.api]\napp = 'a:b'\nwokers = 1", "pools.api: there is no setting 'wokers'; the nearest is 'workers'."),
+        ("[pools.api]\napp = 'a:b'\nenviroment = {}", "the nearest is 'environment'."),
+        ("[pols.api]\napp = 'a:b'", "there is no setting 'pols'; the nearest is 'pools'."),
+        ("pools = 3", "pools takes a table for each pool, as in [pools.NAME]."),
+        ("[pools]\napi = 3", "pools takes a table for each pool, as in [pools.NAME]."),
+        ("[pools.api]\napp = 'a:b'\nmetrics = ':1'", "pools.api: metrics is a matter of all pools, or of none."),
+        ("[pools.api]\napp = 'a:b'\nenvironment = { A = 1 }", "pools.api: environment takes a table of texts."),
+        ("[pools.api]\napp = 'a:b'\nworkers = 0", "pools.api: Invalid value for '--workers'"),
+        ("[pools.api]\nworkers = 1", "pools.api has no app."),
+    ],
+)
+def test_mistakes_in_pools_are_told(tmp_path: Path, plans: list[Any], text: str, message: str) -> None:
+    result = invoke(tmp_path, text)
+    assert result.exit_code in (1, 2), result.output
+    assert message in " ".join(result.output.split())
+    assert not plans

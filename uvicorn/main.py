@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
+from click.core import ParameterSource
 
 from uvicorn._declare import Row
 from uvicorn._types import ASGIApplication
@@ -48,6 +49,7 @@ from uvicorn.worker_events import WorkerEvent
 if TYPE_CHECKING:
     from configparser import RawConfigParser
 
+    from uvicorn.settings_file import PoolSettings
     from uvicorn.supervisors import ChangeReload, Multiprocess
 
 __all__ = [
@@ -72,6 +74,12 @@ __all__ = [
 LEVEL_CHOICES = click.Choice(list(LOG_LEVELS))
 LIFESPAN_CHOICES = click.Choice(list(LIFESPAN))
 INTERFACE_CHOICES = click.Choice(list(INTERFACES))
+
+POOLS = "uvicorn.pools"
+"""Where a context keeps the pools of a settings file."""
+
+SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+"""What wins over a file."""
 
 SETTING_FAILURE = 1
 """Exit status for a setting that cannot be honoured."""
@@ -106,9 +114,14 @@ def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | 
     from uvicorn.settings_file import SettingsFileError, read_settings
 
     try:
-        ctx.default_map = read_settings(path)
+        found = read_settings(path)
     except SettingsFileError as exc:
         raise SettingsFileMistake(f"{path}: {exc}", ctx=ctx, param=param) from None
+    ctx.default_map = found.settings
+    if found.pools:
+        ctx.meta[POOLS] = found.pools
+        # Each pool may name one; if one does not, it is said then.
+        ctx.default_map.setdefault("app", "")
 
 
 def _http_core() -> str:
@@ -236,17 +249,45 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
 
-def _start(app: str, app_dir: str, **options: Any) -> None:
+def _start(**options: Any) -> None:
     """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line."""
-    for name, value in options.items():
-        if value is None or value == ():
-            options[name] = ROWS[name].default
+    ctx = click.get_current_context()
+    pools: list[PoolSettings] = ctx.meta.get(POOLS, [])
     try:
-        run(app, **options, app_dir=app_dir)
+        if pools:
+            _run_pools([(pool, _with_defaults(_of_pool(ctx, pool, options))) for pool in pools])
+        else:
+            run(**_with_defaults(options))
     except Exception as exc:
         if not report_fault(exc):
             raise
         sys.exit(SETTING_FAILURE)
+
+
+def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: ROWS[name].default if value is None or value == () else value for name, value in options.items()}
+
+
+def _of_pool(ctx: click.Context, pool: PoolSettings, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of one pool: what the command line and the environment say, then its table, then the rest."""
+    own = dict(options)
+    for param in ctx.command.params:
+        name = param.name or ""
+        if name in pool.settings and ctx.get_parameter_source(name) not in SAID:
+            try:
+                own[name] = param.process_value(ctx, pool.settings[name])
+            except click.BadParameter as exc:
+                raise SettingsFileMistake(f"pools.{pool.name}: {exc.format_message()}", ctx=ctx) from None
+    if not own["app"]:
+        raise SettingsFileMistake(f"pools.{pool.name} has no app.", ctx=ctx)
+    return own
+
+
+def _run_pools(pools: Sequence[tuple[PoolSettings, dict[str, Any]]]) -> None:
+    """Serve each pool, under one parent."""
+    from uvicorn.supervisors.pools import Plan, Pools
+
+    Pools([Plan(pool.name, options, pool.environment) for pool, options in pools]).run()
 
 
 class TableCommand(click.Command):

@@ -5,6 +5,11 @@
     workers = 4
     headers = ["Cache-Control:no-store"]
 
+    [pools.compute]
+    app = "module:compute"
+    port = 8081
+    environment = { OMP_NUM_THREADS = "4" }
+
 What a value has to be is decided where the command line decides it, so both are told the same way.
 """
 
@@ -13,7 +18,8 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.settings import ROWS
@@ -26,18 +32,66 @@ else:
 ALSO = ("app_dir",)
 """What the command line takes besides the settings, and a file too."""
 
+POOLS = "pools"
+"""The table of pools, which are tables themselves."""
+
+ENVIRONMENT = "environment"
+"""In one of these: the table of variables."""
+
+NOT_OF_A_POOL = ("reload", "preload", "metrics", "env_file")
+"""What cannot be different from pool to pool: they have one parent."""
+
 
 class SettingsFileError(ValueError):
     """What is wrong with the file, in one line."""
 
 
-def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings that the file at `path` has, by name, as they stand there.
+@dataclass(frozen=True)
+class PoolSettings:
+    """One table `[pools.NAME]`: settings that are only this pool's.
+
+    Attributes:
+        name: NAME.
+        settings: by name, as they stand there.
+        environment: variables that its processes have besides those of the parent.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """What a file says: settings by name, and the pools that have others."""
+
+    settings: dict[str, Any]
+    pools: list[PoolSettings]
+
+
+def read_settings(path: str | os.PathLike[str]) -> FileSettings:
+    """Return what the file at `path` says.
 
     Raises:
         SettingsFileError: it cannot be read, is no TOML, or has a key or a value that is no setting's.
     """
-    return check_settings(_load(path))
+    found = _load(path)
+    pools = found.pop(POOLS, {})
+    if not isinstance(pools, dict) or not all(isinstance(table, dict) for table in pools.values()):
+        raise SettingsFileError(f"{POOLS} takes a table for each pool, as in [{POOLS}.NAME].")
+    return FileSettings(check_settings(found, [POOLS]), [_pool(name, table) for name, table in pools.items()])
+
+
+def _pool(name: str, table: dict[str, Any]) -> PoolSettings:
+    environment = table.pop(ENVIRONMENT, {})
+    try:
+        if not isinstance(environment, dict) or not all(isinstance(text, str) for text in environment.values()):
+            raise SettingsFileError(f"{ENVIRONMENT} takes a table of texts.")
+        for setting in set(NOT_OF_A_POOL) & set(table):
+            raise SettingsFileError(f"{setting} is a matter of all pools, or of none.")
+        return PoolSettings(name, check_settings(table, [ENVIRONMENT]), environment)
+    except SettingsFileError as exc:
+        raise SettingsFileError(f"{POOLS}.{name}: {exc}") from None
 
 
 def _load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -52,35 +106,38 @@ def _load(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise SettingsFileError(f"it is no TOML: {exc}.") from None
 
 
-def check_settings(found: Mapping[str, Any]) -> dict[str, Any]:
+def check_settings(found: Mapping[str, Any], tables: Sequence[str] = ()) -> dict[str, Any]:
     """Return what was found in a file, several values always as a list.
+
+    `tables` are the names of what else may be there.
 
     Raises:
         SettingsFileError: a key is no setting that a file can have, or its value is a table or a list where that has no
             meaning.
     """
-    for name, value in found.items():
-        _check_name(name)
-        is_multiple = name in ROWS and ROWS[name].multiple
-        if isinstance(value, dict) or (isinstance(value, list) and not is_multiple):
-            raise SettingsFileError(
-                f"{name} takes one value, not {'a table' if isinstance(value, dict) else 'a list'}."
-            )
-        if is_multiple and isinstance(value, list) and not all(isinstance(item, str) for item in value):
-            raise SettingsFileError(f"{name} takes texts.")
-    return {name: [value] if _is_one_of_several(name, value) else value for name, value in found.items()}
+    return {name: _checked(name, value, tables) for name, value in found.items()}
 
 
-def _check_name(name: str) -> None:
+def _checked(name: str, value: object, tables: Sequence[str]) -> object:
+    _check_name(name, tables)
+    is_multiple = name in ROWS and ROWS[name].multiple
+    if isinstance(value, dict):
+        raise SettingsFileError(f"{name} takes one value, not a table.")
+    if not isinstance(value, list):
+        return [value] if is_multiple else value
+    if not is_multiple:
+        raise SettingsFileError(f"{name} takes one value, not a list.")
+    if not all(isinstance(item, str) for item in value):
+        raise SettingsFileError(f"{name} takes texts.")
+    return value
+
+
+def _check_name(name: str, tables: Sequence[str]) -> None:
     known = [row.name for row in ROWS.values() if row.cli]
     if name in known or name in ALSO:
         return
     if name in ROWS:
         raise SettingsFileError(f"{name} can only be set in Python.")
     # By the name of its option, too: `header` is not far from `headers`, and `keep-alive` from nothing.
-    nearest = difflib.get_close_matches(name.replace("-", "_"), [*known, *ALSO], n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(name.replace("-", "_"), [*known, *ALSO, *tables], n=1, cutoff=0.0)
     raise SettingsFileError(f"there is no setting {name!r}; the nearest is {nearest[0]!r}.")
-
-
-def _is_one_of_several(name: str, value: object) -> bool:
-    return name in ROWS and ROWS[name].multiple and not isinstance(value, list)

@@ -8,7 +8,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
@@ -26,7 +28,7 @@ from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
 from uvicorn.supervisors.worker import ProcessWorker
-from uvicorn.worker_events import WorkerEvents
+from uvicorn.worker_events import EventKind, WorkerEvents
 
 __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 
@@ -56,12 +58,16 @@ class Multiprocess:
         refuse: called when the workers have been told to end, and `drain_delay` is over, to close the sockets here,
             too; otherwise new clients wait in their queue until the last worker has ended. By default nothing: who gave
             the sockets keeps them.
+        surroundings: what the start of a process is surrounded with.
+        tells_metrics: whether to tell of the metrics, if they are wanted, or leave that to somebody else.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
         self.sockets = sockets
         self.refuse: Callable[[], None] = lambda: None
+        self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.tells_metrics = True
         self._wakeup = Wakeup()
         self.should_exit: threading.Event = WakingEvent(self._wakeup)
         self.signal_queue: list[int] = SignalQueue(self._wakeup)
@@ -101,6 +107,7 @@ class Multiprocess:
             worker.load_place = self._loads.take()
         if self._board is not None:
             worker.metrics_page = self._board.page(shared=True)
+        worker.surroundings = self.surroundings
         self._placed.append(worker)
         if self.config.preload and sys.platform != "win32":
             from uvicorn.supervisors.fork import fork_subprocess
@@ -165,7 +172,7 @@ class Multiprocess:
         Raises:
             OSError: the address for it cannot be bound.
         """
-        if self._board is None or self.config.metrics is None:
+        if self._board is None or self.config.metrics is None or not self.tells_metrics:
             return None
         with blaming(f"metrics={self.config.metrics!r}"):
             exposition = Exposition(bind(self.config.metrics), self.metrics_text)
@@ -176,12 +183,17 @@ class Multiprocess:
         """What the workers have counted, as Prometheus reads it; nothing without the setting `metrics`."""
         if self._board is None:
             return ""
+        return metrics_of([self])
+
+    def figures(self) -> tuple[list[int], WorkerFigures]:
+        """What the workers have counted, and what is known of them."""
         with self._lock:
             running = [process.pid for process in self._pool.everyone if process.exitcode is None]
             events = dict(self.events.counts)
         sizes = {pid: resident_memory(pid) for pid in running if pid is not None}
         resident = {pid: size for pid, size in sizes.items() if size is not None}
-        return render(self._board.totals(), WorkerFigures(resident, events))
+        totals = [] if self._board is None else self._board.totals()
+        return totals, WorkerFigures(resident, events)
 
     def _log(self, message: str) -> None:
         color_message = message.replace("%d", style("%d", fg="cyan", bold=True))
@@ -311,3 +323,14 @@ class Multiprocess:
             return
         with self._lock:
             self._pool.scale(self._pool.size - 1)
+
+
+def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
+    """What the workers of all of these have counted, as Prometheus reads it."""
+    counted, known = zip(*(supervisor.figures() for supervisor in supervisors), strict=True)
+    events: Counter[tuple[EventKind, str | None]] = Counter()
+    resident: dict[int, int] = {}
+    for figures in known:
+        events.update(figures.events)
+        resident.update(figures.resident)
+    return render([sum(numbers) for numbers in zip(*counted, strict=True)], WorkerFigures(resident, events))

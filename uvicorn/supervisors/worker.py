@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -135,10 +137,12 @@ class ProcessWorker:
     Attributes:
         load_place: where the child tells the other workers how many connections it has; to be set before `start`.
         metrics_page: where the child counts, if anybody asks for it; to be set before `start`, too.
+        surroundings: what the start of the process is surrounded with.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
+        self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
         self.load_place: LoadPlace | None = None
         self.metrics_page: Page | None = None
         self.parent_conn, self.child_conn = Pipe()
@@ -263,7 +267,8 @@ class ProcessWorker:
 
     def start(self) -> None:
         """Spawn the child."""
-        self.process.start()
+        with self.surroundings():
+            self.process.start()
         # The child has its own by now; with ours closed, its death is the end of the pipe.
         self.child_conn.close()
 

@@ -1,0 +1,201 @@
+"""Several pools of workers under one parent: each an application, an address and settings of its own.
+
+Each pool is a `Multiprocess` in a thread. Signals are the parent's: it puts them into the queue of each. When one pool
+has ended, whatever the reason, the others are told to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.exposition import Exposition, bind
+from uvicorn.faults import STARTUP_FAILURE, blaming, report_fault
+from uvicorn.sockets import SocketFile
+from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of
+from uvicorn.supervisors.signals import Handlers, Wakeup
+
+logger = logging.getLogger("uvicorn.error")
+
+_starting = threading.Lock()
+"""Held by the one pool whose variables are those of this process."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one pool is to be.
+
+    Attributes:
+        name: what the log calls it.
+        options: settings by name, `app_dir` among them.
+        environment: variables of its processes.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    environment: Mapping[str, str]
+
+
+class Surroundings:
+    """What a process that is started finds: variables, and where applications are looked for."""
+
+    def __init__(self, environment: Mapping[str, str], directory: str | None) -> None:
+        self._environment = environment
+        self._directory = directory
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """While the block runs they are this process's, and no other pool starts one."""
+        with _starting:
+            before, path = dict(os.environ), sys.path[:]
+            os.environ.update(self._environment)
+            if self._directory is not None:
+                sys.path.insert(0, self._directory)
+            try:
+                yield
+            finally:
+                sys.path[:] = path
+                for name in self._environment:
+                    if name in before:
+                        os.environ[name] = before[name]
+                    else:
+                        del os.environ[name]
+
+
+class Pool:
+    """One pool: its configuration, its socket and its supervisor.
+
+    Raises:
+        SystemExit: its address cannot be bound.
+        Exception: a setting is wrong; it names the setting.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        options = dict(plan.options)
+        directory = options.pop("app_dir", None)
+        self.name = plan.name
+        self._cleanup = contextlib.ExitStack()
+        surroundings = Surroundings(plan.environment, directory)
+        with surroundings():
+            config = Config(**options)
+            config.check()
+        if config.reload or config.preload:
+            with blaming("reload=True" if config.reload else "preload=True"):
+                raise ValueError("a parent of several pools cannot do that.")
+        config.announce_core()
+        sock = config.bind_socket()
+        if config.uds and config.fd is None:
+            self._cleanup.callback(SocketFile(config.uds).remove)
+        self._cleanup.callback(sock.close)
+        self.supervisor = Multiprocess(config, [sock])
+        self.supervisor.refuse = self._cleanup.close
+        self.supervisor.surroundings = surroundings
+        self.supervisor.tells_metrics = False
+        self.is_over = False
+        self.has_failed = False
+
+    def close(self) -> None:
+        """Give up its socket."""
+        self._cleanup.close()
+
+    def run(self) -> None:
+        """Serve until told to end; `has_failed` says how that went."""
+        try:
+            self.supervisor.run()
+        except SystemExit:
+            self.has_failed = True
+        except Exception as exc:
+            self.has_failed = True
+            if not report_fault(exc):
+                logger.exception("Pool %r has failed", self.name)
+        finally:
+            self.close()
+
+
+class Pools:
+    """Keeps several pools serving until a signal ends them, or one of them has failed.
+
+    Raises:
+        SystemExit: the address of one cannot be bound.
+        Exception: a setting is wrong; it names the setting.
+    """
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self._wakeup = Wakeup()
+        self.pools: list[Pool] = []
+        try:
+            for plan in plans:
+                self.pools.append(Pool(plan))
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        for pool in self.pools:
+            pool.close()
+
+    def run(self) -> None:
+        """Serve, and return when all pools have ended.
+
+        Raises:
+            SystemExit: one has failed.
+            OSError: the address for metrics cannot be bound.
+        """
+        self._wakeup.open()
+        handlers = Handlers(self.handle, self._wakeup)
+        exposition = None
+        try:
+            exposition = self._expose()
+            names = [f"uvicorn-pool-{pool.name}" for pool in self.pools]
+            threads = [
+                threading.Thread(target=self._run, args=(pool,), name=name)
+                for pool, name in zip(self.pools, names, strict=True)
+            ]
+            for thread in threads:
+                thread.start()
+            while not all(pool.is_over for pool in self.pools):
+                wait(self._wakeup.sources)
+                self._wakeup.clear()
+            for thread in threads:
+                thread.join()
+        finally:
+            handlers.restore()
+            self._wakeup.close()
+            if exposition is not None:
+                exposition.close()
+            self._close()
+        if any(pool.has_failed for pool in self.pools):
+            sys.exit(STARTUP_FAILURE)
+
+    def handle(self, signal: int) -> None:
+        """Have each pool do what the signal asks for."""
+        for pool in self.pools:
+            pool.supervisor.signal_queue.append(signal)
+
+    def _run(self, pool: Pool) -> None:
+        pool.run()
+        pool.is_over = True
+        self._wakeup.set()
+        for other in self.pools:
+            other.supervisor.should_exit.set()
+
+    def _expose(self) -> Exposition | None:
+        address = self.pools[0].supervisor.config.metrics
+        if address is None:
+            return None
+        with blaming(f"metrics={address!r}"):
+            exposition = Exposition(bind(address), self.metrics_text)
+        exposition.start()
+        return exposition
+
+    def metrics_text(self) -> str:
+        """What the workers of all pools have counted, as Prometheus reads it."""
+        return metrics_of([pool.supervisor for pool in self.pools])
