@@ -173,7 +173,7 @@ def test_pools_have_settings_of_their_own_before_those_of_the_file(tmp_path: Pat
     names = ("app", "workers", "port", "timeout_write", "headers")
     assert [{name: plan.options[name] for name in names} for plan in plans] == [
         {"app": "api:app", "workers": 4, "port": 9002, "timeout_write": 8.0, "headers": [["A", "b"]]},
-        {"app": "compute:app", "workers": 2, "port": 9002, "timeout_write": 8.0, "headers": None},
+        {"app": "compute:app", "workers": 2, "port": 9002, "timeout_write": 8.0, "headers": []},
     ]
     assert [(plan.name, plan.environment) for plan in plans] == [("api", {}), ("compute", {"OMP_NUM_THREADS": "4"})]
 
