@@ -403,6 +403,43 @@ async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_p
             tracemalloc.stop()
 
 
+@pytest.mark.parametrize("first", [1, 20, 65536])
+async def test_large_message_in_any_cut_is_what_was_sent(ws_protocol_cls: Any, first: int) -> None:
+    """The first read decides how much room is made for the others; what stands behind the message is read as well."""
+    data = bytes(index * index % 251 for index in range(200_000))
+    app = Application()
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        stream = b"".join(frame(BINARY, one) for one in (data, b"behind", data[:16384], data[:16383]))
+        peer.send(stream[:first])
+        for start in range(first, len(stream), 30_000):
+            peer.send(stream[start : start + 30_000])
+        await peer.until(lambda: len(app.messages) == 4)
+        assert app.messages == [data, b"behind", data[:16384], data[:16383]]
+
+
+@pytest.mark.parametrize("end", ["eof", "lost", "failed", "server"])
+async def test_large_message_that_is_not_complete_is_never_there(ws_protocol_cls: Any, end: str) -> None:
+    app = Application(listen)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        whole = frame(BINARY, bytes(100_000))
+        peer.send(whole[:50_000])
+        if end == "eof":
+            peer.send(whole[50_000:-1])
+            peer.eof()
+        elif end == "lost":
+            peer.wire.lose()
+        elif end == "failed":
+            # No frame may stand within another one: this is a message, and a frame that is none.
+            peer.send(whole[50_000:], frame(0x83))
+        else:
+            peer.session.shutdown()
+            peer.send(whole[50_000:], close_frame(1001))
+        await peer.until(lambda: app.done)
+        assert app.messages == ([bytes(100_000)] if end == "failed" else [])
+
+
 @pytest.mark.parametrize("kind", ["binary", "text", "fragment"])
 async def test_large_message_is_kept_once_while_it_comes(ws_protocol_cls: Any, kind: str) -> None:
     """However many reads it takes; the reader's buffer and the message are not both there."""

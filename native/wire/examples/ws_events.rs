@@ -41,6 +41,7 @@ fn events(connection: &mut Connection, input: &mut Vec<u8>, pool: &mut Pool, lim
             Event::NeedMore | Event::Closed => break,
             Event::Message { kind: Kind::Text, payload } => format!("text {}", hex(payload.of(window))),
             Event::Message { kind: Kind::Binary, payload } => format!("binary {}", hex(payload.of(window))),
+            Event::Piece { payload, left } => format!("piece {} {left}", hex(&window[payload])),
             Event::Ping(range) => format!("ping {}", hex(&window[range])),
             Event::Pong(range) => format!("pong {}", hex(&window[range])),
             Event::Close { code, reason } => format!("close {code} {}", hex(&window[reason])),

@@ -14,6 +14,10 @@ use crate::base::objects::{copy_of, slice};
 pub(crate) trait Handler {
     /// Bytes have come.
     fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
+    /// Bytes have come, and may be changed where they are: nobody needs them behind this.
+    fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+        self.on_data(py, data)
+    }
     /// The peer has nothing more to send. Returns whether the socket stays open for writing.
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool>;
     /// The peer has ended, or has reset the connection, while no input is taken; what it has sent before may still be there.

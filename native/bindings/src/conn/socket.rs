@@ -247,7 +247,7 @@ impl Socket {
                     let last = drained && !self.hung_up.get();
                     self.readable.set(!last || !self.watched.get());
                     let Some(handler) = self.handler() else { return Ok(()) };
-                    let outcome = handler.on_data(py, buffer.get(..length).unwrap_or_default());
+                    let outcome = handler.on_input(py, buffer.get_mut(..length).unwrap_or_default());
                     if let Err(error) = outcome {
                         return self.fail(py, error, "Fatal error: protocol.data_received() call failed.");
                     }

@@ -61,6 +61,8 @@ impl Session {
         self.stop_keepalive();
         self.stop_waiting(Wait::Reader);
         self.pong.replace(None);
+        let piece = self.piece.take();
+        drop(piece);
         self.resume_writers(py)
     }
 

@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Bytes from the client, what the application does with them if it waits for them, and one write for its answers.
-    fn take_input(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+    fn take_input(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         if self.scope.get().is_some()
             && let Some(metrics) = &self.core.metrics
         {
@@ -114,15 +114,12 @@ impl Session {
     }
 
     /// Bytes from the client: its handshake, then frames.
-    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         if self.scope.get().is_none() {
             return self.receive_head(py, data);
         }
         match self.stage() {
-            Stage::Accepted => {
-                self.feed(data);
-                self.read_frames(py)
-            }
+            Stage::Accepted => self.read_new(py, data),
             Stage::Connecting => {
                 // Frames behind a handshake that the application has not answered yet.
                 self.feed(data);
@@ -212,6 +209,15 @@ impl Carried for Session {
 
 impl Handler for Session {
     fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        // It belongs to somebody else, and masks are taken off in place.
+        let mut own = self.core.hub.buffers.take();
+        own.extend_from_slice(data);
+        let outcome = self.clone().on_input(py, &mut own);
+        self.core.hub.buffers.give(own);
+        outcome
+    }
+
+    fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         self.guard(py, "data_received", |session| session.take_input(py, data))
     }
 

@@ -9,6 +9,7 @@ use wire::h1::Status;
 use wire::h1::request::Head;
 use wire::ws::{Connection as Wire, Handshake};
 
+use super::input::PIECES_FROM;
 use super::session::Session;
 use super::states::{Connecting, Stage, State};
 use crate::asgi::message::with_pair;
@@ -127,7 +128,7 @@ impl Session {
         }
         let response = PyBytes::new(py, &out);
         self.log_handshake(py, 101, &response)?;
-        self.enter(State::Accepted(Box::new(Wire::new(answer.deflate))));
+        self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(PIECES_FROM))));
         self.core.count(places::ACCEPTED);
         self.write_head(py, &response)?;
         self.say(py, ("connection open",))?;

@@ -7,7 +7,12 @@ use wire::ws::{Event, Failure, Kind};
 
 use super::session::Session;
 use super::states::{PeerEnd, State};
+use crate::base::ffi::bytes::Growing;
 use crate::base::places;
+
+/// Binary messages of a frame so large, if they do not come as a whole, become objects as they come. Smaller ones are
+/// put together in buffers that are used again.
+pub(super) const PIECES_FROM: u64 = 16 * 1024;
 
 /// What was found, with nothing of the input in it.
 enum Found<'py> {
@@ -18,6 +23,8 @@ enum Found<'py> {
     Pong(Vec<u8>),
     Close(u16, String),
     Failed(Failure),
+    /// There is no memory for it.
+    Broken(PyErr),
     Over,
 }
 
@@ -25,6 +32,9 @@ impl Session {
     // What was not looked at yet.
 
     pub(super) fn feed(&self, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
         let mut input = self.input.borrow_mut();
         self.core.hub.buffers.supply(&mut input);
         input.extend_from_slice(data);
@@ -34,6 +44,8 @@ impl Session {
         self.dealt_with.set(0);
         let input = self.input.take();
         self.core.hub.buffers.give(input);
+        let piece = self.piece.take();
+        drop(piece);
     }
 
     /// Keep no more of it than what is still to be looked at.
@@ -54,17 +66,23 @@ impl Session {
         if self.buffered() > HIGH_WATER_LIMIT { self.pause_reading(py) } else { Ok(()) }
     }
 
-    /// Look for the next event. No Python code is run.
-    fn poll<'py>(&self, py: Python<'py>) -> Found<'py> {
-        let mut state = self.state.borrow_mut();
-        let (State::Accepted(wire) | State::Closing(Some(wire))) = &mut *state else { return Found::Nothing };
+    /// Look for the next event in what was kept.
+    fn poll_kept<'py>(&self, py: Python<'py>) -> Found<'py> {
         let mut input = self.input.borrow_mut();
-        let pool = &mut *self.core.pool.borrow_mut();
         let rest = input.get_mut(self.dealt_with.get()..).unwrap_or_default();
+        let (consumed, found) = self.poll(py, rest);
+        self.dealt_with.set(self.dealt_with.get() + consumed);
+        found
+    }
+
+    /// Look for the next event in `rest`; how much of that is dealt with. No Python code is run.
+    fn poll<'py>(&self, py: Python<'py>, rest: &mut [u8]) -> (usize, Found<'py>) {
+        let mut state = self.state.borrow_mut();
+        let (State::Accepted(wire) | State::Closing(Some(wire))) = &mut *state else { return (0, Found::Nothing) };
+        let pool = &mut *self.core.pool.borrow_mut();
         let progress = wire.poll(rest, pool, &self.core.limits);
-        self.dealt_with.set(self.dealt_with.get() + progress.consumed);
         let bytes = |range| rest.get::<std::ops::Range<usize>>(range).unwrap_or_default();
-        match progress.event {
+        let found = match progress.event {
             Event::NeedMore => Found::Nothing,
             Event::Message { kind, payload } => {
                 let content = payload.of(rest);
@@ -80,12 +98,29 @@ impl Session {
                 }
                 found
             }
+            Event::Piece { payload, left } => self.add_piece(py, bytes(payload), left).unwrap_or_else(Found::Broken),
             Event::Ping(range) => Found::Ping(bytes(range).to_vec()),
             Event::Pong(range) => Found::Pong(bytes(range).to_vec()),
             Event::Close { code, reason } => Found::Close(code, String::from_utf8_lossy(bytes(reason)).into_owned()),
             Event::Failed(failure) => Found::Failed(failure),
             Event::Closed => Found::Over,
+        };
+        (progress.consumed, found)
+    }
+
+    /// A piece of a large binary message, whose object is made as it comes.
+    fn add_piece<'py>(&self, py: Python<'py>, piece: &[u8], left: u64) -> PyResult<Found<'py>> {
+        let ahead = usize::try_from(left)?;
+        let begun = self.piece.take();
+        let grown = match begun {
+            None => Growing::new(py, piece, ahead)?,
+            Some(begun) => begun.push(py, piece, ahead)?,
+        };
+        if left == 0 {
+            return Ok(Found::Bytes(grown.finish(py).into_any()));
         }
+        self.piece.replace(Some(Box::new(grown)));
+        Ok(Found::Nothing)
     }
 
     /// Read what is there, as long as the application keeps up.
@@ -93,35 +128,77 @@ impl Session {
         if self.consuming.replace(true) {
             return Ok(());
         }
-        let outcome = self.read_each(py);
+        let mut outcome = Ok(true);
+        while let Ok(true) = outcome
+            && self.takes_frames()
+        {
+            let found = self.poll_kept(py);
+            outcome = self.take_frame(py, found);
+        }
         self.consuming.set(false);
         self.shorten_input();
-        outcome
+        outcome.map(drop)
     }
 
-    fn read_each(&self, py: Python<'_>) -> PyResult<()> {
-        while !self.read_paused.get() && self.is_accepted() {
-            match self.poll(py) {
-                Found::Text(text) => {
-                    self.deliver(py, &self.core.names.text, &text)?;
-                    self.log_frame(py, 1, &text)?;
-                }
-                Found::Bytes(bytes) => {
-                    self.deliver(py, &self.core.names.bytes, &bytes)?;
-                    self.log_frame(py, 2, &bytes)?;
-                }
-                Found::Ping(payload) => self.receive_ping(py, payload)?,
-                Found::Pong(payload) => self.receive_pong(py, &payload)?,
-                Found::Close(code, reason) => {
-                    self.log_close(py, code, &reason)?;
-                    self.drop_input();
-                    return self.peer_ends(py, PeerEnd::Close { code, reason });
-                }
-                Found::Failed(failure) => return self.peer_ends(py, PeerEnd::Failed(failure)),
-                Found::Nothing | Found::Over => return Ok(()),
-            }
+    /// Read what has just come, where it lies; what the application is not ready for is kept.
+    pub(super) fn read_new(&self, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+        if self.buffered() > 0 || self.consuming.replace(true) {
+            self.feed(data);
+            return self.read_frames(py);
         }
-        Ok(())
+        let mut outcome = Ok(true);
+        let mut rest = data;
+        while let Ok(true) = outcome
+            && self.takes_frames()
+        {
+            let (consumed, found) = self.poll(py, rest);
+            rest = rest.get_mut(consumed..).unwrap_or_default();
+            match found {
+                // Nothing counts that is behind it.
+                Found::Close(..) => rest = &mut [],
+                // Behind it a close frame is looked for.
+                Found::Failed(_) => {
+                    self.feed(rest);
+                    rest = &mut [];
+                }
+                _ => {}
+            }
+            outcome = self.take_frame(py, found);
+        }
+        self.consuming.set(false);
+        self.feed(rest);
+        outcome?;
+        // The end has come meanwhile, from this side.
+        if self.awaiting_close.get() && self.buffered() > 0 { self.read_close(py) } else { Ok(()) }
+    }
+
+    fn takes_frames(&self) -> bool {
+        !self.read_paused.get() && self.is_accepted()
+    }
+
+    /// Deal with what was found; whether there may be more.
+    fn take_frame(&self, py: Python<'_>, found: Found<'_>) -> PyResult<bool> {
+        match found {
+            Found::Text(text) => {
+                self.deliver(py, &self.core.names.text, &text)?;
+                self.log_frame(py, 1, &text)?;
+            }
+            Found::Bytes(bytes) => {
+                self.deliver(py, &self.core.names.bytes, &bytes)?;
+                self.log_frame(py, 2, &bytes)?;
+            }
+            Found::Ping(payload) => self.receive_ping(py, payload)?,
+            Found::Pong(payload) => self.receive_pong(py, &payload)?,
+            Found::Close(code, reason) => {
+                self.log_close(py, code, &reason)?;
+                self.drop_input();
+                return self.peer_ends(py, PeerEnd::Close { code, reason }).map(|()| false);
+            }
+            Found::Failed(failure) => return self.peer_ends(py, PeerEnd::Failed(failure)).map(|()| false),
+            Found::Broken(error) => return Err(error),
+            Found::Nothing | Found::Over => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn log_frame(&self, py: Python<'_>, opcode: u8, content: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -140,7 +217,7 @@ impl Session {
     /// Look for the answer to our close frame; nothing else counts any more.
     pub(super) fn read_close(&self, py: Python<'_>) -> PyResult<()> {
         loop {
-            match self.poll(py) {
+            match self.poll_kept(py) {
                 Found::Nothing => {
                     self.shorten_input();
                     return Ok(());

@@ -27,6 +27,7 @@ use super::core::Core;
 use super::states::{Connecting, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
 use crate::asgi::peer::Peer;
+use crate::base::ffi::bytes::Growing;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::waiter::Waiter;
 use crate::conn::carried::Sides;
@@ -44,6 +45,8 @@ pub(crate) struct Session {
     pub(super) input: RefCell<Vec<u8>>,
     /// How much of it is dealt with.
     pub(super) dealt_with: Cell<usize>,
+    /// What there is of a large binary message.
+    pub(super) piece: RefCell<Option<Box<Growing>>>,
     /// Frames are being read.
     pub(super) consuming: Cell<bool>,
     /// Applications of this connection take steps inside of what they wait for.
@@ -98,6 +101,7 @@ impl Session {
             scope: OnceCell::new(),
             input: RefCell::default(),
             dealt_with: Cell::new(0),
+            piece: RefCell::default(),
             consuming: Cell::new(false),
             steps_at_once: Cell::new(false),
             gathering: Cell::new(false),

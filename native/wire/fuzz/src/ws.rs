@@ -23,6 +23,8 @@ struct Peer {
     limits: Limits,
     input: Vec<u8>,
     seen: Vec<Seen>,
+    /// Of a message that is told in pieces.
+    told: Vec<u8>,
     out: Vec<u8>,
 }
 
@@ -34,8 +36,16 @@ impl Peer {
             limits: limits.clone(),
             input: Vec::new(),
             seen: Vec::new(),
+            told: Vec::new(),
             out: Vec::new(),
         }
+    }
+
+    /// One that puts large messages together itself.
+    fn in_pieces(agreement: Option<Agreement>, limits: &Limits) -> Self {
+        let mut peer = Self::new(agreement, limits);
+        peer.connection = Connection::new(agreement).in_pieces(5);
+        peer
     }
 
     fn receive(&mut self, bytes: &[u8]) {
@@ -62,6 +72,15 @@ impl Peer {
                         self.pool.recycle(buffer);
                     }
                     Seen::Message(kind == Kind::Text, bytes)
+                }
+                Event::Piece { payload, left } => {
+                    assert!(!payload.is_empty());
+                    self.told.extend_from_slice(&window[payload]);
+                    assert!(self.told.len() as u64 + left <= self.limits.message as u64);
+                    if left > 0 {
+                        continue;
+                    }
+                    Seen::Message(false, std::mem::take(&mut self.told))
                 }
                 Event::Ping(range) => Seen::Ping(window[range].to_vec()),
                 Event::Pong(range) => Seen::Pong(window[range].to_vec()),
@@ -126,8 +145,14 @@ pub fn ws_frames(data: &[u8]) -> u64 {
     let (agreement, limits) = (agreement(*control), limits(*control));
     let mut whole = Peer::new(agreement, &limits);
     whole.receive(rest);
-    for cut in [pieces(rest, *salt), rest.chunks(1).collect()] {
-        let mut peer = Peer::new(agreement, &limits);
+    let bytes = || rest.chunks(1).collect();
+    let cuts = [
+        (pieces(rest, *salt), Peer::new(agreement, &limits)),
+        (pieces(rest, *salt), Peer::in_pieces(agreement, &limits)),
+        (bytes(), Peer::new(agreement, &limits)),
+        (bytes(), Peer::in_pieces(agreement, &limits)),
+    ];
+    for (cut, mut peer) in cuts {
         peer.receive_all(cut);
         assert_eq!(peer.seen, whole.seen);
         assert_eq!(peer.out, whole.out);

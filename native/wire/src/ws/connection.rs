@@ -69,6 +69,16 @@ impl Connection {
         Self { state: State::Open(Reading::Frames(reader)), deflater: agreement.map(Deflater::new) }
     }
 
+    /// Have binary messages of one plain frame, so large or larger, told piece by piece where they lie in the input, instead of
+    /// putting them together here. To be said before anything is read.
+    #[must_use]
+    pub fn in_pieces(mut self, from: u64) -> Self {
+        if let State::Open(Reading::Frames(reader)) = &mut self.state {
+            reader.in_pieces(from);
+        }
+        self
+    }
+
     /// Read on from `input`: all bytes that have arrived and are not consumed yet. Payloads are unmasked where they are,
     /// so what was consumed is changed. Go on, with what is behind, until it says `NeedMore` or `Closed`.
     #[inline]
@@ -346,6 +356,63 @@ mod tests {
         assert_eq!(left, 0);
         let (found, _) = events(&mut connection, &bytes[bytes.len() - 1..], &limits);
         assert_eq!(found[0], Event::Message { kind: Kind::Binary, payload: Payload::Assembled(vec![7; 300]) });
+    }
+
+    /// What is told piece by piece is what is put together otherwise, however it is cut; texts, fragments and what is compressed
+    /// are no such messages, nor are those that are there as a whole.
+    #[test]
+    fn a_large_binary_message_is_told_in_pieces() {
+        let payload: Vec<u8> = (0..1000_u32).map(|number| (number % 251) as u8).collect();
+        let frames = [frame(0x82, &payload), frame(0x01, &payload[..0]), frame(0x80, &[b'a'; 200])].concat();
+        let limits = Limits::default();
+        for cut in 1..frames.len() {
+            let mut connection = Connection::new(Some(AGREED)).in_pieces(1000);
+            let (mut told, mut others) = (Vec::new(), Vec::new());
+            let mut kept = Vec::new();
+            for part in frames.chunks(cut) {
+                kept.extend_from_slice(part);
+                let mut at = 0;
+                loop {
+                    let progress = connection.poll(&mut kept[at..], &mut Pool::default(), &limits);
+                    match progress.event {
+                        Event::NeedMore => {}
+                        Event::Piece { payload: range, left } => {
+                            assert!(!range.is_empty());
+                            told.extend_from_slice(&kept[at..][range]);
+                            assert_eq!(told.len() as u64 + left, 1000);
+                        }
+                        Event::Message { kind: Kind::Binary, payload: found } => {
+                            assert!(cut >= 1008 && told.is_empty());
+                            told.extend_from_slice(found.of(&kept[at..]));
+                        }
+                        event => others.push(event),
+                    }
+                    at += progress.consumed;
+                    if progress.consumed == 0 || at == kept.len() {
+                        break;
+                    }
+                }
+                kept.drain(..at);
+            }
+            assert_eq!(told, payload, "cut at {cut}");
+            let text = Event::Message { kind: Kind::Text, payload: Payload::Assembled(vec![b'a'; 200]) };
+            assert_eq!(others, [text]);
+        }
+    }
+
+    /// What is refused is refused before any of it is told; a close looks behind what is left of it.
+    #[test]
+    fn a_message_in_pieces_keeps_to_the_limit_and_to_the_end() {
+        let mut connection = Connection::new(None).in_pieces(5);
+        let begun = frame(0x82, &[1; 11]);
+        assert_eq!(only(&mut connection, &begun[..8], &small()), Event::Failed(Failure::TooBig));
+        let mut connection = Connection::new(None).in_pieces(5);
+        let mut begun = frame(0x82, &[1; 10]);
+        let piece = connection.poll(&mut begun[..10], &mut Pool::default(), &small());
+        assert_eq!(piece.event, Event::Piece { payload: 6..10, left: 6 });
+        connection.close(&mut Vec::new(), 1000, "").unwrap();
+        let rest = [&[0x88; 6], &frame(0x88, b"\x03\xe8")[..]].concat();
+        assert_eq!(only(&mut connection, &rest, &small()), Event::Close { code: 1000, reason: 14..14 });
     }
 
     /// W11: Autobahn 6.4

@@ -17,6 +17,14 @@ pub enum Event {
         /// What it says.
         payload: Payload,
     },
+    /// A piece of a large binary message, as [`Connection::in_pieces`](crate::ws::Connection::in_pieces) asks for; all of
+    /// its pieces follow each other, without another event but `NeedMore` between them.
+    Piece {
+        /// Where in this poll's input it lies.
+        payload: Range<usize>,
+        /// Bytes of the message that are still to come; 0 if this was the last.
+        left: u64,
+    },
     /// A ping, with the range of this poll's input that the pong is to carry.
     Ping(Range<usize>),
     /// A pong, and what it carries.

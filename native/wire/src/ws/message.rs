@@ -11,6 +11,8 @@
 //!   header of the next fragment; between fragments, control frames
 //! ```
 //!
+//! A large binary message of one plain frame can be left to the caller, who is told of its pieces as they come.
+//!
 //! The header of a frame, and a control frame, are read when they are there as a whole: at most 131 bytes stay with the
 //! caller. Of a payload nothing does. What is kept of a message is about its size, and every limit is checked before more
 //! is kept. So the outcome never depends on how bytes were cut into reads.
@@ -30,6 +32,8 @@ struct Frame {
     mask: Mask,
     left: u64,
     fin: bool,
+    /// It is a message, and is kept by the caller.
+    told: bool,
 }
 
 /// A message in progress.
@@ -71,11 +75,17 @@ pub(crate) struct Reader {
     inflater: Option<Inflater>,
     frame: Option<Frame>,
     message: Option<Message>,
+    /// So large are binary messages that are told piece by piece.
+    pieces_from: Option<u64>,
 }
 
 impl Reader {
     pub(crate) fn new(agreement: Option<Agreement>) -> Self {
-        Self { inflater: agreement.map(Inflater::new), frame: None, message: None }
+        Self { inflater: agreement.map(Inflater::new), ..Self::default() }
+    }
+
+    pub(crate) fn in_pieces(&mut self, from: u64) {
+        self.pieces_from = Some(from);
     }
 
     /// Bytes of payload still to come of the frame that is being read.
@@ -136,7 +146,11 @@ impl Reader {
             }
         }
         *at += size;
-        self.begin(header, pool);
+        if start.fin && !start.rsv1 && self.is_told(header) {
+            self.frame = Some(Frame { mask: header.mask, left: header.length, fin: true, told: true });
+        } else {
+            self.begin(header, pool);
+        }
         Ok(None)
     }
 
@@ -167,6 +181,12 @@ impl Reader {
         if headers.saturating_sub(wire) > limits.overhead as u64 { Err(Failure::TooManyFragments) } else { Ok(()) }
     }
 
+    /// Whether this is a message of one frame that the caller puts together.
+    fn is_told(&self, header: Header) -> bool {
+        let is_large = self.pieces_from.is_some_and(|from| header.length >= from);
+        is_large && header.start.opcode == Opcode::Binary && self.message.is_none()
+    }
+
     /// A frame begins whose payload is kept.
     fn begin(&mut self, header: Header, pool: &mut Pool) {
         let start = header.start;
@@ -178,7 +198,7 @@ impl Reader {
         });
         message.wire = message.wire.saturating_add(header.length);
         message.headers = message.headers.saturating_add(header.size as u64);
-        self.frame = Some(Frame { mask: header.mask, left: header.length, fin: start.fin });
+        self.frame = Some(Frame { mask: header.mask, left: header.length, fin: start.fin, told: false });
     }
 
     /// Take what there is of a payload.
@@ -195,8 +215,16 @@ impl Reader {
         let piece = input.get_mut(*at..*at + length).unwrap_or_default();
         frame.mask.apply(piece);
         frame.left -= piece.len() as u64;
+        let begin = *at;
         *at += piece.len();
         self.frame = Some(frame);
+        if frame.told {
+            if piece.is_empty() {
+                return Ok(Some(Event::NeedMore));
+            }
+            self.frame = Some(frame).filter(|frame| frame.left > 0);
+            return Ok(Some(Event::Piece { payload: begin..*at, left: frame.left }));
+        }
         self.add(piece, frame.fin, pool, limits)?;
         if frame.left > 0 {
             return Ok(Some(Event::NeedMore));

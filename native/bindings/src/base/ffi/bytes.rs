@@ -1,0 +1,80 @@
+//! A `bytes` object that is filled piece by piece, so that what is in it was copied once.
+
+use std::{ptr, slice};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// How much larger than what is there it is made at once. Memory that nothing was written to costs next to nothing; but who
+/// announces much and sends nothing must not be given all of it.
+const AHEAD: usize = 64;
+
+/// A `bytes` object that nobody else knows yet, of a length that is known.
+pub(crate) struct Growing {
+    /// The only reference there is, to one that is as long as all of it, or shorter.
+    object: Py<PyBytes>,
+    capacity: usize,
+    /// So many of its bytes are written; the others are nothing yet.
+    filled: usize,
+}
+
+impl Growing {
+    /// Begin with `data`, behind which so many bytes follow.
+    pub(crate) fn new(py: Python<'_>, data: &[u8], left: usize) -> PyResult<Self> {
+        let mut growing = Self::with_room(py, room(data.len(), left))?;
+        growing.fill(data);
+        Ok(growing)
+    }
+
+    /// Add `data`, behind which so many bytes follow.
+    pub(crate) fn push(mut self, py: Python<'_>, data: &[u8], left: usize) -> PyResult<Self> {
+        let filled = self.filled.saturating_add(data.len());
+        if filled > self.capacity {
+            // Rare: a message of more than 64 times what its first read brought.
+            let mut larger = Self::with_room(py, room(filled, left))?;
+            larger.fill(self.written());
+            self = larger;
+        }
+        self.fill(data);
+        Ok(self)
+    }
+
+    /// All that was put into it, when nothing follows any more.
+    pub(crate) fn finish(self, py: Python<'_>) -> Bound<'_, PyBytes> {
+        debug_assert_eq!(self.capacity, self.filled);
+        self.object.into_bound(py)
+    }
+
+    fn with_room(py: Python<'_>, capacity: usize) -> PyResult<Self> {
+        let size = ffi::Py_ssize_t::try_from(capacity)?;
+        // SAFETY: a new `bytes` object is asked for, whose content nobody looks at before it is written; it is ours, or null with an
+        // exception set.
+        let object = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(ptr::null(), size))? };
+        Ok(Self { object: object.cast_into::<PyBytes>()?.unbind(), capacity, filled: 0 })
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: a live `bytes` object.
+        unsafe { ffi::PyBytes_AsString(self.object.as_ptr()).cast() }
+    }
+
+    fn written(&self) -> &[u8] {
+        // SAFETY: so many bytes of the object are written, and are not changed while they are borrowed.
+        unsafe { slice::from_raw_parts(self.start(), self.filled) }
+    }
+
+    /// Append what there is room for.
+    fn fill(&mut self, data: &[u8]) {
+        let length = data.len().min(self.capacity - self.filled);
+        // SAFETY: there is room for `length` bytes more, and the only reference to the object is ours: nobody reads it, or has its
+        // hash. `data` is not in it.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.start().add(self.filled), length) };
+        self.filled += length;
+    }
+}
+
+/// How large to make it where so much is there and so much follows.
+fn room(filled: usize, left: usize) -> usize {
+    filled.saturating_add(left).min(filled.saturating_mul(AHEAD))
+}
