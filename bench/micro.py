@@ -8,6 +8,7 @@ what it drives (a protocol class, a transport double, a pool) is named by import
     python bench_micro.py ratio       CASE… --operations N --rounds R    CPU time over that of a yardstick
     python bench_micro.py memory      CASE… --operations N               bytes held, and left behind
     python bench_micro.py allocations CASE… --operations N               calls of the allocator and bytes asked of it
+    python bench_micro.py places      CASE…                              what a request holds, by line
 
     python bench_micro.py available   CASE…                              those of the cases that can run here
 
@@ -32,6 +33,8 @@ import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+# Where memory is from that no line of a module asked for.
+NATIVE = "the native core, and this harness"
 # Cases prepared at once to know what one of them holds.
 HELD = 50
 
@@ -141,10 +144,10 @@ async def websocket_case(kind: str, transport: str) -> Operation:
     return run
 
 
-async def http_case(protocol: str, kind: str, transport: str) -> Operation:
+async def http_case(protocol: str, kind: str, transport: str, application: Any = None) -> Operation:
     """Requests through one protocol object on a transport double, inside a real event loop."""
     request, answers = REQUESTS[kind]
-    application = stream if kind == "stream" else hello
+    application = application or (stream if kind == "stream" else hello)
     config = configured(application, access_log=kind == "log")
     state = resolve("uvicorn.server:ServerState")()
     connection = resolve(PROTOCOLS[protocol])(config=config, server_state=state, app_state={})
@@ -286,6 +289,47 @@ async def memory(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
     return found
 
 
+async def places(arguments: argparse.Namespace) -> dict[str, list[tuple[str, float, float]]]:
+    """Blocks and bytes that a request of each case holds while its application runs, by the line that asked."""
+    found = {}
+    for case in arguments.cases:
+        family, _, kind = case.partition(":")
+        if family in PROTOCOLS and kind in REQUESTS:
+            found[case] = await _places(family, kind, arguments.transport)
+    return found
+
+
+async def _places(protocol: str, kind: str, transport: str) -> list[tuple[str, float, float]]:
+    pictures: list[tracemalloc.Snapshot] = []
+
+    async def look(scope: Any, receive: Any, send: Any) -> None:
+        if tracemalloc.is_tracing():
+            pictures.append(tracemalloc.take_snapshot())
+        await (stream if kind == "stream" else hello)(scope, receive, send)
+
+    # Several requests at once: what one of them holds is not drowned by what is made once.
+    operations = [await http_case(protocol, kind, transport, look) for _ in range(HELD)]
+    for operation in operations:
+        await operation(10)
+    gc.collect()
+    tracemalloc.start()
+    for operation in operations:
+        tracemalloc.clear_traces()
+        await operation(1)
+    tracemalloc.stop()
+    blocks: dict[str, float] = {}
+    sizes: dict[str, float] = {}
+    for picture in pictures:
+        for one in picture.statistics("lineno"):
+            path, line = one.traceback[0].filename, one.traceback[0].lineno
+            # What is asked for natively has no line of its own but that which called it, here.
+            name = NATIVE if path == __file__ else f"{'/'.join(path.split('/')[-3:])}:{line}"
+            blocks[name] = blocks.get(name, 0.0) + one.count / len(pictures)
+            sizes[name] = sizes.get(name, 0.0) + one.size / len(pictures)
+    order = sorted((name for name in sizes if "tracemalloc" not in name), key=sizes.__getitem__, reverse=True)
+    return [(name, blocks[name], sizes[name]) for name in order]
+
+
 async def allocations(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Calls of the allocator and bytes asked of it per operation; needs the preloaded counter (c/alloc_count.c)."""
     found = {}
@@ -337,6 +381,7 @@ MODES: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Any]]] = {
     "count": count,
     "memory": memory,
     "allocations": allocations,
+    "places": places,
 }
 
 

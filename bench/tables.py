@@ -318,7 +318,18 @@ def micro(result: Result) -> list[Table]:
     note = (
         "Bytes held: by one connection that has served a request (tracemalloc). pipeline is 16 requests per operation."
     )
-    return [Table("micro-benchmarks", columns, rows, note)]
+    found = [Table("micro-benchmarks", columns, rows, note)]
+    return found + [_places(case, lines) for case, lines in result.data.get("places", {}).items()]
+
+
+# So many lines of a table of places: the rest is small.
+SHOWN = 10
+
+
+def _places(case: str, lines: Sequence[tuple[str, float, float]]) -> Table:
+    rows = tuple((name, f"{blocks:.1f}", f"{size:,.0f}") for name, blocks, size in lines[:SHOWN])
+    note = "While the application runs; tracemalloc sees Python's memory only. A line that is not here asks for less."
+    return Table(f"memory of a request of {case}, by place", ("place", "blocks", "bytes"), rows, note)
 
 
 _RATE: Column = ("req/s", "rps", lambda value: f"{value:,.0f}")

@@ -1,9 +1,14 @@
-"""`baseline save NAME FILE…` keeps results in the repository; `baseline compare` holds new ones against them."""
+"""`baseline save NAME FILE…` keeps results in the repository; `baseline compare` holds new ones against them.
+
+`baseline progress` shows new ones beside upstream's and this tree's of then: for whoever has no other server here.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench import environment, merge, model, report, stats
@@ -17,7 +22,7 @@ BASELINES = Path(__file__).resolve().parent.parent / "baselines"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to do, under which name, with which results."""
-    parser.add_argument("action", choices=["save", "compare"])
+    parser.add_argument("action", choices=["save", "compare", "progress"])
     parser.add_argument("name", help="of the baseline: bench/baselines/NAME.json")
     parser.add_argument("files", nargs="+", type=Path, help="stored results of one kind and one environment")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
@@ -32,6 +37,13 @@ def execute(arguments: argparse.Namespace) -> int:
         common.told(f"saved as baseline {arguments.name}")
         return 0
     stored = read(arguments.name)
+    if arguments.action == "progress":
+        common.print_table(progress(stored, result), as_markdown=arguments.markdown)
+        try:
+            same_machine(stored, result)
+        except BenchError as exc:
+            common.told(f"doubt: the improvement is also that of the machine: {exc}")
+        return 0
     same_machine(stored, result)
     common.print_table(table(stored, result), as_markdown=arguments.markdown)
     return 0
@@ -78,6 +90,31 @@ def table(stored: Result, result: Result) -> Table:
     columns = ("case", "target", *(metric.name for metric in METRICS))
     note = "Medians now / then. Measured at different times: for small differences use compare."
     return Table(f"against the baseline of {stored.created}", columns, tuple(rows), note)
+
+
+def progress(stored: Result, result: Result) -> Table:
+    """By connections: upstream and this tree then, this tree now. Raises BenchError when they share no case."""
+    then, rows = report.groups(stored.samples), []
+    for case, group in report.groups(result.samples).items():
+        rates = [one.rps for one in usable(group)]
+        before = [_rate(then.get(replace(case, target=name), [])) for name in ("upstream", case.target)]
+        if not rates or None in before:
+            continue
+        upstream, ours = (rate or 0.0 for rate in before)
+        now = stats.median(rates)
+        spread = (max(rates) - min(rates)) / now
+        figures = (f"{upstream:,.0f}", f"{ours:,.0f}", f"{now:,.0f}", f"{now / upstream:.2f}", f"{now / ours:.2f}")
+        rows.append((f"{case.workload}, {case.connections}", *figures, f"{spread:.0%}"))
+    if not rows:
+        raise BenchError("the baseline and the new results have no case in common")
+    columns = ("connections", "upstream then", "ours then", "ours now", "now / upstream", "now / then", "spread")
+    note = "Requests/s. Spread: from the lowest to the highest burst of now; a change below it says nothing."
+    return Table(f"against the baseline of {stored.created}", columns, tuple(rows), note)
+
+
+def _rate(group: Sequence[Sample]) -> float | None:
+    good = usable(group)
+    return stats.median([one.rps for one in good]) if good else None
 
 
 def _change(metric: Metric, old: list[Sample], new: list[Sample]) -> str:

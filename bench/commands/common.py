@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import checks, environment, model, report, tables
+from bench import checks, environment, model, report, tables, verdicts
 from bench.errors import BenchError
 from bench.load import generators
 from bench.load.base import Generator
@@ -282,6 +282,8 @@ def show(arguments: argparse.Namespace, result: Result) -> None:
     for table in tables.tables(result, details=arguments.details):
         print()
         print_table(table, as_markdown=arguments.markdown)
+    for verdict in verdicts.of(result):
+        print(f"- verdict: {verdict}" if arguments.markdown else f"verdict: {verdict}")
     for note in result.notes:
         print(f"- doubt: {note}" if arguments.markdown else f"doubt: {note}")
 

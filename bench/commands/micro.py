@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", default=",".join(instructions.CASES), help="comma-separated")
     parser.add_argument("--operations", type=common.count, default=2000, help="operations per round")
     parser.add_argument("--rounds", type=common.count, default=5, help="of each case")
+    parser.add_argument("--places", action="store_true", help="and which lines ask for the memory of a request")
     parser.add_argument("--no-instructions", action="store_true", help="without callgrind, which takes half a minute")
     common.output_arguments(parser)
 
@@ -49,6 +50,9 @@ def execute(arguments: argparse.Namespace) -> int:
         if not arguments.no_instructions:
             _count(target, cases, records, notes)
     data = {"records": records}
+    if arguments.places:
+        with process.pinned(cores.server):
+            data["places"] = _micro(target, ["places", *cases])
     result = Result("micro", common.now(), environment.describe([target], cores), data=data, notes=tuple(notes))
     common.deliver(arguments, result)
     return 0

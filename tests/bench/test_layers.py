@@ -12,7 +12,7 @@ from bench.targets import HERE
 
 PURE = (
     *("model", "stats", "plan", "checks", "report", "tables", "charts", "page", "documents", "judge"),
-    *("merge", "parts", "poster", "publication", "views"),
+    *("merge", "parts", "poster", "publication", "verdicts", "views"),
 )
 # What touches files, processes, sockets or the clock.
 OUTSIDE = {"os", "subprocess", "socket", "time", "tempfile", "shutil", "threading", "signal"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import documents, page, poster, publication, report, tables, views
+from bench import documents, page, poster, publication, report, tables, verdicts, views
 from bench.commands import baseline
 from bench.errors import BenchError
 from bench.model import Load, Result, Sample
@@ -337,6 +337,26 @@ def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:
     assert "3.0\N{MULTIPLICATION SIGN}" in light and light.count("<rect") == dark.count("<rect") == 3
     assert light != dark and "href" not in light
     assert poster.groups(records.result("compare", _against("granian", 2e-5))) == {}
+
+
+def test_verdicts_say_what_a_result_comes_to() -> None:
+    [said] = verdicts.of(records.result("compare", _against("upstream", 3e-5)))
+    assert said == "hello, 50 connections: ours needs 3.00 times less CPU per request than upstream (3.00 to 3.00)"
+    [said] = verdicts.of(records.result("compare", _against("upstream", 1e-5)[:6]))
+    assert said.startswith("hello, 50 connections: one block shows no difference between ours and upstream")
+    failed = records.sample("upstream", void="errors: 3 read", burst=None)
+    ours, upstream = verdicts.of(records.result("run", [records.sample(), failed]))
+    assert ours == "ours does 50,000 requests/s at best (hello, 50 connections); all cases answered rightly"
+    assert upstream == "upstream answered rightly in none of 1 cases"
+    assert verdicts.of(records.result("startup")) == []
+
+
+def test_a_baseline_shows_upstream_and_this_tree_then_and_now() -> None:
+    stored = records.result("run", [records.sample("upstream"), records.sample("ours")])
+    table = baseline.progress(stored, records.result("run", [records.sample("ours")] * 2))
+    assert table.rows == (("hello, 50", "50,000", "50,000", "50,000", "1.00", "1.00", "0%"),)
+    with pytest.raises(BenchError, match="no case in common"):
+        baseline.progress(stored, records.result("run", [records.sample("ours", workload="echo")]))
 
 
 def test_doubts_and_places_are_told_once_for_a_document() -> None:

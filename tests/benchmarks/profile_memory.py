@@ -1,6 +1,9 @@
-"""Memory of the protocols without a server: what a connection holds, what a request allocates and leaves behind.
+"""Memory without a server: what connections and requests hold, which lines ask for it, and what saves some.
 
     python tests/benchmarks/profile_memory.py [ARGUMENTS OF bench micro]
+
+First the protocols: the size of a connection, the allocations of a request and the lines they are from. Then objects:
+with `__slots__` and without, bytes built in several ways, pools against new objects. Each ends with what that means.
 
 For whole servers, at rest, under load and per idle connection: `python -m bench memory`.
 """
@@ -15,10 +18,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.__main__ import main as bench
 
+# Enough to tell them apart, in seconds.
+POOL = ("--operations", "100000", "--capacities", "100")
+
 
 def main(argv: Sequence[str]) -> int:
     """Run; the exit status is that of the harness."""
-    return bench(["micro", "--no-instructions", *argv])
+    return bench(["micro", "--no-instructions", "--places", *argv]) or bench(["pool", *POOL])
 
 
 if __name__ == "__main__":

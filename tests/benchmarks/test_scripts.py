@@ -71,12 +71,26 @@ def test_compare_performance_shows_the_paired_ratio_and_the_noise_floor() -> Non
     assert "no baseline 'no-such-baseline'" in done.stderr
 
 
+def test_compare_performance_without_upstream_goes_by_the_stored_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_PEERS_PYTHON", "/nowhere/python")
+    done = _script("compare_performance", *SHORT, "--tool", "wrk", "--connections", "10", "--rounds", "1", "--markdown")
+    if "wrk is not installed" in done.stderr:
+        pytest.skip("needs wrk")
+    assert done.returncode == 0, done.stderr
+    assert " hello, 10 " in done.stdout and "now / upstream" in done.stdout
+    assert "no interpreter for upstream: run make bench-setup" in done.stderr
+
+
 def test_profile_memory_needs_no_server(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     arguments = ("--cases", "h11:get", "--operations", "20", "--rounds", "1", "--output", str(path))
     done = _script("profile_memory", *arguments)
     assert done.returncode == 0, done.stderr
-    assert model.load(path).data["records"]["h11:get"]["held"] > 500
+    data = model.load(path).data
+    assert data["records"]["h11:get"]["held"] > 500
+    assert any(place.startswith("protocols/http/scope.py") for place, _, _ in data["places"]["h11:get"])
+    assert "verdict: h11:get: a connection holds" in done.stdout
+    assert "verdict: __slots__ save" in done.stdout
 
 
 @pytest.mark.parametrize(
