@@ -44,7 +44,7 @@ LAYERS = [
     "config exposition settings_file",
     "access_format application middleware middleware.* settings sockets tls",
     "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths worker_events",
-    "memory metrics",
+    "memory metrics thread_pool",
     "_types _compat _ansi _native outlet",
 ]
 

@@ -39,6 +39,7 @@ from uvicorn.settings import (
     LifespanType,
     LoopFactoryType,
     Settings,
+    WhenFullType,
     WSProtocolType,
 )
 from uvicorn.sockets import bind_socket, parse_address
@@ -322,10 +323,25 @@ class Config(Settings):
         with blaming(f"metrics={self.metrics!r}"):
             if self.metrics is not None:
                 parse_address(self.metrics)
-        for name in ("limit_max_requests_jitter", "limit_worker_lifetime_jitter", "drain_delay"):
+        with blaming(f"wsgi_threads={self.wsgi_threads!r}"):
+            if self.wsgi_threads < max(1, self.wsgi_threads_least):
+                raise ValueError("at least one, and no fewer than wsgi_threads_least.")
+        for name in (
+            "limit_max_requests_jitter",
+            "limit_worker_lifetime_jitter",
+            "drain_delay",
+            "wsgi_threads_least",
+            "wsgi_threads_idle",
+        ):
             with blaming(f"{name}={getattr(self, name)!r}"):
                 if getattr(self, name) < 0:
                     raise ValueError("it cannot be negative.")
+        with blaming(f"wsgi_queue={self.wsgi_queue!r}"):
+            if self.wsgi_queue is not None and self.wsgi_queue < 0:
+                raise ValueError("it cannot be negative; leave it out for no limit.")
+        with blaming(f"wsgi_queue_full={self.wsgi_queue_full!r}"):
+            if self.wsgi_queue_full not in get_args(WhenFullType):
+                raise ValueError(f"choose one of {', '.join(get_args(WhenFullType))}.")
         for name in ("limit_worker_lifetime", "limit_worker_memory", "limit_worker_crashes"):
             with blaming(f"{name}={getattr(self, name)!r}"):
                 if getattr(self, name) is not None and getattr(self, name) <= 0:
@@ -574,7 +590,7 @@ class Config(Settings):
         if self.interface == "wsgi":
             # Through the module, where it is imported when first asked for, and may have been replaced.
             this: Any = sys.modules[__name__]
-            app = this.WSGIMiddleware(app)
+            app = self._in_threads(this.WSGIMiddleware(app))
         elif self.interface == "asgi2":
             app = ASGI2Middleware(app)
         if logger.getEffectiveLevel() <= TRACE_LOG_LEVEL:
@@ -588,6 +604,20 @@ class Config(Settings):
             app = ProxyHeadersMiddleware(app, trusted_hosts=self.forwarded_allow_ips)
         loaded_app: ASGI3Application = app
         return loaded_app
+
+    def _in_threads(self, app: Any) -> ASGI3Application:
+        """Have an adapter for WSGI, whichever it is, run its application in threads as the settings say."""
+        if not hasattr(app, "executor"):
+            bounded: ASGI3Application = app
+            return bounded
+        pool = import_from_string("uvicorn.thread_pool:ThreadPool")
+        app.executor = pool(self.wsgi_threads, self.wsgi_threads_least, self.wsgi_threads_idle or None, "WSGI")
+        if self.wsgi_queue is None:
+            return app  # type: ignore[no-any-return]
+        unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
+        refuse = unavailable if self.wsgi_queue_full == "refuse" else None
+        places = import_from_string("uvicorn.middleware.wsgi:Places")
+        return places(app, self.wsgi_threads + self.wsgi_queue, refuse)  # type: ignore[no-any-return]
 
     def _answering_lifecycle(self, app: ASGI3Application) -> LifecycleMiddleware:
         return LifecycleMiddleware(app, f"{self.root_path}{self.lifecycle_path}", self.reporters)

@@ -42,7 +42,7 @@ from uvicorn.config import (
 )
 from uvicorn.faults import STARTUP_FAILURE, report_fault
 from uvicorn.server import Server
-from uvicorn.settings import ROWS, ExtensionType, Settings
+from uvicorn.settings import ROWS, ExtensionType, Settings, WhenFullType
 from uvicorn.sockets import SocketFile
 from uvicorn.worker_events import WorkerEvent
 
@@ -377,6 +377,11 @@ def run(
     timeout_worker_ready: float = 300.0,
     drain_delay: float = 0.0,
     lifecycle_path: str | None = None,
+    wsgi_threads: int = 10,
+    wsgi_threads_least: int = 0,
+    wsgi_threads_idle: float = 60.0,
+    wsgi_queue: int | None = None,
+    wsgi_queue_full: WhenFullType = "wait",
     preload: bool = False,
     metrics: str | None = None,
     limit_worker_lifetime: float | None = None,

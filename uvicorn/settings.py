@@ -31,6 +31,7 @@ WSProtocolType = Literal["auto", "none", "websockets", "websockets-sansio", "wsp
 LifespanType = Literal["auto", "on", "off"]
 LoopFactoryType = Literal["none", "auto", "asyncio", "uvloop", "zuvloop"]
 InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
+WhenFullType = Literal["wait", "refuse"]
 ExtensionType = Literal[
     "http.response.trailers",
     "http.response.early_hint",
@@ -402,6 +403,39 @@ class Settings:
         kw_only=True,
         help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
         "application is asked, as for any path.",
+    )
+    wsgi_threads: int = setting(
+        default=10,
+        section="WSGI",
+        kw_only=True,
+        minimum=1,
+        help="Most threads of a process in which a WSGI application runs. One request takes one of them.",
+    )
+    wsgi_threads_least: int = setting(
+        default=0,
+        section="WSGI",
+        kw_only=True,
+        help="How many of these threads are made when the application is loaded, and kept; the others come when they "
+        "are needed.",
+    )
+    wsgi_threads_idle: float = setting(
+        default=60.0,
+        section="WSGI",
+        kw_only=True,
+        help="Seconds after which one of the others ends that has nothing to do. 0 keeps it.",
+    )
+    wsgi_queue: int | None = setting(
+        default=None,
+        section="WSGI",
+        kw_only=True,
+        help="Requests that may wait for a thread, their bodies being read meanwhile; by default any number.",
+    )
+    wsgi_queue_full: WhenFullType = setting(
+        default="wait",
+        section="WSGI",
+        kw_only=True,
+        help="What becomes of a request that finds `wsgi_queue` full: it waits, its body unread, or is refused with "
+        "503 at once.",
     )
     preload: bool = setting(
         default=False,

@@ -15,7 +15,10 @@ from typing import Any
 import a2wsgi
 import pytest
 
+from tests.utils import turns, wait_until
+from uvicorn.config import Config
 from uvicorn.middleware import wsgi
+from uvicorn.middleware.wsgi import Places
 
 pytestmark = pytest.mark.anyio
 
@@ -583,3 +586,110 @@ async def test_responder_can_be_used_by_itself() -> None:
 
         await responder(receive, send)
     assert body_of(sent) == b"hello"
+
+
+class Held:
+    """An application whose calls end when they are let go, one after the other."""
+
+    def __init__(self) -> None:
+        self.running: list[asyncio.Event] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        over = asyncio.Event()
+        self.running.append(over)
+        await over.wait()
+
+
+async def refuse(scope: Any, receive: Any, send: Any) -> None:
+    raise ConnectionRefusedError
+
+
+async def test_more_requests_than_places_wait_in_their_order() -> None:
+    held = Held()
+    places = Places(held, 1, None)
+    calls = [asyncio.create_task(call(places, http_scope(), [])) for _ in range(3)]
+    await turns()
+    assert len(held.running) == 1
+    calls[1].cancel()
+    await turns()
+    held.running[0].set()
+    await wait_until(lambda: len(held.running) == 2)
+    assert calls[0].done()
+    assert not calls[2].done()
+    held.running[1].set()
+    await calls[2]
+    assert calls[1].cancelled()
+
+
+async def test_a_place_that_is_given_to_one_who_leaves_goes_to_the_next() -> None:
+    held = Held()
+    places = Places(held, 1, None)
+    calls = [asyncio.create_task(call(places, http_scope(), [])) for _ in range(3)]
+    await turns()
+    places._leave()  # the first has ended: its place is the second's, who does not know yet
+    calls[1].cancel()
+    await turns()
+    assert len(held.running) == 2
+    held.running[1].set()
+    await calls[2]
+    held.running[0].set()
+    await calls[0]
+
+
+async def test_a_request_without_a_place_can_be_refused_at_once() -> None:
+    held = Held()
+    places = Places(held, 1, refuse)
+    first = asyncio.create_task(call(places, http_scope(), []))
+    await turns()
+    with pytest.raises(ConnectionRefusedError):
+        await call(places, http_scope(), [])
+    held.running[0].set()
+    await first
+    second = asyncio.create_task(call(places, http_scope(), []))
+    await turns()
+    held.running[1].set()
+    await second
+
+
+async def test_other_scopes_need_no_place() -> None:
+    held = Held()
+    lifespan = asyncio.create_task(call(Places(held, 0, refuse), {"type": "lifespan"}, []))
+    await turns()
+    held.running[0].set()
+    await lifespan
+
+
+@pytest.mark.parametrize("full, kind", [("refuse", 503), ("wait", 200)])
+async def test_settings_say_how_many_threads_and_who_waits(full: Any, kind: int) -> None:
+    """One thread, and nobody may wait for it."""
+    go_on = threading.Event()
+
+    def blocking(environ: Any, start_response: Any) -> Iterable[bytes]:
+        assert go_on.wait(30)
+        return application(environ, start_response)
+
+    settings: Any = {"wsgi_threads": 1, "wsgi_queue": 0, "wsgi_queue_full": full}
+    config = Config(blocking, interface="wsgi", log_config=None, proxy_headers=False, **settings)
+    config.load()
+    first, second = (asyncio.create_task(call(config.loaded_app, http_scope(), request(b""))) for _ in range(2))
+    await turns()
+    assert second.done() == (full == "refuse")
+    go_on.set()
+    messages = [*await first, *await second]
+    assert [message["status"] for message in messages if "status" in message] == [200, kind]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"wsgi_threads": 0},
+        {"wsgi_threads": 1, "wsgi_threads_least": 2},
+        {"wsgi_queue": -1},
+        {"wsgi_queue_full": "maybe"},
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(settings: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        Config(application, interface="wsgi", log_config=None, **settings)
+    name, value = next(iter(settings.items()))
+    assert caught.value.__dict__["_settings_at_fault"] == (f"{name}={value!r}",)

@@ -16,12 +16,14 @@ import io
 import sys
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
 from uvicorn._types import (
+    ASGI3Application,
     ASGIReceiveCallable,
     ASGISendCallable,
     ASGISendEvent,
@@ -124,6 +126,58 @@ else:
                 if scope["type"] == "http":
                     scope = {**scope, "headers": unambiguous_fields(scope["headers"])}
                 await super().__call__(scope, receive, send)
+
+
+class Places:
+    """Lets so many requests in at a time; the others wait outside, with their bodies unread, or are refused.
+
+    Args:
+        app: what they come to.
+        places: how many there are.
+        refuse: answers a request that finds none; None if it is to wait, in the order in which they came.
+    """
+
+    def __init__(self, app: ASGI3Application, places: int, refuse: ASGI3Application | None) -> None:
+        self._app = app
+        self._free = places
+        self._refuse = refuse
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Serve one scope."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self._free:
+            self._free -= 1
+        elif self._refuse is not None:
+            await self._refuse(scope, receive, send)
+            return
+        else:
+            await self._wait()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._leave()
+
+    async def _wait(self) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(place)
+        try:
+            await place
+        except BaseException:
+            if place.done() and not place.cancelled():
+                self._leave()  # it was given away in the same moment
+            raise
+
+    def _leave(self) -> None:
+        """Give the place to the first who still waits."""
+        while self._line:
+            place = self._line.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
 
 
 class _Abandoned(Exception):
