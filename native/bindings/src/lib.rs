@@ -56,6 +56,7 @@ mod native {
         crate::base::panic::keep_panics();
         crate::conn::acceptor::recognise_by(crate::protocol::recognise);
         crate::conn::handler::recognise_successors_by(crate::websocket::recognise);
+        crate::h2::tunnel::open_websockets_by(crate::websocket::open_on_stream);
         crate::asgi::awaitable::install_slots(module.py())
     }
 }

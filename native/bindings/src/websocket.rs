@@ -6,11 +6,13 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use wire::ws::Handshake;
 
 use crate::asgi::peer::Peer;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
 use crate::conn::handler::{Handler, hand_data};
+use crate::conn::tunnel::Tunnel;
 use crate::server::Server;
 use crate::ws::session::Session;
 
@@ -19,6 +21,19 @@ pub(crate) fn recognise(protocol: &Bound<'_, PyAny>) -> PyResult<Option<Rc<dyn H
     let Ok(own) = protocol.cast::<WebSocketProtocol>() else { return Ok(None) };
     let session = own.get().session.here()?.clone();
     if is_untouched(&session, protocol)? { Ok(Some(session)) } else { Ok(None) }
+}
+
+/// Have `protocol`, a WebSocket of ours, stand on a stream of HTTP/2: what is told of that from now on.
+pub(crate) fn open_on_stream(
+    protocol: &Bound<'_, PyAny>,
+    stream: Rc<dyn Tunnel>,
+    parts: (&[u8], &[u8]),
+    headers: &Bound<'_, PyList>,
+    handshake: &Handshake<'_>,
+) -> PyResult<Rc<dyn Handler>> {
+    let session = protocol.cast::<WebSocketProtocol>()?.get().session.here()?.clone();
+    session.open_on(protocol, stream, parts, headers, handshake)?;
+    Ok(session)
 }
 
 /// Whether the class of `protocol` has our methods and no others: then nobody notices that they are not called.

@@ -59,6 +59,10 @@ pub const CONTENT_LENGTH: &str = "Invalid Content-Length header.";
 pub const LENGTHS_CONFLICT: &str = "Conflicting Content-Length headers.";
 /// Invalid Transfer-Encoding header.
 pub const TRANSFER_ENCODING: &str = "Invalid Transfer-Encoding header.";
+/// A response with status {status} would open the WebSocket, over HTTP/2.
+pub fn opens_stream(status: impl Display) -> String {
+    format!("A response with status {status} would open the WebSocket, over HTTP/2.")
+}
 /// Field '{name}' is not allowed in trailers.
 pub fn trailer(name: impl Display) -> String {
     format!("Field '{name}' is not allowed in trailers.")

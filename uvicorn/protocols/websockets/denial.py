@@ -18,6 +18,7 @@ class DenialResponse:
         status: 200 to 599.
         headers: the application's, any iterable of (name, value).
         default_head: the server's own lines, in front of those.
+        chunks: whether a body of unknown length is sent in chunks; else as it is, because something else marks its end.
 
     Attributes:
         head: as it is sent, or will be.
@@ -28,17 +29,21 @@ class DenialResponse:
         TypeError: a status that is not an int, a header that is not bytes.
     """
 
-    __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_writer")
+    __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_chunks", "_writer")
 
-    def __init__(self, status: int, headers: Iterable[tuple[bytes, bytes]], default_head: bytes) -> None:
+    def __init__(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], default_head: bytes, chunks: bool = True
+    ) -> None:
         self.status = status
         self.sent = 0
         self._headers = list(headers)
         self._default_head = default_head
+        self._chunks = chunks
         self._start()
 
     def _start(self) -> None:
         self._writer = ResponseWriter()
+        self._writer.http_10 = not self._chunks
         self._writer.start(self.status, self._headers, self._default_head, close=True)
         self.head = self._writer.head
 

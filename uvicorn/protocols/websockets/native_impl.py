@@ -26,6 +26,9 @@ class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
 
     __slots__ = ()
 
+    stands_on_streams = True
+    """It can be opened over HTTP/2 (RFC 8441)."""
+
     never_called = NEVER_CALLED
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 

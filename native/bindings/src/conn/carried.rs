@@ -44,6 +44,11 @@ impl Sides {
         matches!(*self.carrier.borrow(), Some(Carrier::Transport(_)))
     }
 
+    /// Whether it is a stream that carries it.
+    pub(crate) fn are_a_stream(&self) -> bool {
+        matches!(*self.carrier.borrow(), Some(Carrier::Stream(_)))
+    }
+
     /// Let go of what carries the connection.
     pub(crate) fn drop_carrier(&self) {
         let carrier = self.carrier.take();

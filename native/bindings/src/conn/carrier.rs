@@ -5,8 +5,10 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::ends::Ends;
 use super::hub::Hub;
 use super::socket::Socket;
+use super::tunnel::{StreamTransport, Tunnel};
 use crate::base::names::Names;
 
 /// The lower side of a protocol.
@@ -15,15 +17,8 @@ pub(crate) enum Carrier {
     Socket(Rc<Socket>),
     /// An `asyncio.Transport`.
     Transport(Rc<Py<PyAny>>),
-}
-
-/// Who is connected to whom.
-pub(crate) struct Ends {
-    /// A pair of address and port, or `None`; so is `server`.
-    pub(crate) client: Py<PyAny>,
-    pub(crate) server: Py<PyAny>,
-    /// The connection is encrypted.
-    pub(crate) secure: bool,
+    /// A stream of HTTP/2.
+    Stream(Rc<dyn Tunnel>),
 }
 
 impl Carrier {
@@ -35,6 +30,7 @@ impl Carrier {
                 server: hub.server_address(&socket.local(py)?.into_pyobject(py)?)?,
                 secure: socket.is_secure(),
             }),
+            Self::Stream(stream) => Ok(stream.ends(py)),
             Self::Transport(transport) => {
                 let utils = py.import("uvicorn.protocols.utils")?;
                 Ok(Ends {
@@ -50,6 +46,7 @@ impl Carrier {
     pub(crate) fn application_protocol(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let object = match self {
             Self::Socket(socket) => socket.ssl_object().map(|object| object.clone_ref(py)),
+            Self::Stream(_) => None,
             Self::Transport(transport) => {
                 transport.bind(py).call_method1("get_extra_info", ("ssl_object",))?.extract()?
             }
@@ -61,6 +58,7 @@ impl Carrier {
     pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             Self::Socket(socket) => socket.transport(py),
+            Self::Stream(stream) => Ok(Py::new(py, StreamTransport::new(stream.clone()))?.into_any()),
             Self::Transport(transport) => Ok(transport.clone_ref(py)),
         }
     }
@@ -70,6 +68,7 @@ impl Carrier {
     pub(crate) fn is_closing(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
         match self {
             Self::Socket(socket) => Ok(socket.is_closing()),
+            Self::Stream(stream) => Ok(stream.is_closing()),
             Self::Transport(transport) => transport.bind(py).call_method0(&names.is_closing)?.is_truthy(),
         }
     }
@@ -79,6 +78,7 @@ impl Carrier {
     pub(crate) fn write(&self, py: Python<'_>, names: &Names, data: &[u8]) -> PyResult<()> {
         match self {
             Self::Socket(socket) => socket.write(py, data),
+            Self::Stream(stream) => stream.write(&PyBytes::new(py, data)),
             Self::Transport(transport) => {
                 transport.bind(py).call_method1(&names.write, (PyBytes::new(py, data),)).map(drop)
             }
@@ -95,6 +95,12 @@ impl Carrier {
     ) -> PyResult<()> {
         match self {
             Self::Socket(socket) => socket.write_with(py, head, body),
+            Self::Stream(stream) => {
+                if !head.is_empty() {
+                    stream.write(&PyBytes::new(py, head))?;
+                }
+                stream.write(body)
+            }
             Self::Transport(transport) => {
                 if !head.is_empty() {
                     self.write(py, names, head)?;
@@ -108,6 +114,7 @@ impl Carrier {
     pub(crate) fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
         match self {
             Self::Socket(socket) => Ok(socket.waiting()),
+            Self::Stream(stream) => Ok(stream.waiting()),
             Self::Transport(transport) => {
                 let readers = py.import("uvicorn.protocols.http.readers")?;
                 readers.call_method1("waiting", (&**transport,))?.extract()
@@ -119,6 +126,7 @@ impl Carrier {
     pub(crate) fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
         match self {
             Self::Socket(socket) => Ok(socket.unsent()),
+            Self::Stream(stream) => Ok(stream.waiting()),
             Self::Transport(transport) => {
                 let readers = py.import("uvicorn.protocols.http.readers")?;
                 readers.call_method1("unsent", (&**transport,))?.extract()
@@ -130,6 +138,7 @@ impl Carrier {
     pub(crate) fn pause_reading(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         match self {
             Self::Socket(socket) => socket.pause_reading(py),
+            Self::Stream(stream) => stream.set_reading(py, false),
             Self::Transport(transport) => transport.bind(py).call_method0(&names.pause_reading).map(drop),
         }
     }
@@ -139,6 +148,7 @@ impl Carrier {
     pub(crate) fn resume_reading(&self, py: Python<'_>, names: &Names, context: &Py<PyAny>) -> PyResult<()> {
         match self {
             Self::Socket(socket) => socket.resume_reading(py),
+            Self::Stream(stream) => stream.set_reading(py, true),
             Self::Transport(transport) => {
                 let resume = transport.bind(py).getattr(&names.resume_reading)?;
                 context.bind(py).call_method1(&names.run, (resume,)).map(drop)
@@ -149,7 +159,7 @@ impl Carrier {
     /// Whether one direction can be ended without the other.
     pub(crate) fn can_write_eof(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
         match self {
-            Self::Socket(_) => Ok(true),
+            Self::Socket(_) | Self::Stream(_) => Ok(true),
             Self::Transport(transport) => transport.bind(py).call_method0(&names.can_write_eof)?.is_truthy(),
         }
     }
@@ -158,6 +168,8 @@ impl Carrier {
     pub(crate) fn write_eof(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         match self {
             Self::Socket(socket) => socket.write_eof(py),
+            // Whoever has nothing more to say has done with it.
+            Self::Stream(stream) => stream.close(py),
             Self::Transport(transport) => transport.bind(py).call_method0(&names.write_eof).map(drop),
         }
     }
@@ -166,6 +178,7 @@ impl Carrier {
     pub(crate) fn close(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         match self {
             Self::Socket(socket) => socket.close(py),
+            Self::Stream(stream) => stream.close(py),
             Self::Transport(transport) => transport.bind(py).call_method0(&names.close).map(drop),
         }
     }
@@ -174,6 +187,7 @@ impl Carrier {
     pub(crate) fn abort(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         match self {
             Self::Socket(socket) => socket.abort(py),
+            Self::Stream(stream) => stream.abort(py),
             Self::Transport(transport) => transport.bind(py).call_method0(&names.abort).map(drop),
         }
     }
@@ -185,6 +199,7 @@ impl Carrier {
                 socket.reset_on_close();
                 Ok(())
             }
+            Self::Stream(_) => Ok(()),
             Self::Transport(transport) => {
                 py.import("uvicorn.protocols.http.protocol")?.call_method1("reset_on_close", (&**transport,)).map(drop)
             }

@@ -261,7 +261,7 @@ impl Connection {
                 }
                 socket.call_method0("fileno")?.extract::<i32>().map(Some)
             }
-            Carrier::Socket(_) => Ok(None),
+            Carrier::Socket(_) | Carrier::Stream(_) => Ok(None),
         })?;
         let Some(descriptor) = found.flatten() else { return Ok(()) };
         let tell = protocol.bind(py).getattr("hung_up")?;

@@ -9,7 +9,7 @@
 //! Here: what a connection is, and a stream. What happens to it is in `events`, what comes in in `input`, what exchanges ask of it in `stream`
 //! and `response`, the server's own answers in `refusal`, the way out in `output`, how long it waits in `deadline`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use wire::h2::{Connection as Wire, StreamId};
+use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
 use super::core::Core;
 use super::queue::Queue;
@@ -30,6 +30,7 @@ use crate::base::line::Line;
 use crate::base::task::Start;
 use crate::conn::carried::Sides;
 use crate::conn::deadline::Deadline;
+use crate::conn::handler::Handler;
 
 /// A stream that is not over on the wire, and whose it is.
 pub(super) struct Slot {
@@ -67,6 +68,8 @@ pub(crate) struct Connection {
     pub(super) gone: RefCell<Vec<StreamId>>,
     /// Streams whose last byte has been put into the output.
     pub(super) ended: RefCell<Vec<StreamId>>,
+    /// Streams that stand for sockets, to be handed what has come for them.
+    pub(super) to_serve: RefCell<Vec<StreamId>>,
     /// Of what it waits for its client to send.
     pub(super) deadline: Deadline,
     /// Of what it waits for its client to take.
@@ -116,6 +119,8 @@ pub(super) struct Stream {
     pub(super) lines: RefCell<Vec<u8>>,
     /// Pieces of the request's body that have come, and were not read yet.
     pub(super) pieces: Cell<usize>,
+    /// What stands on it, if it is a tunnel.
+    pub(super) channel: OnceCell<Box<Channel>>,
     /// Of the rest of the request's body.
     pub(super) deadline: Deadline,
     /// Of the client's letting more of the response through.
@@ -138,11 +143,44 @@ impl Stream {
             watcher: RefCell::default(),
             lines: RefCell::default(),
             pieces: Cell::new(0),
+            channel: OnceCell::new(),
             deadline: Deadline::default(),
             window_deadline: Deadline::default(),
             places: Default::default(),
             sent: Cell::new(0),
             sent_before: Cell::new(0),
+        }
+    }
+}
+
+/// What stands on a stream as on a socket, and how far that has come.
+pub(super) struct Channel {
+    pub(super) handler: RefCell<Option<Rc<dyn Handler>>>,
+    pub(super) reading: Cell<bool>,
+    /// What has come, and was not taken yet.
+    pub(super) unread: RefCell<Vec<u8>>,
+    /// Nothing more comes; and it was told so.
+    pub(super) ended: Cell<bool>,
+    pub(super) end_told: Cell<bool>,
+    /// The head of the response has left.
+    pub(super) begun: Cell<bool>,
+    /// It waits for the windows, and was told so.
+    pub(super) pause_told: Cell<bool>,
+    /// It has said that this is all.
+    pub(super) closing: Cell<bool>,
+}
+
+impl Default for Channel {
+    fn default() -> Self {
+        Self {
+            handler: RefCell::default(),
+            reading: Cell::new(true),
+            unread: RefCell::default(),
+            ended: Cell::new(false),
+            end_told: Cell::new(false),
+            begun: Cell::new(false),
+            pause_told: Cell::new(false),
+            closing: Cell::new(false),
         }
     }
 }
@@ -165,6 +203,7 @@ impl Connection {
             state: RefCell::new(State { wire, slots: Vec::new(), asked: VecDeque::new(), pending: Vec::new(), out }),
             gone: RefCell::default(),
             ended: RefCell::default(),
+            to_serve: RefCell::default(),
             deadline: Deadline::default(),
             reader_deadline: Deadline::default(),
             ping_deadline: Deadline::default(),
@@ -273,6 +312,18 @@ impl State {
         if let Some(old) = self.slots.get_mut(place) {
             *old = Some(slot);
         }
+    }
+
+    /// Whether a stream is over on the wire. Of what has said all of its own the rest is not waited for.
+    pub(super) fn is_over(&mut self, id: StreamId) -> bool {
+        if self.wire.is_live(id)
+            && let Some(Slot { stream, .. }) = self.slot(id)
+            && stream.channel.get().is_some_and(|channel| channel.closing.get())
+            && !stream.has_more()
+        {
+            self.wire.reset(&mut self.out, id, ErrorCode::NoError);
+        }
+        !self.wire.is_live(id)
     }
 
     /// Take out what is known of a stream that is over.

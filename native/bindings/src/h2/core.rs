@@ -34,6 +34,8 @@ pub(crate) struct Core {
     /// After so long without a word a client is asked whether it is there, and has so long to answer.
     pub(super) ping_interval: Option<Duration>,
     pub(super) ping_timeout: Duration,
+    /// Whether a WebSocket is compressed.
+    pub(super) deflate: bool,
     pub(super) pairs: StaticPairs,
     /// One for all connections. One that is served inside the turn of another has one of its own.
     scratch: Single<Box<Scratch>>,
@@ -55,18 +57,21 @@ impl Core {
         let fields: Option<u32> = config.getattr("http2_max_header_list_size")?.extract()?;
         let window = config.getattr("http2_initial_window_size")?.extract()?;
         let defaults = Settings::default();
+        let ws_protocol_class = config.getattr("ws_protocol_class")?;
         let announced = Settings {
             streams: config.getattr("http2_max_concurrent_streams")?.extract()?,
             window,
             largest_window: defaults.largest_window.max(window),
             frame: config.getattr("http2_max_frame_size")?.extract()?,
             fields: fields.unwrap_or_else(|| u32::try_from(home.settings.limits.head).unwrap_or(u32::MAX)),
-            connect_protocol: false,
+            // Other implementations want a transport.
+            connect_protocol: ws_protocol_class.getattr_opt("stands_on_streams")?.is_some(),
             ..defaults
         };
         Ok(Self {
             config: config.clone().unbind(),
-            ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
+            ws_protocol_class: ws_protocol_class.unbind(),
+            deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,
             announced,
             ping_interval: seconds(config, "http2_ping_interval")?,
             ping_timeout: seconds(config, "http2_ping_timeout")?.unwrap_or_default(),

@@ -202,7 +202,13 @@ impl Connection {
         for stream in streams {
             stream.leave_body_deadline();
         }
+        for stream in self.state.borrow().slots.iter().flatten().map(|slot| &slot.stream) {
+            if let Some(channel) = stream.channel.get() {
+                stream.keep_input(channel, b"", true);
+            }
+        }
         self.tell_disconnect(py)?;
+        self.serve_tunnels(py)?;
         Ok(true)
     }
 

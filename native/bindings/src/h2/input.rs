@@ -25,7 +25,8 @@ impl Connection {
         }
         self.heard.set(true);
         let outer = self.consuming.replace(true);
-        let outcome = self.take_in(py, data).and_then(|()| self.start_asked(py, true));
+        let outcome =
+            self.take_in(py, data).and_then(|()| self.start_asked(py, true)).and_then(|()| self.serve_tunnels(py));
         self.consuming.set(outer);
         if outer {
             return outcome;
@@ -118,6 +119,10 @@ impl Connection {
 
     /// A request, complete or with a body that is still to come: its application starts when all that has arrived was dealt with.
     fn ask(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
+        self.first.set(false);
+        if head.protocol().is_some() {
+            return self.open_tunnel(py, id, end, head);
+        }
         let runner = &self.core.runner;
         let request = Request {
             http_version: &self.core.names.http_2,
@@ -130,7 +135,6 @@ impl Connection {
             has_body: !end,
             expects_continue: head.expects_continue,
         };
-        self.first.set(false);
         let stream = Rc::new(Stream::new(self.clone(), id));
         let exchange = runner.begin(py, &request, self.peer.clone(), stream.clone())?;
         let app = runner.app_for(py, || is_forwarded(head))?;
@@ -145,7 +149,16 @@ impl Connection {
     /// A piece of a request's body.
     fn feed(&self, py: Python<'_>, id: StreamId, piece: &[u8], end: bool) -> PyResult<()> {
         let found = self.state.borrow().slot(id).map(|slot| (slot.stream.clone(), slot.exchange.clone()));
-        let Some((stream, Some(exchange))) = found else { return Ok(()) };
+        let (stream, exchange) = match found {
+            Some((stream, Some(exchange))) => (stream, exchange),
+            Some((stream, None)) => {
+                if let Some(channel) = stream.channel.get() {
+                    stream.keep_input(channel, piece, end);
+                }
+                return Ok(());
+            }
+            None => return Ok(()),
+        };
         let unread = if piece.is_empty() {
             exchange.body_length()
         } else {
@@ -184,6 +197,16 @@ impl Connection {
         self.resume_scheduled.set(true);
         let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
         self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)
+    }
+
+    /// Do what has to be done outside of what asked for it.
+    pub(super) fn serve(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let outer = self.consuming.replace(true);
+        let served = self.serve_tunnels(py);
+        self.consuming.set(outer);
+        let flushed = self.flush(py);
+        served.and(flushed)?;
+        self.after(py)
     }
 
     /// Other connections have had their turn.

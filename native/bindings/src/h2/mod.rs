@@ -13,3 +13,4 @@ mod refusal;
 mod response;
 mod states;
 mod stream;
+pub(crate) mod tunnel;

@@ -86,7 +86,7 @@ impl Connection {
 
     /// Do what the state of the connection asks for once something was completed or consumed.
     pub(super) fn after(&self, py: Python<'_>) -> PyResult<()> {
-        self.settle(py);
+        self.settle(py)?;
         if !self.is_open() {
             return Ok(());
         }
@@ -98,15 +98,18 @@ impl Connection {
     }
 
     /// Let go of streams that are over on the wire.
-    pub(super) fn settle(&self, py: Python<'_>) {
+    pub(super) fn settle(&self, py: Python<'_>) -> PyResult<()> {
         loop {
-            let Some(id) = self.ended.borrow_mut().pop() else { return };
+            let Some(id) = self.ended.borrow_mut().pop() else { return Ok(()) };
             let slot = {
                 let state = &mut *self.state.borrow_mut();
-                if state.wire.is_live(id) { None } else { state.take(id) }
+                if state.is_over(id) { state.take(id) } else { None }
             };
             if let Some(Slot { stream, exchange }) = slot {
                 stream.leave_deadlines();
+                if stream.channel.get().is_some() {
+                    stream.give_up(py)?;
+                }
                 drop(stream);
                 self.core.runner.retire(py, exchange);
             }
@@ -172,6 +175,7 @@ impl Connection {
             self.core.hub.buffers.supply(out);
             wire.end(out);
         }
+        let has_failed = self.state.borrow().wire.is_closed();
         self.write(py)?;
         self.life.set(Life::Closed);
         self.ping_deadline.set(None);
@@ -181,7 +185,10 @@ impl Connection {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
-            self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.linger));
+            let settings = &self.core.settings;
+            // Who has broken the connection may be in the middle of something; others close theirs, or keep it in a pool.
+            let patience = if has_failed { settings.linger } else { settings.last_call };
+            self.deadline.set(Some(self.core.hub.deadlines.now() + patience));
             self.watch(py)?;
             self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
             return self.resume_reading(py);

@@ -15,7 +15,9 @@ impl Stream {
     /// something itself: nothing was encoded then.
     #[inline]
     pub(super) fn encode_head(&self, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let core = &self.connection.core;
         let plain = self.encode(status, |head| {
+            core.add_defaults(head)?;
             headers.map_or(Ok(true), |headers| each_plain_field(headers, |name, value| head.field(name, value)))
         })?;
         if plain && self.connection.core.host.access.wants_head() {
@@ -24,13 +26,17 @@ impl Stream {
         Ok(plain)
     }
 
-    fn encode(&self, status: u16, fields: impl FnOnce(&mut ResponseHead) -> Result<bool, AppError>) -> PyResult<bool> {
+    /// Encode a head with the `fields` that are added to it; `false` if they could not be, and nothing was encoded.
+    pub(super) fn encode(
+        &self,
+        status: u16,
+        fields: impl FnOnce(&mut ResponseHead) -> Result<bool, AppError>,
+    ) -> PyResult<bool> {
         let core = &self.connection.core;
         let encoded = core.with_scratch(|scratch| {
             let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
             core.hub.buffers.supply(out);
             let mut head = wire.start_response(scratch, self.id, status)?;
-            core.add_defaults(&mut head)?;
             let plain = fields(&mut head)?;
             if plain {
                 wire.finish_head(out, scratch, head, false)?;
@@ -63,7 +69,10 @@ impl Stream {
         let length = text.len().to_string();
         let fields =
             [(&b"content-type"[..], &b"text/plain; charset=utf-8"[..]), (b"content-length", length.as_bytes())];
-        self.encode(status, |head| fields.iter().try_for_each(|(name, value)| head.field(name, value)).map(|()| true))?;
+        self.encode(status, |head| {
+            self.connection.core.add_defaults(head)?;
+            fields.iter().try_for_each(|(name, value)| head.field(name, value)).map(|()| true)
+        })?;
         let waits = self.connection.put(|wire, out| wire.body(out, self.id, text.len(), true))?;
         if waits {
             self.push(&PyBytes::new(py, text.as_bytes()));

@@ -65,6 +65,10 @@ impl Stream {
     /// Little enough waits, or nothing can be sent any more: let those who wait go on.
     pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(false);
+        if let Some(channel) = self.channel.get() {
+            let handler = channel.handler.borrow().clone().filter(|_| channel.pause_told.replace(false));
+            return handler.map_or(Ok(()), |handler| handler.on_resume(py));
+        }
         let names = &self.connection.core.names;
         let watcher = self.watcher.take();
         if let Some(watcher) = watcher {
@@ -81,7 +85,7 @@ impl Stream {
         }
         drop(unsent);
         self.leave_deadlines();
-        self.relieve(py)
+        if self.channel.get().is_some() { self.lose_channel(py) } else { self.relieve(py) }
     }
 
     /// How much of the request's body waits for the application.

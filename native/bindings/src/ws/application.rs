@@ -179,12 +179,16 @@ impl Session {
         let names = &self.core.names;
         let headers = get(message, "headers")?.unwrap_or_else(|| PyTuple::empty(py).into_any());
         let class = py.import("uvicorn.protocols.websockets.denial")?.getattr("DenialResponse")?;
-        let response = class.call1((message.get_item(&names.status)?, headers, self.default_head(py)?))?;
+        let chunks = !self.sides.are_a_stream();
+        let response = class.call1((message.get_item(&names.status)?, headers, self.default_head(py)?, chunks))?;
         if self.stage() != Stage::Connecting {
             return self.send_other(message); // as for an accept
         }
         let status = response.getattr(&names.status)?.extract()?;
-        self.log_handshake(py, status, &response.getattr("head")?.cast_into()?)?;
+        if !chunks && status < 300 {
+            return Err(PyRuntimeError::new_err(texts::opens_stream(status)));
+        }
+        self.log_handshake(py, status, &response.getattr("head")?.cast_into()?, false)?;
         self.enter(State::Denying(response.unbind()));
         Ok(())
     }

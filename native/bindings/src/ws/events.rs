@@ -12,7 +12,8 @@ use crate::base::home::Home;
 use crate::base::places;
 use crate::base::waiter::Waiter;
 use crate::conn::carried::{Carried, Sides};
-use crate::conn::carrier::{Carrier, Ends};
+use crate::conn::carrier::Carrier;
+use crate::conn::ends::Ends;
 use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
 use crate::conn::transport::Transport;
@@ -33,7 +34,7 @@ impl Session {
         self.guard(py, "connection_made", |session| session.open(protocol))
     }
 
-    fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
         let Some(carrier) = self.sides.carrier() else { return Ok(()) };
         let Ends { client, server, secure } = carrier.ends(py, &self.core.hub)?;

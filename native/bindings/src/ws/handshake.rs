@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use wire::error::Error;
 use wire::h1::Status;
 use wire::h1::request::Head;
@@ -17,6 +17,9 @@ use crate::base::error::exception;
 use crate::base::names::Names;
 use crate::base::places;
 use crate::base::task::Start;
+use crate::conn::carried::Carried;
+use crate::conn::carrier::Carrier;
+use crate::conn::tunnel::Tunnel;
 
 /// How far the head of the handshake has come.
 enum Read {
@@ -65,25 +68,57 @@ impl Session {
     /// The handshake is valid: start the application.
     fn begin(self: &Rc<Self>, py: Python<'_>, head: &Head, input: &[u8], handshake: &Handshake<'_>) -> PyResult<()> {
         let core = &self.core;
-        let peer = self.peer.borrow().clone();
         let target = head.target;
         let headers = core.tuples.list(py, &core.names, &head.fields, target.authority.of(input), input)?;
         let parts = (target.effective_path(input, head.verb), target.query.of(input));
-        let scope = core.runner.websocket_scope(parts, &headers, &handshake.subprotocols, &peer)?;
+        let scope = self.build_scope(parts, &headers, handshake)?;
+        self.input.borrow_mut().drain(..input.len());
+        let has_authority = !target.authority.is_empty();
+        let whole = if has_authority { target_of(parts) } else { target.whole.of(input).to_vec() };
+        self.start(&scope, &headers, &[b"GET ".as_slice(), &whole, b" HTTP/1.1"].concat())
+    }
+
+    /// A stream of HTTP/2 is to become a WebSocket (RFC 8441), and `protocol` is what it is to Python.
+    pub(crate) fn open_on(
+        self: &Rc<Self>,
+        protocol: &Bound<'_, PyAny>,
+        stream: Rc<dyn Tunnel>,
+        parts: (&[u8], &[u8]),
+        headers: &Bound<'_, PyList>,
+        handshake: &Handshake<'_>,
+    ) -> PyResult<()> {
+        let py = protocol.py();
+        self.sides.attach(protocol, Carrier::Stream(stream));
+        self.guard(py, "connection_made", |session| {
+            session.open(protocol)?;
+            let scope = session.build_scope(parts, headers, handshake)?;
+            scope.set_item(&session.core.names.http_version, &session.core.names.http_2)?;
+            session.start(&scope, headers, &[b"CONNECT ".as_slice(), &target_of(parts), b" HTTP/2"].concat())
+        })
+    }
+
+    fn build_scope<'py>(
+        &self,
+        parts: (&[u8], &[u8]),
+        headers: &Bound<'py, PyList>,
+        handshake: &Handshake<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let peer = self.peer.borrow().clone();
+        let scope = self.core.runner.websocket_scope(parts, headers, &handshake.subprotocols, &peer)?;
         let _ = self.scope.set(scope.clone().unbind());
         self.enter(State::Connecting(Connecting::Asked(handshake.answer)));
-        self.input.borrow_mut().drain(..input.len());
+        Ok(scope)
+    }
+
+    /// Start the application; debug lines begin with `line`.
+    fn start(self: &Rc<Self>, scope: &Bound<'_, PyDict>, headers: &Bound<'_, PyList>, line: &[u8]) -> PyResult<()> {
+        let (core, py) = (&self.core, scope.py());
         let shared = core.host.state.bind(py).getattr("protocol_settings")?;
         if let Some(log) = shared.getattr_opt("formatted")?.filter(|log| !log.is_none()) {
-            self.entry.replace(Some(log.call_method1("begin", (&scope,))?.unbind()));
+            self.entry.replace(Some(log.call_method1("begin", (scope,))?.unbind()));
         }
         if let Some(log) = self.frame_log(py) {
-            let whole = match target.authority.is_empty() {
-                true => target.whole.of(input).to_vec(),
-                false if parts.1.is_empty() => parts.0.to_vec(),
-                false => [parts.0, b"?", parts.1].concat(),
-            };
-            let mut lines = [b"GET ".as_slice(), &whole, b" HTTP/1.1"].concat();
+            let mut lines = line.to_vec();
             for field in headers.iter() {
                 with_pair(&field, |name, value| {
                     lines.extend_from_slice(&[b"\r\n".as_slice(), name, b": ", value].concat());
@@ -127,7 +162,7 @@ impl Session {
             return self.send_other(message);
         }
         let response = PyBytes::new(py, &out);
-        self.log_handshake(py, 101, &response)?;
+        self.log_handshake(py, answer.status(), &response, true)?;
         self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(PIECES_FROM))));
         self.core.count(places::ACCEPTED);
         self.write_head(py, &response)?;
@@ -159,7 +194,7 @@ impl Session {
     /// Answer with a response of the server's own.
     pub(super) fn refuse(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<()> {
         let response = self.refusal(py, status, text)?;
-        self.log_handshake(py, status, &response)?;
+        self.log_handshake(py, status, &response, false)?;
         let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
         if let Some(entry) = entry {
             entry.bind(py).setattr("sent", text.len())?;
@@ -171,7 +206,7 @@ impl Session {
     /// The application does not want it.
     pub(super) fn turn_away(&self, py: Python<'_>) -> PyResult<()> {
         let response = self.refusal(py, 403, "")?;
-        self.log_handshake(py, 403, &response)?;
+        self.log_handshake(py, 403, &response, false)?;
         self.ended.set("after sending 'websocket.close'");
         self.write_head(py, &response)?;
         self.rejected(py, 403)
@@ -193,4 +228,9 @@ fn collect_headers(message: &Bound<'_, PyAny>, names: &Names) -> PyResult<Vec<(V
         }
     }
     Ok(fields)
+}
+
+/// Path and query as one.
+fn target_of((path, query): (&[u8], &[u8])) -> Vec<u8> {
+    if query.is_empty() { path.to_vec() } else { [path, b"?", query].concat() }
 }

@@ -62,17 +62,23 @@ impl Session {
     }
 
     /// What became of the handshake; in the access log if that has a format of the user's.
-    pub(super) fn log_handshake(&self, py: Python<'_>, status: u16, head: &Bound<'_, PyBytes>) -> PyResult<()> {
+    pub(super) fn log_handshake(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        head: &Bound<'_, PyBytes>,
+        is_accepted: bool,
+    ) -> PyResult<()> {
         let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
         if let Some(entry) = entry {
-            let method = if status == 101 { "conclude" } else { "start" };
+            let method = if is_accepted { "conclude" } else { "start" };
             return entry.bind(py).call_method1(method, (status, head)).map(drop);
         }
         if !self.core.info.is_enabled(py, &self.core.names)? {
             return Ok(());
         }
         let (client, target) = self.asked(py)?;
-        if status == 101 {
+        if is_accepted {
             return self.say(py, ("%s - \"WebSocket %s\" [accepted]", client, target));
         }
         self.say(py, ("%s - \"WebSocket %s\" %d", client, target, status))

@@ -6,6 +6,7 @@ use sha1_smol::Sha1;
 use crate::error::{AppError, Error, Refusal};
 use crate::h1::response::put_field;
 use crate::h1::{BodyLength, Head, Version};
+use crate::h2;
 use crate::headers::{Name, is_token, members, trim};
 use crate::method::Method;
 use crate::ws::deflate::Agreement;
@@ -52,28 +53,45 @@ impl<'a> Handshake<'a> {
         let key = find_key(values(Name::SecWebsocketKey))?;
         let subprotocols = subprotocols(values(Name::SecWebsocketProtocol))?;
         let deflate = if deflate { offer::choose(values(Name::SecWebsocketExtensions))? } else { None };
-        Ok(Self { subprotocols, answer: Answer { key, deflate } })
+        Ok(Self { subprotocols, answer: Answer { key: Some(key), deflate } })
+    }
+
+    /// The handshake of a request that is to make a stream of HTTP/2 a WebSocket (RFC 8441 section 5): what is about a connection
+    /// of HTTP/1.1, the key included, is not part of it.
+    pub fn of_stream(head: &'a h2::Head, deflate: bool) -> Result<Self, Error> {
+        let values =
+            |name: Name| head.fields().iter().filter(move |item| item.known == name).map(|item| trim(head.value(item)));
+        check_version(values(Name::SecWebsocketVersion))?;
+        let subprotocols = subprotocols(values(Name::SecWebsocketProtocol))?;
+        let deflate = if deflate { offer::choose(values(Name::SecWebsocketExtensions))? } else { None };
+        Ok(Self { subprotocols, answer: Answer { key: None, deflate } })
     }
 }
 
 /// What it takes to accept a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    key: [u8; KEY],
+    /// None of a stream of HTTP/2.
+    key: Option<[u8; KEY]>,
     /// The compression that is agreed on; none if the client offers nothing suitable.
     pub deflate: Option<Agreement>,
 }
 
 impl Answer {
+    /// The status that accepts it.
+    pub const fn status(&self) -> u16 {
+        if self.key.is_some() { 101 } else { 200 }
+    }
+
     /// What the answer proves to have read the key with (RFC 6455 section 4.2.2).
     pub fn accept_value(&self) -> String {
         let mut digest = Sha1::new();
-        digest.update(&self.key);
+        digest.update(self.key.as_ref().map_or(&[][..], |key| key));
         digest.update(GUID);
         Base64::encode_string(&digest.digest().bytes())
     }
 
-    /// Append the 101 response: `defaults` (ready-made field lines) and then the fields of the application. What of those
+    /// Append the 101 response, or the head of one with 200, as HTTP/1.1 would have it: `defaults` (ready-made field lines) and then the fields of the application. What of those
     /// the answer itself has to say is left out, so that no field comes twice. After an error nothing is appended.
     pub fn accept<'f>(
         &self,
@@ -84,8 +102,12 @@ impl Answer {
     ) -> Result<(), AppError> {
         let start = out.len();
         let subprotocol = subprotocol.filter(|name| !name.is_empty());
-        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n");
-        put_line(out, b"Sec-WebSocket-Accept", self.accept_value().as_bytes());
+        if self.key.is_some() {
+            out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n");
+            put_line(out, b"Sec-WebSocket-Accept", self.accept_value().as_bytes());
+        } else {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        }
         if let Some(agreement) = self.deflate {
             put_line(out, b"Sec-WebSocket-Extensions", agreement.to_string().as_bytes());
         }

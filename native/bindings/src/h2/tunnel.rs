@@ -1,0 +1,231 @@
+//! A stream that becomes a WebSocket (RFC 8441): what stands on it is told as if it stood on a socket.
+//!
+//! ```text
+//! DATA ──▶ unread ── while it reads ──▶ Handler ── write ──▶ Queue ── fill ──▶ DATA
+//!                                          └─ its first words: the head of a response, as HTTP/1.1 has it ──▶ HEADERS
+//! ```
+
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use wire::error::{AppError, Error, Refusal};
+use wire::h2::{ErrorCode, Head, StreamId};
+use wire::ws::Handshake;
+
+use super::connection::{Channel, Connection, Slot, State, Stream};
+use super::headers::HeadFields;
+use crate::asgi::scope::Fields;
+use crate::base::error::exception;
+use crate::base::ffi::thread_bound::ThreadBound;
+use crate::conn::carried::Carried;
+use crate::conn::ends::Ends;
+use crate::conn::handler::Handler;
+use crate::conn::tunnel::Tunnel;
+
+/// Has a WebSocket stand on a stream: the protocol object, the stream, path and query, the headers, and what is asked for.
+type OpenWebSocket = fn(
+    &Bound<'_, PyAny>,
+    Rc<dyn Tunnel>,
+    (&[u8], &[u8]),
+    &Bound<'_, PyList>,
+    &Handshake<'_>,
+) -> PyResult<Rc<dyn Handler>>;
+
+static OPEN_WEBSOCKET: OnceLock<OpenWebSocket> = OnceLock::new();
+
+/// Have every WebSocket opened by this function.
+pub(crate) fn open_websockets_by(open: OpenWebSocket) {
+    let _ = OPEN_WEBSOCKET.set(open);
+}
+
+impl Connection {
+    /// A request that wants the stream to become something else.
+    pub(super) fn open_tunnel(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
+        let stream = Rc::new(Stream::new(self.clone(), id));
+        self.state.borrow_mut().keep(Slot { stream: stream.clone(), exchange: None });
+        let is_websocket = head.protocol().is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
+        let open = OPEN_WEBSOCKET.get().filter(|_| is_websocket && !end);
+        let handshake = Handshake::of_stream(head, self.core.deflate);
+        let (open, handshake) = match (open, handshake) {
+            (Some(open), Ok(handshake)) => (open, handshake),
+            (None, _) => return self.refuse(py, id, &Error::new(Refusal::Connect).into()),
+            (_, Err(error)) => return self.refuse(py, id, &error.into()),
+        };
+        let (headers, _) = HeadFields { connection: self, head }.list(py)?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("config", &self.core.config)?;
+        keywords.set_item("server_state", &self.core.host.state)?;
+        keywords.set_item("app_state", &self.peer.app_state)?;
+        let protocol = self.core.ws_protocol_class.bind(py).call((), Some(&keywords))?;
+        let _ = stream.channel.set(Box::default());
+        let handler = open(&protocol, stream.clone(), (head.path(), head.query()), &headers, &handshake)?;
+        if let Some(channel) = stream.channel.get() {
+            channel.handler.replace(Some(handler));
+        }
+        Ok(())
+    }
+
+    /// Hand on what has come for streams that stand for sockets.
+    pub(super) fn serve_tunnels(&self, py: Python<'_>) -> PyResult<()> {
+        loop {
+            let Some(id) = self.to_serve.borrow_mut().pop() else { return Ok(()) };
+            if let Some(stream) = self.stream(id) {
+                stream.deliver(py)?;
+            }
+        }
+    }
+
+    /// See to what a stream has to do, in a later turn of the loop.
+    fn serve_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let serve = Py::new(py, Serve { connection: ThreadBound::new(self.clone()) })?;
+        self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (serve,)).map(drop)
+    }
+}
+
+impl Stream {
+    /// Data for whatever stands here: it has its turn when all of the read was dealt with.
+    pub(super) fn keep_input(&self, channel: &Channel, piece: &[u8], end: bool) {
+        channel.unread.borrow_mut().extend_from_slice(piece);
+        self.pieces.set(self.pieces.get() + 1);
+        if end {
+            channel.ended.set(true);
+        }
+        self.connection.to_serve.borrow_mut().push(self.id);
+    }
+
+    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        let Some(handler) = channel.handler.borrow().clone() else { return Ok(()) };
+        if channel.reading.get() {
+            let data = channel.unread.take();
+            if !data.is_empty() {
+                {
+                    let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
+                    self.connection.core.hub.buffers.supply(out);
+                    wire.consume_pieces(out, self.id, data.len(), self.pieces.take());
+                }
+                handler.clone().on_data(py, &data)?;
+            }
+        }
+        let is_at_end = channel.ended.get() && channel.unread.borrow().is_empty() && !channel.end_told.replace(true);
+        if is_at_end && !handler.on_eof(py)? { Tunnel::close(self, py) } else { Ok(()) }
+    }
+
+    /// What stands here has lost its stream.
+    pub(super) fn lose_channel(&self, py: Python<'_>) -> PyResult<()> {
+        let handler = self.channel.get().and_then(|channel| channel.handler.take());
+        handler.map_or(Ok(()), |handler| handler.on_lost(py, None))
+    }
+
+    /// A response head as HTTP/1.1 has it, at the beginning of `data`: the rest of that is what follows it.
+    fn put_head_of<'a>(&self, data: &'a [u8]) -> PyResult<&'a [u8]> {
+        let end = data.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(data.len(), |at| at + 4);
+        let (head, rest) = data.split_at(end);
+        let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
+        let line = lines.next().unwrap_or_default();
+        let status = line.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+        let status = status.ok_or_else(|| exception(AppError::Status))?;
+        self.encode(status, |head| {
+            for line in lines.filter(|line| !line.is_empty()) {
+                let colon = line.iter().position(|&byte| byte == b':').ok_or(AppError::FieldName)?;
+                let (name, value) = line.split_at(colon);
+                head.field(&name.to_ascii_lowercase(), value.get(1..).unwrap_or_default())?;
+            }
+            Ok(true)
+        })?;
+        Ok(rest)
+    }
+
+    fn put_data(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let length = data.as_bytes().len();
+        if length > 0 && self.connection.put(|wire, out| wire.body(out, self.id, length, false))? {
+            self.push(data);
+        }
+        Ok(())
+    }
+}
+
+impl Tunnel for Stream {
+    fn ends(&self, py: Python<'_>) -> Ends {
+        let peer = &self.connection.peer;
+        Ends { client: peer.client.clone_ref(py), server: peer.server.clone_ref(py), secure: peer.secure }
+    }
+
+    fn is_closing(&self) -> bool {
+        let is_closing = self.channel.get().is_none_or(|channel| channel.closing.get());
+        is_closing || !self.connection.state.borrow().wire.is_live(self.id)
+    }
+
+    fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let py = data.py();
+        let Some(channel) = self.channel.get().filter(|_| !Tunnel::is_closing(self)) else { return Ok(()) };
+        if channel.begun.replace(true) {
+            self.put_data(data)?;
+        } else {
+            let rest = self.put_head_of(data.as_bytes())?;
+            self.put_data(&PyBytes::new(py, rest))?;
+        }
+        self.connection.flush_unless_consuming(py)?;
+        let handler = channel.handler.borrow().clone();
+        match handler {
+            Some(handler) if self.write_paused.get() && !channel.pause_told.replace(true) => handler.on_pause(py),
+            _ => Ok(()),
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.queue.borrow().len()
+    }
+
+    fn set_reading(&self, py: Python<'_>, reading: bool) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        channel.reading.set(reading);
+        if !reading || channel.unread.borrow().is_empty() && !channel.ended.get() {
+            return Ok(());
+        }
+        self.connection.to_serve.borrow_mut().push(self.id);
+        self.connection.serve_later(py)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        if channel.closing.replace(true) {
+            return Ok(());
+        }
+        let ended = self.connection.put(|wire, out| {
+            if wire.takes_body(self.id) { wire.body(out, self.id, 0, true).map(drop) } else { Ok(()) }
+        });
+        self.connection.flush_unless_consuming(py)?;
+        self.connection.ended.borrow_mut().push(self.id);
+        self.connection.serve_later(py)?;
+        ended
+    }
+
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        channel.closing.set(true);
+        {
+            let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
+            self.connection.core.hub.buffers.supply(out);
+            wire.reset(out, self.id, ErrorCode::Cancel);
+        }
+        self.connection.flush_unless_consuming(py)?;
+        self.connection.ended.borrow_mut().push(self.id);
+        self.connection.serve_later(py)
+    }
+}
+
+/// Sees to what streams have to do, in a turn of the loop.
+#[pyclass(module = "uvicorn._native", frozen)]
+struct Serve {
+    connection: ThreadBound<Rc<Connection>>,
+}
+
+#[pymethods]
+impl Serve {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.here()?.guard(py, "resume", |connection| connection.serve(py))
+    }
+}
