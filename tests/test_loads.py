@@ -17,7 +17,7 @@ from tests import loops
 from tests.native.test_transport import Recorder
 from tests.utils import wait_until
 from uvicorn.acceptor import NativeAcceptor
-from uvicorn.loads import PLACES, LoadPlace, LoadTable
+from uvicorn.loads import PLACES, LoadFile, LoadPlace, LoadTable
 
 native = pytest.importorskip("uvicorn._native")
 
@@ -49,7 +49,7 @@ class Sharer:
     def __init__(self, sock: socket.socket, place: LoadPlace) -> None:
         self.made: list[Recorder] = []
         self.poller = native.Poller(asyncio.get_running_loop())
-        self.poller.share(os.dup(place.descriptor), place.index)
+        self.poller.share(os.dup(place.file.descriptor), place.index)
         self.acceptor = NativeAcceptor(sock, self.make, backlog=1000, poller=self.poller)
 
     def make(self) -> Recorder:
@@ -124,7 +124,7 @@ async def test_those_that_end_are_counted(table: LoadTable) -> None:
 
 async def test_nobody_waits_for_a_worker_that_is_busy(table: LoadTable) -> None:
     busy = take(table)
-    os.pwrite(busy.descriptor, (1).to_bytes(4, sys.byteorder), 4 * busy.index)
+    os.pwrite(busy.file.descriptor, (1).to_bytes(4, sys.byteorder), 4 * busy.index)
     async with sharers(table, 1) as (found, connect):
         await connect(500)
         await wait_until(lambda: total(found) == 500)
@@ -146,7 +146,7 @@ def test_places_are_given_and_given_back(table: LoadTable) -> None:
     places = [take(table) for _ in range(PLACES)]
     assert sorted(place.index for place in places) == list(range(PLACES))
     assert table.take() is None
-    os.pwrite(places[5].descriptor, b"\1\1\1\1", 4 * 5)
+    os.pwrite(places[5].file.descriptor, b"\1\1\1\1", 4 * 5)
     table.give_back(places[5])
     assert table.numbers()[5] is None
     assert take(table).index == 5
@@ -161,12 +161,11 @@ def test_a_place_can_be_sent_to_a_process_that_is_spawned(table: LoadTable, monk
             return self.descriptor
 
     monkeypatch.setattr(reduction, "DupFd", Duplicate)
-    place = take(table)
-    copy = LoadPlace.__new__(LoadPlace)
-    copy.__setstate__(place.__getstate__())
+    file = take(table).file
+    copy = LoadFile.__new__(LoadFile)
+    copy.__setstate__(file.__getstate__())
     try:
-        assert copy.index == place.index
-        assert os.fstat(copy.descriptor).st_ino == os.fstat(place.descriptor).st_ino
+        assert os.fstat(copy.descriptor).st_ino == os.fstat(file.descriptor).st_ino
     finally:
         os.close(copy.descriptor)
 
@@ -174,7 +173,7 @@ def test_a_place_can_be_sent_to_a_process_that_is_spawned(table: LoadTable, monk
 def test_a_table_is_closed_with_its_owner() -> None:
     table = LoadTable.make()
     assert table is not None
-    descriptor = take(table).descriptor
+    descriptor = take(table).file.descriptor
     del table
     with pytest.raises(OSError):
         os.fstat(descriptor)

@@ -372,7 +372,7 @@ def test_a_supervisor_sums_up_what_its_workers_count() -> None:
     supervisor = Multiprocess(Config(app, workers=2, log_config=None, metrics="127.0.0.1:0"), [])
     first, second = supervisor._make_worker(), supervisor._make_worker()
     for worker in (first, second):
-        assert worker.metrics_page is not None
-        worker.metrics_page.begin("GET").end()
+        (page,) = worker.metrics_pages
+        page.begin("GET").end()
     assert samples(supervisor.metrics_text())['requests_total{method="GET",status="none"}'] == 2
     assert Multiprocess(Config(app, workers=2, log_config=None), []).metrics_text() == ""

@@ -106,6 +106,8 @@ SAMPLES: dict[str, Sample] = {
     "timeout_worker_ready": Sample(["--timeout-worker-ready", "7.5"], 7.5),
     "drain_delay": Sample(["--drain-delay", "7.5"], 7.5),
     "lifecycle_path": Sample(["--lifecycle-path", "/-/"], "/-/"),
+    "threads": Sample(["--threads", "3"], 3),
+    "worker_profile": Sample(["--worker-profile", "hybrid"], "hybrid"),
     "wsgi_threads": Sample(["--wsgi-threads", "4"], 4),
     "wsgi_threads_least": Sample(["--wsgi-threads-least", "2"], 2),
     "wsgi_threads_idle": Sample(["--wsgi-threads-idle", "7.5"], 7.5),
@@ -264,11 +266,12 @@ def test_repr_shows_what_differs_from_the_defaults_but_no_secret() -> None:
         port=9000,
         ssl_keyfile_password="hush",
         workers=1,
+        threads=1,
         forwarded_allow_ips="10.0.0.1",
     )
     assert repr(config) == (
         "Config(app='module:attribute', port=9000, log_config=None, workers=1, forwarded_allow_ips='10.0.0.1', "
-        "ssl_keyfile_password=...)"
+        "ssl_keyfile_password=..., threads=1)"
     )
 
 

@@ -28,6 +28,7 @@ from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.lifecycle import LifecycleMiddleware, Report
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_trusted_hosts
+from uvicorn.profile import WorkerProfile, has_gil, processors
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.settings import (
     DEFAULT_GRACEFUL_SHUTDOWN,
@@ -38,6 +39,7 @@ from uvicorn.settings import (
     InterfaceType,
     LifespanType,
     LoopFactoryType,
+    ProfileType,
     Settings,
     WhenFullType,
     WSProtocolType,
@@ -149,6 +151,7 @@ class Config(Settings):
     reload_includes: list[str]
     reload_excludes: list[str]
     workers: int
+    threads: int
     forwarded_allow_ips: list[str] | str
     asgi_extensions: list[ExtensionType]
 
@@ -374,14 +377,18 @@ class Config(Settings):
         load_dotenv(dotenv_path=self.env_file)
 
     def _resolve_workers(self) -> None:
-        if self.workers is None:
-            text = os.environ.get("WEB_CONCURRENCY") or "1"
+        with blaming(f"worker_profile={self.worker_profile!r}"):
+            if self.worker_profile not in (None, *get_args(ProfileType)):
+                raise ValueError(f"choose one of {', '.join(get_args(ProfileType))}.")
+        text = os.environ.get("WEB_CONCURRENCY")
+        if self.workers is None and text:
             with blaming(f"WEB_CONCURRENCY={text!r}"):
                 try:
                     self.workers = int(text)
                 except ValueError:
                     raise ValueError("the number of workers must be a whole number.") from None
-        self.workers = self.workers or 1
+        profile = WorkerProfile.resolve(self.worker_profile, self.workers, self.threads, processors(), has_gil())
+        self.workers, self.threads = profile.processes, profile.threads
         if self.reload and self.workers > 1:
             logger.warning('"workers" flag is ignored when reloading is enabled.')
 
@@ -468,6 +475,15 @@ class Config(Settings):
         core = import_from_string("uvicorn.protocols.http.auto:CORE")
         if core != "native":
             logger.info("The native core was not built; HTTP is served by %s. To have it, %s.", core, BUILDING_THE_CORE)
+
+    def announce_threads(self) -> None:
+        """Say what several event loops in one process are good for, where threads run one at a time."""
+        if self.threads > 1 and has_gil():
+            logger.warning(
+                "%d event loops in one process run one at a time here, because this interpreter has a GIL: they share "
+                "memory, and serve on while others wait or compute without it.",
+                self.threads,
+            )
 
     def load_app(self) -> Any:
         """Import the application if it is an import string, and return what the string names.

@@ -14,6 +14,7 @@ import os
 import struct
 import sys
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 PLACES = 1024
@@ -22,29 +23,35 @@ PLACES = 1024
 _NUMBER = struct.Struct("=I")
 
 
-class LoadPlace:
-    """One worker's place; pickled to its process.
+class LoadFile:
+    """The file, by its descriptor; pickled to a process, once for all places in it."""
 
-    Attributes:
-        descriptor: of the file. Who serves with it makes a duplicate.
-        index: which place.
-    """
-
-    def __init__(self, descriptor: int, index: int) -> None:
+    def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.index = index
 
-    def __getstate__(self) -> tuple[Any, int]:
+    def __getstate__(self) -> Any:
         if sys.platform == "win32":
             raise TypeError("there are no tables of loads on Windows")
         else:
             from multiprocessing.reduction import DupFd
 
-            return DupFd(self.descriptor), self.index
+            return DupFd(self.descriptor)
 
-    def __setstate__(self, state: tuple[Any, int]) -> None:
-        duplicate, self.index = state
+    def __setstate__(self, duplicate: Any) -> None:
         self.descriptor = duplicate.detach()
+
+
+@dataclass(frozen=True)
+class LoadPlace:
+    """One event loop's place; pickled to its process.
+
+    Attributes:
+        file: where it is. Who serves with it makes a duplicate of its descriptor.
+        index: which place.
+    """
+
+    file: LoadFile
+    index: int
 
 
 class LoadTable:
@@ -52,6 +59,7 @@ class LoadTable:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._file = LoadFile(descriptor)
         self._taken: set[int] = set()
         weakref.finalize(self, os.close, descriptor)
 
@@ -72,7 +80,7 @@ class LoadTable:
             return None
         self._taken.add(index)
         self._clear(index)
-        return LoadPlace(self._descriptor, index)
+        return LoadPlace(self._file, index)
 
     def give_back(self, place: LoadPlace) -> None:
         """Whoever had this place has ended, however that happened."""

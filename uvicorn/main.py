@@ -13,6 +13,7 @@ import importlib
 import logging
 import os
 import re
+import socket
 import ssl
 import sys
 import types
@@ -42,7 +43,7 @@ from uvicorn.config import (
 )
 from uvicorn.faults import STARTUP_FAILURE, report_fault
 from uvicorn.server import Server
-from uvicorn.settings import ROWS, ExtensionType, Settings, WhenFullType
+from uvicorn.settings import ROWS, ExtensionType, ProfileType, Settings, WhenFullType
 from uvicorn.sockets import SocketFile
 from uvicorn.worker_events import WorkerEvent
 
@@ -377,6 +378,8 @@ def run(
     timeout_worker_ready: float = 300.0,
     drain_delay: float = 0.0,
     lifecycle_path: str | None = None,
+    threads: int | None = None,
+    worker_profile: ProfileType | None = None,
     wsgi_threads: int = 10,
     wsgi_threads_least: int = 0,
     wsgi_threads_idle: float = 60.0,
@@ -420,7 +423,7 @@ def run(
         logger.warning("You must pass the application as an import string to enable 'reload' or 'workers'.")
         sys.exit(STARTUP_FAILURE)
     try:
-        if config.use_subprocess:
+        if config.use_subprocess or config.threads > 1:
             _supervise(config, server)
         else:
             # Before there is an event loop, so that a mistake in the application is the first thing to be seen.
@@ -428,21 +431,36 @@ def run(
             server.run()
     except KeyboardInterrupt:
         pass
-    if not config.use_subprocess and not server.started:
+    if not config.use_subprocess and config.threads == 1 and not server.started:
+        sys.exit(STARTUP_FAILURE)
+
+
+def _run_threads(config: Config, sock: socket.socket) -> None:
+    """Serve on several event loops of this process."""
+    from uvicorn.supervisors.threaded import ThreadedServer
+
+    server = ThreadedServer(config)
+    server.run([sock])
+    if not server.started:
         sys.exit(STARTUP_FAILURE)
 
 
 def _supervise(config: Config, server: Server) -> None:
-    """Serve in child processes that share one socket, and clean up its path if it is a Unix socket we have bound."""
+    """Serve in processes or threads that share one socket; clean up its path if it is a Unix socket we have bound."""
     # Through the module, where they are imported when they are first asked for, and may have been replaced.
     this: Any = sys.modules[__name__]
     config.check()
     config.announce_core()
+    if not config.should_reload:
+        config.announce_threads()
     sock = config.bind_socket()
     with contextlib.ExitStack() as stack:
         if config.uds and config.fd is None:
             stack.callback(SocketFile(config.uds).remove)
         stack.callback(sock.close)
+        if not config.use_subprocess:
+            _run_threads(config, sock)
+            return
         if config.should_reload:
             supervisor = this.ChangeReload(config, target=server.run, sockets=[sock])
         else:

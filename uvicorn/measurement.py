@@ -24,7 +24,7 @@ class Measurement:
         self._exposition: Exposition | None = None
         if page is None:
             board = Board()
-            self._exposition = Exposition(bind(address), lambda: render(board.totals(), _own_figures()))
+            self._exposition = Exposition(bind(address), lambda: render(board.totals(), own_figures()))
             self._exposition.start()
             page = board.page(shared=False)
         self.page = page
@@ -38,7 +38,8 @@ class Measurement:
             self._exposition.close()
 
 
-def _own_figures() -> WorkerFigures:
+def own_figures() -> WorkerFigures:
+    """What this process knows of itself."""
     pid = os.getpid()
     memory = resident_memory(pid)
     return WorkerFigures({} if memory is None else {pid: memory}, {})

@@ -89,6 +89,7 @@ class Server:
         has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
             then reports RETIRING and serves on until it is told to end.
         stage: how far it has come.
+        loop: on which it serves, once it does.
         load_place: where this server tells others that accept from the same sockets how many connections it has.
         metrics_page: where this server counts, if its supervisor tells of it; else it tells itself, if that is set.
     """
@@ -114,6 +115,7 @@ class Server:
         self.metrics_page: Page | None = None
         self._measurement: Measurement | None = None
         self.stage = Stage.STARTING
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._started_at = time.monotonic()
         self._relieved = Latch()
         self._should_exit = Latch()
@@ -152,6 +154,11 @@ class Server:
     @force_exit.setter
     def force_exit(self, value: bool) -> None:
         _assign(self._force_exit, value)
+
+    @property
+    def loops(self) -> list[asyncio.AbstractEventLoop]:
+        """The event loop that it serves on, once it does."""
+        return [] if self.loop is None else [self.loop]
 
     def relieve(self) -> None:
         """Tell a server that ends that another one serves in its place, so it need not accept for `drain_delay`."""
@@ -240,6 +247,7 @@ class Server:
 
     async def _serve(self, sockets: list[socket.socket] | None) -> None:
         config = self.config
+        self.loop = asyncio.get_running_loop()
         if not config.loaded:
             config.load()
         self.lifespan = config.lifespan_class(config)

@@ -32,6 +32,7 @@ LifespanType = Literal["auto", "on", "off"]
 LoopFactoryType = Literal["none", "auto", "asyncio", "uvloop", "zuvloop"]
 InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
 WhenFullType = Literal["wait", "refuse"]
+ProfileType = Literal["process", "thread", "hybrid", "auto"]
 ExtensionType = Literal[
     "http.response.trailers",
     "http.response.early_hint",
@@ -403,6 +404,22 @@ class Settings:
         kw_only=True,
         help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
         "application is asked, as for any path.",
+    )
+    threads: int | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        minimum=1,
+        help="Event loops of each process, by default 1. They share its memory, and run at the same time on a "
+        "free-threaded interpreter. Ignored with reload.",
+    )
+    worker_profile: ProfileType | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        help="What `workers` and `threads` are where they are not given: as many processes as processors (`process`), "
+        "as many event loops in one (`thread`), or processes of up to four loops (`hybrid`). `auto` is `thread` on a "
+        "free-threaded interpreter, else `process`.",
     )
     wsgi_threads: int = setting(
         default=10,

@@ -194,7 +194,7 @@ def _poller_for(loop: asyncio.AbstractEventLoop, place: LoadPlace | None, metric
         return None
     poller = Poller(loop)
     if place is not None:
-        poller.share(os.dup(place.descriptor), place.index)
+        poller.share(os.dup(place.file.descriptor), place.index)
     if metrics is not None:
         poller.measure(metrics.words)
     return poller

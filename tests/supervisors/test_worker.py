@@ -241,13 +241,13 @@ def test_reports_before_the_answer_are_not_the_answer(worker: ProcessWorker) -> 
 
 def test_parents_end_of_the_pipe_does_not_reach_the_child(worker: ProcessWorker) -> None:
     """MP-20: or the child would never see the parent's death."""
-    assert set(worker.__getstate__()) == {"config", "child_conn", "load_place", "metrics_page", "_recorder"}
+    assert set(worker.__getstate__()) == {"config", "child_conn", "load_places", "metrics_pages", "_recorder"}
 
 
 def test_worker_in_the_child_has_what_it_needs() -> None:
     """MP-02"""
     worker = ProcessWorker.__new__(ProcessWorker)
-    nothing = dict.fromkeys(("child_conn", "load_place", "metrics_page", "_recorder"))
+    nothing: dict[str, Any] = {"child_conn": None, "load_places": [], "metrics_pages": [], "_recorder": None}
     worker.__setstate__({"config": make_config(), **nothing})
     assert isinstance(worker.server, Server)
     assert pickle.dumps(make_config())
@@ -271,7 +271,8 @@ def test_blockade_is_told_once_and_when_the_stacks_are_there(
 def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> None:
     """X6: and once that it no longer is."""
     delays = iter((0.0, 2.0, 3.0, 0.0, 0.0))
-    worker._probe = types.SimpleNamespace(look=lambda: next(delays))  # type: ignore[assignment]
+    probe: Any = types.SimpleNamespace(look=lambda: next(delays))
+    worker._probes = [probe]
     for _ in range(5):
         worker.parent_conn.send(b"ping")
         worker.pong()
@@ -288,9 +289,10 @@ def test_child_is_told_that_others_serve() -> None:
     worker.process = types.SimpleNamespace(pid=1)  # type: ignore[assignment]
     worker.relieve()
     worker.pong()
-    assert not worker.server._relieved
+    server: Any = worker.server
+    assert not server._relieved
     worker.pong()
-    assert worker.server._relieved
+    assert server._relieved
     worker.child_conn.close()
     worker.relieve()  # a child that is gone
     worker.parent_conn.close()

@@ -27,6 +27,7 @@ from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
+from uvicorn.supervisors.threaded import ThreadedServer
 from uvicorn.supervisors.worker import ProcessWorker
 from uvicorn.worker_events import EventKind, WorkerEvents
 
@@ -41,8 +42,8 @@ class Process(ProcessWorker):
     def _make_process(self, sockets: list[socket]) -> SpawnProcess:
         return get_subprocess(self.config, self.target, sockets)
 
-    def _make_server(self) -> Server:
-        return Server(self.config)
+    def _make_server(self) -> Server | ThreadedServer:
+        return Server(self.config) if self.config.threads == 1 else ThreadedServer(self.config)
 
 
 class Multiprocess:
@@ -104,9 +105,10 @@ class Multiprocess:
         worker = Process(self.config, self.sockets)
         self._loads = self._loads or LoadTable.make()
         if self._loads is not None:
-            worker.load_place = self._loads.take()
+            places = [self._loads.take() for _ in range(self.config.threads)]
+            worker.load_places = [place for place in places if place is not None]
         if self._board is not None:
-            worker.metrics_page = self._board.page(shared=True)
+            worker.metrics_pages = [self._board.page(shared=True) for _ in range(self.config.threads)]
         worker.surroundings = self.surroundings
         self._placed.append(worker)
         if self.config.preload and sys.platform != "win32":
@@ -127,10 +129,12 @@ class Multiprocess:
         """Nobody is to leave connections to workers that have ended; what they have counted stays."""
         for worker in [worker for worker in self._placed if worker.exitcode is not None]:
             self._placed.remove(worker)
-            if self._loads is not None and worker.load_place is not None:
-                self._loads.give_back(worker.load_place)
-            if self._board is not None and worker.metrics_page is not None:
-                self._board.retire(worker.metrics_page)
+            if self._loads is not None:
+                for place in worker.load_places:
+                    self._loads.give_back(place)
+            if self._board is not None:
+                for page in worker.metrics_pages:
+                    self._board.retire(page)
 
     # Life
 

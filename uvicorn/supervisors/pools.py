@@ -91,6 +91,7 @@ class Pool:
             with blaming("reload=True" if config.reload else "preload=True"):
                 raise ValueError("a parent of several pools cannot do that.")
         config.announce_core()
+        config.announce_threads()
         sock = config.bind_socket()
         if config.uds and config.fd is None:
             self._cleanup.callback(SocketFile(config.uds).remove)

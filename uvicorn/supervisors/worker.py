@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import enum
 import logging
@@ -29,6 +28,7 @@ from uvicorn.metrics import Page
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat, LoopProbe
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
+from uvicorn.supervisors.threaded import ThreadedServer
 
 POLL_INTERVAL = 0.1
 """Seconds between two looks of `wait_until_ready`, whose `should_exit` may be any event."""
@@ -37,6 +37,11 @@ RELIEVED = b"relieved"
 """What a child is told whose successor serves; anything else is a question."""
 
 logger = logging.getLogger("uvicorn.error")
+
+
+def make_server(config: Config) -> Server | ThreadedServer:
+    """What serves in one process: on one event loop, or on several."""
+    return Server(config) if config.threads == 1 else ThreadedServer(config)
 
 
 class Worker(Protocol):
@@ -135,16 +140,17 @@ class ProcessWorker:
     What comes through the pipe is told apart by its type: bool is an answer, float a number of seconds, int a stage.
 
     Attributes:
-        load_place: where the child tells the other workers how many connections it has; to be set before `start`.
-        metrics_page: where the child counts, if anybody asks for it; to be set before `start`, too.
+        load_places: where each event loop of the child tells the others how many connections it has; to be set before
+            `start`.
+        metrics_pages: where each of them counts, if anybody asks for it; to be set before `start`, too.
         surroundings: what the start of the process is surrounded with.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
         self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.load_place: LoadPlace | None = None
-        self.metrics_page: Page | None = None
+        self.load_places: list[LoadPlace] = []
+        self.metrics_pages: list[Page] = []
         self.parent_conn, self.child_conn = Pipe()
         self.process: BaseProcess = self._make_process(sockets)
         self._begin_child()
@@ -166,8 +172,8 @@ class ProcessWorker:
     def _make_process(self, sockets: list[socket]) -> BaseProcess:
         return get_subprocess(self.config, self.target, sockets)
 
-    def _make_server(self) -> Server:
-        return Server(self.config)
+    def _make_server(self) -> Server | ThreadedServer:
+        return make_server(self.config)
 
     # In the child
 
@@ -176,8 +182,8 @@ class ProcessWorker:
         return {
             "config": self.config,
             "child_conn": self.child_conn,
-            "load_place": self.load_place,
-            "metrics_page": self.metrics_page,
+            "load_places": self.load_places,
+            "metrics_pages": self.metrics_pages,
             "_recorder": self._recorder,
         }
 
@@ -186,20 +192,24 @@ class ProcessWorker:
         self._begin_child()
 
     def _begin_child(self) -> None:
-        self._server: Server | None = None
+        self._server: Server | ThreadedServer | None = None
         self._sending = threading.Lock()  # answers and reports come from two threads
-        self._probe: LoopProbe | None = None
+        self._probes: list[LoopProbe] = []
         self._was_blocked = False
 
     @property
-    def server(self) -> Server:
+    def server(self) -> Server | ThreadedServer:
         """The server of this worker; made when first asked for, in the process where it is to run."""
         if self._server is None:
             self._server = self._make_server()
             self._server.on_stage = self._report
             self._server.has_successor = True
-            self._server.load_place = self.load_place
-            self._server.metrics_page = self.metrics_page
+            if isinstance(self._server, Server):
+                self._server.load_place = next(iter(self.load_places), None)
+                self._server.metrics_page = next(iter(self.metrics_pages), None)
+            else:
+                self._server.load_places = self.load_places
+                self._server.metrics_pages = self.metrics_pages
         return self._server
 
     def target(self, sockets: list[socket] | None = None) -> None:
@@ -237,14 +247,14 @@ class ProcessWorker:
             self.server.relieve()
             return
         self._send(self.server.started)
-        blocked = 0.0 if self._probe is None else self._probe.look()
+        blocked = max((probe.look() for probe in self._probes), default=0.0)
         if blocked or self._was_blocked:
             self._send(blocked)
         self._was_blocked = bool(blocked)
 
     def _report(self, stage: Stage) -> None:
-        if stage is Stage.SERVING and (loop := asyncio._get_running_loop()) is not None:
-            self._probe = LoopProbe(loop)
+        if stage is Stage.SERVING and self._server is not None:
+            self._probes = [LoopProbe(loop) for loop in self._server.loops]
         # Without a parent there is nobody to tell.
         with contextlib.suppress(OSError):
             self._send(int(stage))

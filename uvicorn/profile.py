@@ -1,0 +1,55 @@
+"""How many processes serve, with how many event loops each: `WorkerProfile`, from the settings and the machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from uvicorn.settings import ProfileType
+
+LOOPS_AT_MOST = 4
+"""Event loops of a process in the hybrid profile."""
+
+
+@dataclass(frozen=True)
+class WorkerProfile:
+    """`processes` of `threads` event loops each; as text `4x2`."""
+
+    processes: int
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.processes}x{self.threads}"
+
+    @classmethod
+    def resolve(
+        cls, kind: ProfileType | None, processes: int | None, threads: int | None, processors: int, has_gil: bool
+    ) -> WorkerProfile:
+        """What was given stands; the rest follows from the kind of profile, one of each without one.
+
+        `auto` is the process profile where threads cannot run at the same time, otherwise the thread profile.
+        """
+        if kind == "auto":
+            kind = "process" if has_gil else "thread"
+        if kind == "process":
+            return cls(processes or processors, threads or 1)
+        if kind == "thread":
+            return cls(processes or 1, threads or processors)
+        if kind == "hybrid":
+            threads = threads or min(LOOPS_AT_MOST, processors)
+            return cls(processes or max(1, processors // threads), threads)
+        return cls(processes or 1, threads or 1)
+
+
+def processors() -> int:
+    """Those that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def has_gil() -> bool:
+    """Whether threads run one at a time."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is None or bool(is_enabled())

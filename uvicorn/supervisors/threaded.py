@@ -1,0 +1,226 @@
+"""Several event loops in one process: a `Server` in a thread for each, seen from outside as one.
+
+The loops share the application, or each builds its own (`factory`); the rest is a loop's own: its lifespan and its
+state, its connections, its limits. They start one after another and end side by side. Signals are the main thread's,
+which waits and passes them on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
+from types import FrameType
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.drain import Stage
+from uvicorn.exposition import Board, Exposition, bind, render
+from uvicorn.faults import blaming
+from uvicorn.loads import LoadPlace, LoadTable
+from uvicorn.measurement import own_figures
+from uvicorn.metrics import Page
+from uvicorn.server import HANDLED_SIGNALS, Server
+from uvicorn.supervisors.signals import Wakeup
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class ThreadedServer:
+    """Serves one configuration on `config.threads` event loops.
+
+    Attributes:
+        servers: one for each loop, once it runs.
+        started: whether all of them have come to serve.
+        on_stage: called with each `Stage` that all have reached, and with RETIRING when the first has.
+        has_successor: as of a `Server`.
+        load_places: where each loop tells the others how many connections it has.
+        metrics_pages: where each loop counts, if a supervisor tells of it.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.servers: list[Server] = []
+        self.started = False
+        self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self.has_successor = False
+        self.load_places: list[LoadPlace] = []
+        self.metrics_pages: list[Page] = []
+        self._stage = Stage.STARTING
+        self._reached: list[Stage] = []
+        self._reporting = threading.Lock()
+        self._wakeup = Wakeup()
+        self._captured: list[int] = []
+        self._errors: list[BaseException] = []
+        self._over = 0
+
+    @property
+    def loops(self) -> list[asyncio.AbstractEventLoop]:
+        """The event loops that serve."""
+        return [loop for server in list(self.servers) if (loop := server.loop) is not None]
+
+    def relieve(self) -> None:
+        """Tell all that others serve in their place."""
+        for server in list(self.servers):
+            server.relieve()
+
+    # The whole of it
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve `sockets`, or the configured address, and return when all loops have ended.
+
+        Raises:
+            SystemExit: the application could not be imported, or the address not be bound.
+            KeyboardInterrupt: SIGINT has ended them.
+        """
+        self.config.load_app()  # before there are threads: a mistake in it is told once
+        sockets = [self.config.bind_socket()] if sockets is None else sockets
+        table = None if self.load_places else LoadTable.make()
+        exposition = self._expose()
+        self._wakeup.open()
+        threads: list[threading.Thread] = []
+        try:
+            with self._signals():
+                for number in range(self.config.threads):
+                    if self.must_end:
+                        break
+                    threads.append(self._start(number, sockets, table))
+                for sock in sockets:
+                    sock.close()
+                while self._over < len(threads):
+                    self._sleep()
+                for thread in threads:
+                    thread.join()
+        finally:
+            self._wakeup.close()
+            if exposition is not None:
+                exposition.close()
+        self._raise()
+
+    @property
+    def must_end(self) -> bool:
+        """Whether something has ended, or is to."""
+        return bool(self._captured) or self._over > 0
+
+    def _start(self, number: int, sockets: list[socket.socket], table: LoadTable | None) -> threading.Thread:
+        """Start one loop, and wait until it serves."""
+        server = Server(self._config_of_loop())
+        server.has_successor = self.has_successor
+        if self.load_places:
+            server.load_place = next(iter(self.load_places[number:]), None)
+        elif table is not None:
+            server.load_place = table.take()
+        if self.metrics_pages:
+            server.metrics_page = self.metrics_pages[number]
+        self._reached.append(Stage.STARTING)
+        server.on_stage = lambda stage: self._note(number, stage)
+        self.servers.append(server)
+        own = [sock.dup() for sock in sockets]
+        thread = threading.Thread(target=self._serve, args=(server, own), name=f"uvicorn-loop-{number + 1}")
+        thread.start()
+        while not (server.started or self._over or self._captured):
+            self._sleep()
+        return thread
+
+    def _config_of_loop(self) -> Config:
+        """Not loaded yet; limits that are counted by each loop are its part of the process's."""
+        config = copy.copy(self.config)
+        for name in ("limit_concurrency", "limit_max_requests"):
+            limit = getattr(config, name)
+            if limit is not None:
+                setattr(config, name, -(-limit // config.threads))
+        # Told of here, for all of them.
+        config.metrics = None
+        return config
+
+    def _serve(self, server: Server, sockets: list[socket.socket]) -> None:
+        try:
+            server.run(sockets)
+        except BaseException as exc:
+            self._errors.append(exc)
+        finally:
+            for sock in sockets:
+                sock.close()
+            self._over += 1
+            # One that has ended by itself ends the others: its connections would be missing here.
+            self.stop()
+            self._wakeup.set()
+
+    def stop(self) -> None:
+        """Tell all loops to end; from any thread."""
+        for server in list(self.servers):
+            server.should_exit = True
+
+    def _raise(self) -> None:
+        errors = [exc for exc in self._errors if not isinstance(exc, KeyboardInterrupt)]
+        if errors:
+            raise errors[0]
+        for captured in reversed(self._captured):
+            signal.raise_signal(captured)
+
+    def _sleep(self) -> None:
+        wait(self._wakeup.sources)
+        self._wakeup.clear()
+
+    # Stages
+
+    def _note(self, number: int, stage: Stage) -> None:
+        """Called in the thread of a loop that has reached `stage`."""
+        with self._reporting:
+            self._reached[number] = stage
+            if stage is Stage.SERVING:
+                self.started = len(self._reached) == self.config.threads and min(self._reached) >= Stage.SERVING
+                self._wakeup.set()
+                if not self.started:
+                    return
+            least = min(self._reached)
+            if least is Stage.SERVING and Stage.RETIRING in self._reached:
+                least = Stage.RETIRING
+            if least > self._stage and len(self._reached) == self.config.threads:
+                self._stage = least
+                self.on_stage(least)
+
+    # Signals
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous: dict[int, Any] = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
+        wakeup = signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in previous.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def handle_exit(self, number: int, frame: FrameType | None) -> None:
+        """End all loops; a SIGINT when they are ending already forces the end."""
+        is_second = bool(self._captured) and number == signal.SIGINT
+        self._captured.append(number)
+        for server in list(self.servers):
+            if is_second:
+                server.force_exit = True
+            server.should_exit = True
+        self._wakeup.set()
+
+    # Metrics
+
+    def _expose(self) -> Exposition | None:
+        address = self.config.metrics
+        if address is None or self.metrics_pages:
+            return None
+        board = Board()
+        with blaming(f"metrics={address!r}"):
+            exposition = Exposition(bind(address), lambda: render(board.totals(), own_figures()))
+        self.metrics_pages = [board.page(shared=False) for _ in range(self.config.threads)]
+        exposition.start()
+        return exposition
