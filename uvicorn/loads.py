@@ -14,7 +14,6 @@ import os
 import struct
 import sys
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 PLACES = 1024
@@ -41,7 +40,6 @@ class LoadFile:
         self.descriptor = duplicate.detach()
 
 
-@dataclass(frozen=True)
 class LoadPlace:
     """One event loop's place; pickled to its process.
 
@@ -50,8 +48,9 @@ class LoadPlace:
         index: which place.
     """
 
-    file: LoadFile
-    index: int
+    def __init__(self, file: LoadFile, index: int) -> None:
+        self.file = file
+        self.index = index
 
 
 class LoadTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from uvicorn.settings import ProfileType
 
@@ -12,8 +12,7 @@ LOOPS_AT_MOST = 4
 """Event loops of a process in the hybrid profile."""
 
 
-@dataclass(frozen=True)
-class WorkerProfile:
+class WorkerProfile(NamedTuple):
     """`processes` of `threads` event loops each; as text `4x2`."""
 
     processes: int

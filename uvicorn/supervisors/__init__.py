@@ -13,22 +13,26 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangeReload", "Multiprocess"]
 
-_MODULES = ("basereload", "multiprocess", "statreload", "watchfilesreload")
+_MODULES = {
+    "BaseReload": "basereload",
+    "Multiprocess": "multiprocess",
+    "basereload": "basereload",
+    "multiprocess": "multiprocess",
+    "statreload": "statreload",
+    "watchfilesreload": "watchfilesreload",
+}
+"""Where what is asked for is, or which module it is."""
 
 
 def __getattr__(name: str) -> Any:
     # Imported when first asked for: each worker imports this package, and none watches files.
-    value: Any
-    if name == "Multiprocess":
-        value = importlib.import_module("uvicorn.supervisors.multiprocess").Multiprocess
-    elif name == "BaseReload":
-        value = importlib.import_module("uvicorn.supervisors.basereload").BaseReload
-    elif name == "ChangeReload":
-        value = _change_reload()
-    elif name in _MODULES:
-        return importlib.import_module(f"uvicorn.supervisors.{name}")
-    else:
+    if name != "ChangeReload" and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "ChangeReload":
+        value = _change_reload()
+    else:
+        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        value = getattr(module, name, module)
     globals()[name] = value
     return value
 

@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
+from typing import TYPE_CHECKING
 
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
-from uvicorn.exposition import Board, Exposition, WorkerFigures, bind, render
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadTable
 from uvicorn.memory import resident_memory
@@ -27,11 +27,14 @@ from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
-from uvicorn.supervisors.threaded import ThreadedServer
-from uvicorn.supervisors.worker import ProcessWorker
+from uvicorn.supervisors.worker import ProcessWorker, make_server
 from uvicorn.worker_events import EventKind, WorkerEvents
 
 __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
+
+if TYPE_CHECKING:
+    from uvicorn.exposition import Board, Exposition, WorkerFigures
+    from uvicorn.supervisors.threaded import ThreadedServer
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -43,7 +46,7 @@ class Process(ProcessWorker):
         return get_subprocess(self.config, self.target, sockets)
 
     def _make_server(self) -> Server | ThreadedServer:
-        return Server(self.config) if self.config.threads == 1 else ThreadedServer(self.config)
+        return Server(self.config) if self.config.threads == 1 else make_server(self.config)
 
 
 class Multiprocess:
@@ -79,7 +82,7 @@ class Multiprocess:
         self._refuse_at: float | None = None
         self._loads: LoadTable | None = None  # opened with the first worker
         self._exposition: Exposition | None = None
-        self._board = None if config.metrics is None else Board()
+        self._board = None if config.metrics is None else _new_board()
         self._placed: list[Process] = []
         self._pool = Pool(
             self._make_worker,
@@ -178,6 +181,8 @@ class Multiprocess:
         """
         if self._board is None or self.config.metrics is None or not self.tells_metrics:
             return None
+        from uvicorn.exposition import Exposition, bind
+
         with blaming(f"metrics={self.config.metrics!r}"):
             exposition = Exposition(bind(self.config.metrics), self.metrics_text)
         exposition.start()
@@ -191,6 +196,8 @@ class Multiprocess:
 
     def figures(self) -> tuple[list[int], WorkerFigures]:
         """What the workers have counted, and what is known of them."""
+        from uvicorn.exposition import WorkerFigures
+
         with self._lock:
             running = [process.pid for process in self._pool.everyone if process.exitcode is None]
             events = dict(self.events.counts)
@@ -329,8 +336,17 @@ class Multiprocess:
             self._pool.scale(self._pool.size - 1)
 
 
+def _new_board() -> Board:
+    # Imported where it is wanted: each worker imports this module.
+    from uvicorn.exposition import Board
+
+    return Board()
+
+
 def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
     """What the workers of all of these have counted, as Prometheus reads it."""
+    from uvicorn.exposition import WorkerFigures, render
+
     counted, known = zip(*(supervisor.figures() for supervisor in supervisors), strict=True)
     events: Counter[tuple[EventKind, str | None]] = Counter()
     resident: dict[int, int] = {}

@@ -69,7 +69,6 @@ class Replacement(Generic[W]):
     old: W
     new: W
     deadline: float | None
-    reason: Reason
 
 
 @dataclass
@@ -363,20 +362,18 @@ class Pool(Generic[W]):
 
     def _report_failure(self, worker: W) -> None:
         """A worker has ended before it served: say why, and what follows."""
-        if not worker.exitcode or worker.exitcode < 0:
-            self._tell("crash", worker, "Child process [%d] died", level=logging.INFO, reason="startup")
-        else:
-            self._has_failed = True
+        exitcode = worker.exitcode or 0
+        self._has_failed = self._has_failed or exitcode > 0
         self.failed = self._has_failed and not (self.workers or self._has_served)
+        message, arguments, level = "Child process [%d] died", list[str](), logging.INFO
         if self.failed:
-            message, arguments = "Child process [%d] failed to start, stopping the parent process.", []
-        elif worker.exitcode and worker.exitcode > 0:
+            message, level = "Child process [%d] failed to start, stopping the parent process.", logging.ERROR
+        elif exitcode > 0:
             delay = restart_delay(max(self._failures, self._crashes))
             follows = _announce(delay) if self._has_served else "waiting for the others"
-            message, arguments = "Child process [%d] failed to start (%s), %s.", [_how(worker.exitcode), follows]
-        else:
-            return
-        self._tell("crash", worker, message, *arguments, level=logging.ERROR, reason="startup")
+            message, level = "Child process [%d] failed to start (%s), %s.", logging.ERROR
+            arguments = [_how(exitcode), follows]
+        self._tell("crash", worker, message, *arguments, level=level, reason="startup")
 
     def _give_up_if_in_vain(self, worker: W) -> None:
         """The pool has failed if there is a limit of crashes, and nobody serves who could be spared."""
@@ -539,7 +536,7 @@ class Pool(Generic[W]):
     ) -> None:
         self._tell("recycle", old, message, *arguments, level=level, reason=reason.value)
         deadline = None if self._ready_timeout is None else now + self._ready_timeout
-        self._replacement = Replacement(old, self._launch(), deadline, reason)
+        self._replacement = Replacement(old, self._launch(), deadline)
 
     def _await_replacement(self, replacement: Replacement[W], now: float) -> None:
         old, new = replacement.old, replacement.new

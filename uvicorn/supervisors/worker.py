@@ -16,7 +16,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from socket import socket
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
@@ -28,7 +28,9 @@ from uvicorn.metrics import Page
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat, LoopProbe
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
-from uvicorn.supervisors.threaded import ThreadedServer
+
+if TYPE_CHECKING:
+    from uvicorn.supervisors.threaded import ThreadedServer
 
 POLL_INTERVAL = 0.1
 """Seconds between two looks of `wait_until_ready`, whose `should_exit` may be any event."""
@@ -41,7 +43,12 @@ logger = logging.getLogger("uvicorn.error")
 
 def make_server(config: Config) -> Server | ThreadedServer:
     """What serves in one process: on one event loop, or on several."""
-    return Server(config) if config.threads == 1 else ThreadedServer(config)
+    if config.threads == 1:
+        return Server(config)
+    # Imported by those that need it.
+    from uvicorn.supervisors.threaded import ThreadedServer
+
+    return ThreadedServer(config)
 
 
 class Worker(Protocol):
