@@ -47,11 +47,11 @@ PARTS = (
             "--workload hello,log --blocks 6 --seconds 1 --warm-up 0.3",
             "compare ours upstream granian hypercorn gunicorn fastpysgi "
             "--workload echo,pipeline,stream,fastapi --blocks 5 --seconds 1 --warm-up 0.3 --no-noise",
-            "compare ours upstream granian --workload headers,10k,sleep --blocks 6 --seconds 1 "
+            "compare ours upstream granian --workload headers,10k,sleep --blocks 5 --seconds 1 "
             "--warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        13.0,
+        12.4,
         4.5,
         ("headline", "brief", "losses"),
     ),
@@ -102,12 +102,9 @@ PARTS = (
         "bulk",
         "Large bodies",
         "16 MiB up and down: CPU for each MiB.",
-        (
-            "compare ours upstream granian hypercorn gunicorn --workload upload,download --blocks 4 --seconds 1 "
-            "--warm-up 0.3 --no-noise",
-        ),
+        ("compare ours upstream granian --workload upload,download --blocks 4 --seconds 1 --warm-up 0.3 --no-noise",),
         f"--blocks 1 {SHORT}",
-        2.0,
+        1.2,
         0.7,
         ("brief",),
     ),
@@ -116,12 +113,9 @@ PARTS = (
         "Applications that compute, wait, read files",
         "Here the application is most of the work, so a better server gains little. That is what most real ones may "
         "expect.",
-        (
-            "compare ours upstream granian hypercorn gunicorn --workload cpu,io,json,files --blocks 4 --seconds 1 "
-            "--warm-up 0.3 --no-noise",
-        ),
+        ("compare ours upstream granian --workload cpu,io,json,files --blocks 4 --seconds 1 --warm-up 0.3 --no-noise",),
         f"--blocks 1 {SHORT}",
-        3.6,
+        2.2,
         1.2,
         ("brief",),
     ),
@@ -180,6 +174,20 @@ PARTS = (
         ("cases",),
     ),
     Part(
+        "http2",
+        "HTTP/2",
+        "In the clear by prior knowledge, and over TLS, through h2load: 8 connections of 16 streams, one connection of "
+        "100, and uploads on one connection.",
+        (
+            "compare ours upstream:http=zttp granian "
+            "--workload h2,h2-headers,h2-one,h2-10k,h2-upload,h2-tls --blocks 4 --seconds 1 --warm-up 0.5 --no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        3.4,
+        1.3,
+        ("brief",),
+    ),
+    Part(
         "memory",
         "Memory",
         "At rest, after load, for each idle connection; and the work that allocator and garbage collector get. One "
@@ -226,9 +234,9 @@ PARTS = (
         "pool",
         "Pools",
         "Objects used again against objects made anew, slots against dicts, ways of building bytes.",
-        ("pool",),
+        ("pool --operations 500000",),
         "--operations 2000 --capacities 10",
-        1.5,
+        0.8,
         0.1,
     ),
 )

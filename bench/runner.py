@@ -161,7 +161,14 @@ class Runner:
         application = attribute if ":" in attribute else f"bench_apps:{attribute}"
         certificate = make_certificate(stage) if workload.tls else None
         launch = Launch(
-            application, port, scenario.mode, workload.access_log, interpreter(target), target.options, certificate
+            application,
+            port,
+            scenario.mode,
+            workload.access_log,
+            interpreter(target),
+            target.options,
+            certificate,
+            workload.http2,
         )
         environ = server_environment(target, stage, self.application_directory)
         return Server(

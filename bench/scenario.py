@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bench import apps
 from bench.errors import BenchError
@@ -42,6 +43,11 @@ class Workload:
         return "tls" in self.needs
 
     @property
+    def http2(self) -> bool:
+        """Whether it is spoken over HTTP/2; `pipeline` is the number of streams of a connection then."""
+        return "HTTP/2" in self.needs
+
+    @property
     def closes(self) -> bool:
         """Whether each request has a connection of its own."""
         return self.headers.get("Connection") == "close"
@@ -55,7 +61,8 @@ class Workload:
     @property
     def asks(self) -> frozenset[str]:
         """What a load generator must be able to do for it (see `bench.load.base.Generator`)."""
-        return frozenset({*self.options, *(["tls"] if self.tls else []), *(["close"] if self.closes else [])})
+        special = {"tls": self.tls, "close": self.closes, "http2": self.http2}
+        return frozenset({*self.options, *(name for name, asked in special.items() if asked)})
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,32 @@ WEBSOCKETS = (
     ),
     _websocket("open-close", "a handshake, a close, and the end of the connection", 1, pattern="open"),
     _websocket("starlette-64", "64 B of text echoed by Starlette", 64, app="bench_apps_starlette:application"),
+)
+
+
+def _http2(name: str, about: str, app: str = "hello", **more: Any) -> Workload:
+    """Requests over HTTP/2: in the clear unless `needs` says otherwise, 8 connections of 16 streams unless told."""
+    needs = frozenset({"HTTP/2", *more.pop("needs", ())})
+    usual = {"response_bytes": 13, "connections": 8, "pipeline": 16, "generator": "h2load-h2"}
+    return Workload(name, about, app, needs=needs, **{**usual, **more})
+
+
+HTTP2 = (
+    _http2("h2", "hello over HTTP/2, 16 streams on each connection"),
+    _http2("h2-headers", "the same with 8 browser headers", headers=BROWSER_HEADERS),
+    _http2("h2-one", "hello over HTTP/2, 100 streams on one connection", connections=1, pipeline=100),
+    _http2("h2-10k", "10 KiB answer over HTTP/2", "ten_kib", response_bytes=10240),
+    _http2(
+        "h2-upload",
+        "1 MiB posted over HTTP/2, 16 streams on one connection",
+        "upload",
+        method="POST",
+        body=b"u" * MIB,
+        response_bytes=12,
+        connections=1,
+        needs=["body"],
+    ),
+    _http2("h2-tls", "hello over HTTP/2 and TLS", needs=["tls"]),
 )
 
 TABLE = (
@@ -240,6 +273,7 @@ TABLE = (
     ),
     Workload("download", "16 MiB in pieces of 64 KiB", "download", response_bytes=BULK, connections=8),
     *WEBSOCKETS,
+    *HTTP2,
 )
 
 WORKLOADS = {workload.name: workload for workload in TABLE}

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 class Launch:
     """What one start of a server is asked for. `application` is `module:attribute`.
 
-    `certificate` is a file with a certificate and its key when TLS is asked for.
+    `certificate` is a file with a certificate and its key when TLS is asked for. `http2`: clients speak HTTP/2.
     """
 
     application: str
@@ -32,6 +32,7 @@ class Launch:
     python: str
     options: Mapping[str, str] = field(default_factory=dict)
     certificate: Path | None = None
+    http2: bool = False
 
     def tls(self, certificate: str, key: str) -> list[str]:
         """The arguments for TLS, where a server calls its two options so."""
@@ -95,6 +96,7 @@ def _uvicorn(launch: Launch) -> list[str]:
     if launch.mode.kind == "wsgi":
         argv += ["--interface", "wsgi"]
     argv += launch.tls("--ssl-certfile", "--ssl-keyfile")
+    argv += ["--http2"] if launch.http2 else []
     for name, option in _UVICORN.items():
         if name in launch.options:
             argv += [f"--{option}", launch.options[name]]
@@ -144,6 +146,9 @@ def _gunicorn(launch: Launch) -> list[str]:
     if "keep-alive" in launch.options:
         argv += ["--keep-alive", launch.options["keep-alive"]]
     argv += launch.tls("--certfile", "--keyfile")
+    if launch.http2:
+        argv += ["--http-protocols", "h2,h1"]
+        argv += [] if launch.certificate else ["--http2-cleartext", "both"]
     return [*argv, launch.application]
 
 
@@ -159,6 +164,7 @@ def _epoll(launch: Launch) -> list[str]:
 
 _ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log", "tls"})
 _DEFLATE = frozenset({"permessage-deflate"})
+_HTTP2 = frozenset({"HTTP/2"})
 _COMMON = ("uvloop", "httptools", "h11", "websockets", "wsproto")
 
 TABLE = (
@@ -167,7 +173,7 @@ TABLE = (
         "this tree",
         _uvicorn,
         python="ours",
-        features=_ASGI | _DEFLATE,
+        features=_ASGI | _DEFLATE | _HTTP2,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset({*_UVICORN, "root"}),
         distributions=("uvicorn", *_COMMON),
@@ -177,7 +183,7 @@ TABLE = (
         "upstream",
         "uvicorn as published",
         _uvicorn,
-        features=_ASGI | _DEFLATE,
+        features=_ASGI | _DEFLATE | _HTTP2,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset(_UVICORN),
         distributions=("uvicorn", *_COMMON, "zttp"),
@@ -187,7 +193,7 @@ TABLE = (
         "granian",
         "Rust server, tokio and hyper",
         _granian,
-        features=_ASGI,
+        features=_ASGI | _HTTP2,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset({"loop", "backpressure"}),
         distributions=("granian", "uvloop"),
@@ -197,7 +203,7 @@ TABLE = (
         "hypercorn",
         "pure Python, sans-IO libraries",
         _hypercorn,
-        features=_ASGI,
+        features=_ASGI | _HTTP2,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset({"loop", "keep-alive"}),
         package="hypercorn.run",
@@ -215,7 +221,7 @@ TABLE = (
         "gunicorn",
         "gunicorn with its ASGI worker",
         _gunicorn,
-        features=_ASGI,
+        features=_ASGI | _HTTP2,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset({"keep-alive"}),
         distributions=("gunicorn", "uvloop"),

@@ -16,7 +16,7 @@ from bench.load.wrk import Wrk
 _ALL: tuple[Generator, ...] = (
     Wrk(),
     H2load("h2load", ("--h1",)),
-    H2load("h2load-h2c", ("-p", "h2c")),
+    H2load("h2load-h2", ("-p", "h2c"), "http2", "tls"),
     Oha(),
     OpenLoopGenerator(),
     ClosedLoopGenerator(),

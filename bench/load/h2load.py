@@ -13,12 +13,13 @@ from bench.model import Burst, Load
 
 
 class H2load(ClosedLoop):
-    """The generator `h2load` (HTTP/1.1), or `h2load-h2c` (HTTP/2 over cleartext, by prior knowledge)."""
+    """The generator `h2load` (HTTP/1.1), or `h2load-h2` (HTTP/2: by prior knowledge in the clear, by ALPN over TLS)."""
 
     pipelines = True
 
-    def __init__(self, name: str, protocol: tuple[str, ...]) -> None:
+    def __init__(self, name: str, protocol: tuple[str, ...], *abilities: str) -> None:
         self.name = name
+        self.abilities = frozenset(abilities)
         self._protocol = protocol
 
     def missing(self) -> str | None:
@@ -29,7 +30,16 @@ class H2load(ClosedLoop):
         """One burst; the request log is written into the aim's directory and printed after the summary."""
         log, body = aim.directory / f"h2load-{aim.port}.log", aim.directory / f"h2load-{aim.port}.body"
         threads = min(load.threads, load.connections)
-        argv = ["h2load", *self._protocol, "-c", str(load.connections), "-t", str(threads), "-D", f"{load.seconds:g}"]
+        argv = [
+            "h2load",
+            *self._protocol,
+            "-c",
+            str(load.connections),
+            "-t",
+            str(threads),
+            "-D",
+            f"{load.seconds * 1000:.0f}ms",
+        ]
         argv += ["-m", str(load.pipeline), f"--log-file={log}"]
         for name, value in aim.headers.items():
             argv += ["-H", f"{name}: {value}"]

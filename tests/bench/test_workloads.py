@@ -82,6 +82,18 @@ def test_every_option_of_a_workload_is_heeded_by_some_generator(name: str) -> No
     assert any(name in generator.abilities for generator in generators.GENERATORS.values())
 
 
+@pytest.mark.parametrize("name", ["ours", "gunicorn"])
+def test_a_server_is_told_that_clients_speak_http2(name: str, tmp_path: Path) -> None:
+    target = targets.find(name)
+    launch = targets.Launch("bench_apps:hello", 1, Mode(), False, "python", http2=True)
+    plain = targets.Launch("bench_apps:hello", 1, Mode(), False, "python")
+    assert any("http" in word for word in set(target.command(launch)) - set(target.command(plain)))
+    assert WORKLOADS["h2-tls"].http2 and WORKLOADS["h2-tls"].tls and not WORKLOADS["hello"].http2
+    assert targets.find("daphne").refusal(WORKLOADS["h2"], Mode()) == "daphne has no HTTP/2"
+    argv = generators.find("h2load-h2").command(Aim(1, tmp_path), Load("h2load-h2", 8, 1, 0.5, None, 16))[-1]
+    assert "-p h2c -c 8 -t 1 -D 500ms -m 16" in argv
+
+
 def test_every_workload_can_be_driven_by_its_generator() -> None:
     for workload in scenario.TABLE:
         generator = generators.find(workload.generator or "wrk")
@@ -174,7 +186,8 @@ def test_newcomers_and_large_bodies_have_tables_of_their_own() -> None:
 
 def test_large_bodies_are_told_by_what_a_request_moves() -> None:
     payloads = {one.name: one.payload for one in scenario.TABLE if one.payload}
-    assert payloads == {"tls-1m": 2**20, "upload": 16 * 2**20 + 12, "download": 16 * 2**20}
+    small = {"tls-1m": 2**20, "h2-upload": 2**20 + 12, "echo-1m": 2**20 + 13}
+    assert payloads == {**small, "upload": 16 * 2**20 + 12, "download": 16 * 2**20}
 
 
 def test_a_large_body_makes_a_short_script(tmp_path: Path) -> None:
