@@ -41,6 +41,9 @@ pub(crate) struct Request<'a, F> {
     pub(crate) expects_continue: bool,
 }
 
+/// As many scopes wait to be used again as requests of one read mostly are.
+const MAX_SPARES: usize = 31;
+
 /// What all scopes of one server have in common.
 pub(crate) struct ScopeTemplate {
     /// A whole scope, for its keys and their order; what differs from request to request is `None`.
@@ -50,6 +53,8 @@ pub(crate) struct ScopeTemplate {
     asgi_items: Items,
     /// What came back of the last scope. While a request has it, it is the exchange's.
     spare: Single<Spare>,
+    /// Those of requests that were there at the same time.
+    spares: RefCell<Vec<Spare>>,
     /// Names of those that are offered, and of those that are to clients of HTTP/1.0; mostly none.
     extensions: Vec<String>,
     extensions_10: Vec<String>,
@@ -125,6 +130,7 @@ impl ScopeTemplate {
             asgi_items: items_of(&asgi),
             asgi: asgi.unbind(),
             spare: Single::new(settings.poison),
+            spares: RefCell::default(),
             extensions,
             extensions_10,
             root_path,
@@ -205,7 +211,7 @@ impl ScopeTemplate {
     /// A scope to begin with, and what is known of it.
     #[inline]
     fn take<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
-        let loan = match self.spare.take() {
+        let loan = match self.spare.take().or_else(|| self.spares.borrow_mut().pop()) {
             Some(Spare { scope: Some(scope), loan }) if is_held_by(scope.bind(py), 1) => {
                 return Ok((scope.into_bound(py), loan));
             }
@@ -234,7 +240,20 @@ impl ScopeTemplate {
         }
         let scope = Some(scope).filter(|scope| loan.is_back(scope));
         if loan.take_back(py, scope.as_ref(), &self.asgi_items).is_ok() {
-            self.spare.give(Spare { scope: scope.map(Bound::unbind), loan });
+            self.give_spare(Spare { scope: scope.map(Bound::unbind), loan });
+        }
+    }
+
+    #[inline]
+    fn give_spare(&self, spare: Spare) {
+        if let Some(other) = self.spare.swap(spare) {
+            let mut spares = self.spares.borrow_mut();
+            if spares.len() < MAX_SPARES {
+                spares.push(other);
+                return;
+            }
+            drop(spares);
+            drop(other);
         }
     }
 

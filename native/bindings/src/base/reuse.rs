@@ -81,6 +81,12 @@ impl<T> Single<T> {
         self.thing.take()
     }
 
+    /// Put it back, and take out the other that has come back meanwhile.
+    #[inline]
+    pub(crate) fn swap(&self, thing: T) -> Option<T> {
+        if self.poison { None } else { self.thing.replace(Some(thing)) }
+    }
+
     /// Put it back. If another has come back meanwhile, that goes.
     #[inline]
     pub(crate) fn give(&self, thing: T) {

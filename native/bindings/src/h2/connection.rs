@@ -21,6 +21,7 @@ use pyo3::types::{PyDict, PyTuple};
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
 use super::core::Core;
+use super::pairs::Repeated;
 use super::queue::Queue;
 use super::states::{Awaits, Ending, Life};
 use crate::asgi::exchange::Exchange;
@@ -64,6 +65,7 @@ pub(crate) struct Connection {
     pub(crate) sides: Sides,
     pub(super) peer: Rc<Peer>,
     pub(super) state: RefCell<State>,
+    pub(super) repeated: RefCell<Repeated>,
     /// Streams that nobody has any more, to be given back.
     pub(super) gone: RefCell<Vec<StreamId>>,
     /// Streams whose last byte has been put into the output.
@@ -201,6 +203,7 @@ impl Connection {
             sides: Sides::default(),
             peer,
             state: RefCell::new(State { wire, slots: Vec::new(), asked: VecDeque::new(), pending: Vec::new(), out }),
+            repeated: RefCell::default(),
             gone: RefCell::default(),
             ended: RefCell::default(),
             to_serve: RefCell::default(),

@@ -7,19 +7,17 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use wire::error::AppError;
-use wire::h2::{ResponseHead, Scratch, Settings};
+use wire::h2::{Defaults, ResponseHead, Scratch, Settings};
 
 use super::pairs::StaticPairs;
 use crate::asgi::host::Host;
 use crate::asgi::runner::Runner;
 use crate::base::clock::DefaultHead;
+use crate::base::error::exception;
 use crate::base::home::Home;
 use crate::base::reuse::Single;
 use crate::base::settings::seconds;
 use crate::conn::hub::Hub;
-
-/// Name and value of a field.
-type Pair = (Box<[u8]>, Box<[u8]>);
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
@@ -40,7 +38,7 @@ pub(crate) struct Core {
     /// One for all connections. One that is served inside the turn of another has one of its own.
     scratch: Single<Box<Scratch>>,
     default_head: DefaultHead,
-    default_fields: RefCell<Vec<Pair>>,
+    defaults: RefCell<Defaults>,
 }
 
 impl Deref for Core {
@@ -78,7 +76,7 @@ impl Core {
             pairs: StaticPairs::default(),
             scratch: Single::new(home.settings.poison),
             default_head: DefaultHead::default(),
-            default_fields: RefCell::default(),
+            defaults: RefCell::default(),
             host: runner.host.clone(),
             runner,
             hub,
@@ -100,34 +98,32 @@ impl Core {
     #[inline]
     pub(super) fn refresh_defaults(&self, py: Python<'_>) -> PyResult<()> {
         if self.default_head.refresh(self.host.state.bind(py), &self.names)? {
-            let fields = self.default_head.with(|lines| {
-                let lines = lines.split(|&byte| byte == b'\n');
-                lines.filter_map(|line| split_field(line.strip_suffix(b"\r")?)).collect()
-            });
-            self.default_fields.replace(fields);
+            let fields = self.default_head.with(read_fields).map_err(exception)?;
+            self.defaults.replace(fields);
         }
         Ok(())
     }
 
     /// Add them.
     #[inline]
-    pub(super) fn add_defaults(&self, head: &mut ResponseHead) -> Result<(), AppError> {
-        self.each_default(|name, value| head.field(name, value))
+    pub(super) fn add_defaults(&self, head: &mut ResponseHead) {
+        head.defaults(&self.defaults.borrow());
     }
 
     /// Show each of them to `with`.
-    #[inline]
-    pub(super) fn each_default(
-        &self,
-        mut with: impl FnMut(&[u8], &[u8]) -> Result<(), AppError>,
-    ) -> Result<(), AppError> {
-        self.default_fields.borrow().iter().try_for_each(|(name, value)| with(name, value))
+    pub(super) fn each_default(&self, with: impl FnMut((&[u8], &[u8]))) {
+        self.defaults.borrow().iter().for_each(with);
     }
 }
 
-/// Name and value of a field line.
-fn split_field(line: &[u8]) -> Option<Pair> {
-    let colon = line.iter().position(|&byte| byte == b':')?;
-    let (name, value) = line.split_at(colon);
-    Some((name.into(), value.get(1..)?.trim_ascii().into()))
+/// The fields of these lines.
+fn read_fields(lines: &[u8]) -> Result<Defaults, AppError> {
+    let mut fields = Defaults::default();
+    for line in lines.split(|&byte| byte == b'\n') {
+        if let Some(colon) = line.iter().position(|&byte| byte == b':') {
+            let (name, value) = line.split_at(colon);
+            fields.add(name, value.get(1..).unwrap_or_default().trim_ascii())?;
+        }
+    }
+    Ok(fields)
 }

@@ -18,17 +18,38 @@ pub(super) struct HeadFields<'a> {
 
 impl Fields for HeadFields<'_> {
     #[inline]
-    fn are(&self, _list: &Py<PyList>) -> bool {
-        false
+    fn are(&self, list: &Py<PyList>) -> bool {
+        let repeated = self.connection.repeated.borrow();
+        repeated.list.as_ref().is_some_and(|known| known.is(list)) && repeated.are(self.head)
     }
 
+    #[inline]
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
-        let pairs = self.head.fields().iter().map(|item| FieldPair { fields: self, item });
-        Ok((PyList::new(py, pairs)?, None))
+        let is_repeated = self.connection.repeated.borrow().are(self.head);
+        if !is_repeated {
+            let list = self.make_list(py)?;
+            let old = self.connection.repeated.borrow_mut().note(self.head);
+            drop(old);
+            return Ok((list, None));
+        }
+        let known = self.connection.repeated.borrow().list.as_ref().map(|list| list.clone_ref(py));
+        let known = if let Some(known) = known {
+            known
+        } else {
+            let made = self.make_list(py)?.unbind();
+            self.connection.repeated.borrow_mut().list = Some(made.clone_ref(py));
+            made
+        };
+        let copy = known.bind(py).get_slice(0, known.bind(py).len());
+        Ok((copy, Some(known)))
     }
 }
 
 impl HeadFields<'_> {
+    fn make_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.head.fields().iter().map(|item| FieldPair { fields: self, item }))
+    }
+
     #[inline]
     fn pair<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
         let core = &self.connection.core;

@@ -1,9 +1,11 @@
-//! What was made of fields of the static table, for all connections of a loop.
+//! What was made of fields: of those of the static table, for all connections of a loop, and of those of the last request.
 
 use std::cell::RefCell;
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyList, PyTuple};
+use wire::h2::Head;
+use wire::h2::hpack::Key;
 
 /// One more than the last index of the static table.
 const STATIC_ENTRIES: usize = 62;
@@ -27,5 +29,36 @@ impl StaticPairs {
     pub(super) fn keep(&self, index: u8, pair: Py<PyTuple>) {
         let old = self.0.borrow_mut().get_mut(usize::from(index)).and_then(|place| place.replace(pair));
         drop(old);
+    }
+}
+
+/// More fields are not looked at again.
+const MAX_REPEATED: usize = 32;
+
+/// The headers of a connection's last request, by the entries of tables that they were: mostly the next has the same.
+#[derive(Default)]
+pub(super) struct Repeated {
+    entries: Vec<Key>,
+    /// Once they have come a second time.
+    pub(super) list: Option<Py<PyList>>,
+}
+
+impl Repeated {
+    #[inline]
+    pub(super) fn are(&self, head: &Head) -> bool {
+        let fields = head.fields();
+        !fields.is_empty()
+            && fields.len() == self.entries.len()
+            && fields.iter().zip(&self.entries).all(|(item, entry)| item.entry == Some(*entry))
+    }
+
+    /// These have come for the first time. Returns what has to go, for a caller who holds no borrow.
+    pub(super) fn note(&mut self, head: &Head) -> Option<Py<PyList>> {
+        self.entries.clear();
+        let whole = head.fields().iter().all(|item| item.entry.is_some());
+        if whole && head.fields().len() <= MAX_REPEATED {
+            self.entries.extend(head.fields().iter().filter_map(|item| item.entry));
+        }
+        self.list.take()
     }
 }

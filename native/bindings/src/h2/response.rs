@@ -17,7 +17,7 @@ impl Stream {
     pub(super) fn encode_head(&self, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let core = &self.connection.core;
         let plain = self.encode(status, |head| {
-            core.add_defaults(head)?;
+            core.add_defaults(head);
             headers.map_or(Ok(true), |headers| each_plain_field(headers, |name, value| head.field(name, value)))
         })?;
         if plain && self.connection.core.host.access.wants_head() {
@@ -54,11 +54,15 @@ impl Stream {
             for part in [&b"\r\n"[..], name, b": ", value] {
                 lines.extend_from_slice(part);
             }
-            Ok(())
         };
-        let defaults = self.connection.core.each_default(&mut add);
-        let rest = headers.map_or(Ok(true), |headers| each_plain_field(headers, &mut add));
-        defaults.and(rest).map_err(exception)?;
+        self.connection.core.each_default(|(name, value)| add(name, value));
+        let fields = headers.map_or(Ok(true), |headers| {
+            each_plain_field(headers, |name, value| {
+                add(name, value);
+                Ok(())
+            })
+        });
+        fields.map_err(exception)?;
         self.lines.replace(lines);
         Ok(())
     }
@@ -70,7 +74,7 @@ impl Stream {
         let fields =
             [(&b"content-type"[..], &b"text/plain; charset=utf-8"[..]), (b"content-length", length.as_bytes())];
         self.encode(status, |head| {
-            self.connection.core.add_defaults(head)?;
+            self.connection.core.add_defaults(head);
             fields.iter().try_for_each(|(name, value)| head.field(name, value)).map(|()| true)
         })?;
         let waits = self.connection.put(|wire, out| wire.body(out, self.id, text.len(), true))?;

@@ -136,18 +136,25 @@ impl Interface for Stream {
     }
 
     fn body(&self, py: Python<'_>, data: Option<&Bound<'_, PyBytes>>, follows: Follows) -> PyResult<()> {
-        let length = data.map_or(0, |data| data.as_bytes().len());
-        let waits = self.connection.put(|wire, out| {
+        let bytes = data.map_or(&[][..], |data| data.as_bytes());
+        let last = follows == Follows::Nothing;
+        let at_once = !self.connection.write_paused.get();
+        let (waits, length) = self.connection.put(|wire, out| {
             if follows == Follows::Trailers {
-                wire.check_end(self.id, length)?;
+                wire.check_end(self.id, bytes.len())?;
             }
-            wire.body(out, self.id, length, follows == Follows::Nothing)
+            let waits = !(at_once && wire.body_at_once(out, self.id, bytes, last)?)
+                && wire.body(out, self.id, bytes.len(), last)?;
+            Ok((waits, out.len()))
         })?;
         if waits && let Some(data) = data {
             self.push(data);
         }
         // Behind the last one `finish` follows, which has it written.
-        if follows == Follows::Nothing { Ok(()) } else { self.connection.flush_unless_consuming(py) }
+        if last || self.connection.consuming.get() && length <= HIGH_WATER {
+            return Ok(());
+        }
+        self.connection.flush(py)
     }
 
     fn interim(&self, py: Python<'_>, status: u16, fields: &[(&[u8], &[u8])]) -> PyResult<()> {

@@ -56,7 +56,7 @@ pub use event::{Event, Failure, Progress};
 pub use frame::ErrorCode;
 pub use priority::Priority;
 pub use request::{Head, Item};
-pub use response::ResponseHead;
+pub use response::{Defaults, ResponseHead};
 pub use scratch::Scratch;
 pub use send::Part;
 pub use settings::Settings;

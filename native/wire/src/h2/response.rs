@@ -36,6 +36,12 @@ impl ResponseHead {
         Ok(head)
     }
 
+    /// Add fields that were checked before.
+    #[inline]
+    pub fn defaults(&mut self, defaults: &Defaults) {
+        self.section.extend(&defaults.0);
+    }
+
     /// Add a field of the application's: its name in lower case, its value without outer white space. Fields about a
     /// connection of HTTP/1.1 are left out (RFC 9113 section 8.2.2), and a length where none may be. After an error the field
     /// was not added.
@@ -65,6 +71,27 @@ impl ResponseHead {
             _ if kind == Kind::Tunnel => Framing::Content(None),
             _ => Framing::None,
         }
+    }
+}
+
+/// Fields that many responses have, checked once.
+#[derive(Debug, Default)]
+pub struct Defaults(Section);
+
+impl Defaults {
+    /// Add a field, unless it is about a connection of HTTP/1.1, or about the length of one response.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), AppError> {
+        let value = trim(value);
+        let known = check(name, value)?;
+        if known != Name::ContentLength {
+            put(&mut self.0, known, name, value);
+        }
+        Ok(())
+    }
+
+    /// Name and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.iter().map(|(name, value, _)| (name, value))
     }
 }
 

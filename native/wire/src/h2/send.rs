@@ -157,6 +157,38 @@ impl<K> Connection<K> {
         Ok(length > 0)
     }
 
+    /// Append a piece of a body without a turn, if nobody waits for one and the windows let all of it through: `false` if not, or
+    /// if there is nothing to append. Then it is for [`body`](Self::body).
+    #[inline]
+    pub fn body_at_once(
+        &mut self,
+        out: &mut Vec<u8>,
+        id: StreamId,
+        piece: &[u8],
+        last: bool,
+    ) -> Result<bool, AppError> {
+        let length = piece.len();
+        if length == 0 || length > SLICE || self.turns.first().is_some() || self.outgoing.room() < length {
+            return Ok(false);
+        }
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(false) };
+        let Local::Body(sending) = &mut stream.local else { return Ok(false) };
+        if sending.waiting > 0 || stream.outgoing.room() < length {
+            return Ok(false);
+        }
+        sending.give(length, last)?;
+        sending.waiting = 0;
+        stream.outgoing.take(length);
+        self.outgoing.take(length);
+        frame::put_data_head(out, id.number(), length, last);
+        out.extend_from_slice(piece);
+        self.budget.earn(Gain::Sent(length));
+        if last {
+            self.end_local(out, id);
+        }
+        Ok(true)
+    }
+
     /// The body is complete, and these follow it (RFC 9110 section 6.5). A response that has no content has no trailers, nor has
     /// a stream that is over.
     pub fn trailers(

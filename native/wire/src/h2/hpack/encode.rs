@@ -40,6 +40,18 @@ impl Section {
         self.fields.push(Part { name, value: self.bytes.len() as u32, indexing });
     }
 
+    /// Add all fields of another one.
+    #[inline]
+    pub fn extend(&mut self, other: &Self) {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(&other.bytes);
+        self.fields.extend(other.fields.iter().map(|part| Part {
+            name: part.name + start,
+            value: part.value + start,
+            indexing: part.indexing,
+        }));
+    }
+
     /// Forget the fields.
     pub fn clear(&mut self) {
         self.bytes.clear();
