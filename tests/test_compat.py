@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from uvicorn._compat import asyncio_run, iscoroutinefunction, run_in_new_loop
+from uvicorn._compat import asyncio_run, iscoroutinefunction, marked_as_coroutine_function, run_in_new_loop
 
 Runner = Callable[..., Any]
 
@@ -120,3 +120,4 @@ def test_tells_coroutine_functions() -> None:
     assert iscoroutinefunction(current_loop)
     assert iscoroutinefunction(functools.partial(current_loop))
     assert not iscoroutinefunction(lambda: current_loop())
+    assert iscoroutinefunction(marked_as_coroutine_function(lambda: current_loop()))

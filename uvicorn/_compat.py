@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["asyncio_run", "iscoroutinefunction"]
+__all__ = ["asyncio_run", "iscoroutinefunction", "marked_as_coroutine_function"]
 
 T = TypeVar("T")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def run_in_new_loop(
@@ -66,3 +67,14 @@ if sys.version_info >= (3, 14):
 else:
     # Also true for what older frameworks have marked as a coroutine function (asyncio.coroutines._is_coroutine).
     iscoroutinefunction = asyncio.iscoroutinefunction
+
+
+def marked_as_coroutine_function(function: _Function) -> _Function:
+    """What returns an awaitable without being one of Python's coroutine functions, for those who ask whether it is one.
+
+    Before 3.12 `inspect.iscoroutinefunction` cannot be told, only that of asyncio.
+    """
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(function)
+    function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    return function

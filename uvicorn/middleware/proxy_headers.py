@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 
+from uvicorn._compat import marked_as_coroutine_function
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
 
 _FORWARDED_FIELDS = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
@@ -169,8 +170,13 @@ class ProxyHeadersMiddleware:
         self.app = app
         self.trusted_hosts = _TrustedHosts(trusted_hosts)
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Correct the scope if the peer is trusted and has sent forwarded fields, then call the application."""
+    @marked_as_coroutine_function
+    def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Awaitable[None]:
+        """Correct the scope if the peer is trusted and has sent forwarded fields, then call the application.
+
+        What the application is awaited for is given back: a coroutine of its own around that would live as long as each
+        request, or WebSocket, and do nothing.
+        """
         if scope["type"] != "lifespan":
             client = scope.get("client")
             if self.trusted_hosts.answers[client[0] if client else None]:
@@ -178,8 +184,7 @@ class ProxyHeadersMiddleware:
                     if name in _FORWARDED_FIELDS:
                         self._correct(scope)
                         break
-        # The server looks at what the application returned, so it is passed on.
-        return await self.app(scope, receive, send)
+        return self.app(scope, receive, send)
 
     def _correct(self, scope: WWWScope) -> None:
         forwarded_for, forwarded_proto = _forwarded_fields(scope["headers"])

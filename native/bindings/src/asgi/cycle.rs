@@ -39,7 +39,7 @@ enum Held {
     /// The application waits for this.
     Yielded(Py<PyAny>),
     Ended,
-    Raised(PyErr),
+    Raised(Box<PyErr>),
 }
 
 /// How far the application's call has come.
@@ -150,7 +150,7 @@ impl RequestResponseCycle {
             None => {}
             Some(Held::Yielded(future)) => return Ok(Some(future)),
             Some(Held::Ended) => return Ok(None),
-            Some(Held::Raised(error)) => return Err(error),
+            Some(Held::Raised(error)) => return Err(*error),
         }
         let start = self.run.start.borrow_mut().take();
         let outcome = if let Some(start) = start {
@@ -291,7 +291,7 @@ impl RequestResponseCycle {
             Ok(Some(future)) if future.is(waiter) => return Ok(true),
             Ok(Some(future)) => Held::Yielded(future),
             Ok(None) => Held::Ended,
-            Err(error) => Held::Raised(error),
+            Err(error) => Held::Raised(Box::new(error)),
         };
         self.run.held.replace(Some(held));
         Waiter::wake(waiter).map(|()| true)

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use wire::method::Method;
@@ -190,12 +191,12 @@ impl ScopeTemplate {
     ) -> PyResult<Bound<'py, PyDict>> {
         let scope = self.pattern.bind(py).copy()?;
         let asgi = self.asgi.bind(py).copy()?;
-        asgi.set_item("spec_version", "2.4")?;
-        scope.set_item(&names.r#type, "websocket")?;
+        asgi.set_item(intern!(py, "spec_version"), intern!(py, "2.4"))?;
+        scope.set_item(&names.r#type, intern!(py, "websocket"))?;
         scope.set_item(&names.asgi, asgi)?;
         scope.set_item(&names.server, &peer.server)?;
         scope.set_item(&names.client, &peer.client)?;
-        scope.set_item(&names.scheme, if peer.secure { "wss" } else { "ws" })?;
+        scope.set_item(&names.scheme, if peer.secure { intern!(py, "wss") } else { intern!(py, "ws") })?;
         scope.del_item(&names.method)?;
         let (path, raw_path) = self.path(py, path)?;
         scope.set_item(&names.path, path)?;
@@ -203,8 +204,10 @@ impl ScopeTemplate {
         scope.set_item(&names.query_string, PyBytes::new(py, query))?;
         scope.set_item(&names.headers, headers)?;
         scope.set_item(&names.state, peer.app_state.bind(py).copy()?)?;
-        scope.set_item("subprotocols", PyList::new(py, subprotocols)?)?;
-        scope.set_item(&names.extensions, offer(py, &["websocket.http.response".to_owned()])?)?;
+        scope.set_item(intern!(py, "subprotocols"), PyList::new(py, subprotocols)?)?;
+        let extensions = PyDict::new(py);
+        extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
+        scope.set_item(&names.extensions, extensions)?;
         Ok(scope)
     }
 

@@ -27,7 +27,11 @@ struct Places {
     /// The first, with its ticket: mostly there is no other.
     first: Option<(u64, Py<PyAny>)>,
     /// Those behind it, by ticket.
-    others: BTreeMap<u64, Py<PyAny>>,
+    #[expect(
+        clippy::box_collection,
+        reason = "an idle connection has one that waits, and an empty map has three words"
+    )]
+    others: Option<Box<BTreeMap<u64, Py<PyAny>>>>,
 }
 
 impl Places {
@@ -39,22 +43,22 @@ impl Places {
                 None
             }
             Some((first, old)) if *first == ticket => Some(std::mem::replace(old, future)),
-            Some(_) => self.others.insert(ticket, future),
+            Some(_) => self.others.get_or_insert_default().insert(ticket, future),
         }
     }
 
     fn remove(&mut self, ticket: u64) -> Option<Py<PyAny>> {
         match self.first.take_if(|(first, _)| *first == ticket) {
             Some((_, future)) => {
-                self.first = self.others.pop_first();
+                self.first = self.others.as_mut().and_then(|others| others.pop_first());
                 Some(future)
             }
-            None => self.others.remove(&ticket),
+            None => self.others.as_mut().and_then(|others| others.remove(&ticket)),
         }
     }
 
     fn futures(&self) -> impl Iterator<Item = &Py<PyAny>> {
-        self.first.iter().map(|(_, future)| future).chain(self.others.values())
+        self.first.iter().map(|(_, future)| future).chain(self.others.iter().flat_map(|others| others.values()))
     }
 }
 
@@ -67,7 +71,9 @@ impl Line {
 
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.places.borrow().as_ref().map_or(0, |places| usize::from(places.first.is_some()) + places.others.len())
+        self.places.borrow().as_ref().map_or(0, |places| {
+            usize::from(places.first.is_some()) + places.others.as_ref().map_or(0, |others| others.len())
+        })
     }
 
     /// Take the last place; the ticket for it.

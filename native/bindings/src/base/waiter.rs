@@ -192,7 +192,12 @@ impl Waiter {
         if state.outcome.get() != Outcome::Pending {
             return call_soon(slf, &callback);
         }
-        state.callbacks.borrow_mut().push(callback);
+        let mut callbacks = state.callbacks.borrow_mut();
+        if callbacks.is_empty() {
+            // Mostly there is one task, for as long as a connection is idle.
+            callbacks.reserve_exact(1);
+        }
+        callbacks.push(callback);
         Ok(())
     }
 

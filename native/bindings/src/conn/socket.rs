@@ -18,6 +18,7 @@ use super::handler::Handler;
 use super::output::Output;
 use super::sys::{Address, Descriptor, os_error};
 use super::tls::{self, Input, Tls};
+use crate::base::ffi::refcount::is_known_to;
 use crate::base::turns::Turns;
 
 /// Serves sockets in its turns, and has the kernel tell of them.
@@ -82,7 +83,7 @@ pub(crate) struct Socket {
     /// Of this end, where all that one listening socket accepts have the same.
     local: Option<Rc<Local>>,
     /// Where the connection is encrypted.
-    tls: Option<Tls>,
+    tls: Option<Box<Tls>>,
     /// Who knows which protocol stands on it, while its handshake lasts.
     opening: RefCell<Option<Rc<dyn Opener>>>,
     handler: RefCell<Option<Rc<dyn Handler>>>,
@@ -110,7 +111,7 @@ pub(crate) struct Socket {
     duplicate: RefCell<Option<Py<PyAny>>>,
     /// The close cuts the connection off.
     resets: Cell<bool>,
-    error: RefCell<Option<PyErr>>,
+    error: RefCell<Option<Box<PyErr>>>,
 }
 
 impl Socket {
@@ -128,7 +129,7 @@ impl Socket {
             descriptor: RefCell::new(Some(Rc::new(descriptor))),
             peer,
             local,
-            tls,
+            tls: tls.map(Box::new),
             opening: RefCell::default(),
             handler: RefCell::default(),
             phase: Cell::new(Phase::Open),
@@ -219,7 +220,7 @@ impl Socket {
 
     /// Read and write as much as one turn allows.
     pub(super) fn serve(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8], reads: usize) -> PyResult<()> {
-        if self.tls.as_ref().is_some_and(Tls::is_opening) {
+        if self.tls.as_deref().is_some_and(Tls::is_opening) {
             self.go_on_opening(py, buffer)?;
         }
         if self.waiting() > 0 {
@@ -378,7 +379,7 @@ impl Socket {
 
     /// Bytes that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.output.borrow().len() + self.tls.as_ref().map_or(0, Tls::waiting)
+        self.output.borrow().len() + self.tls.as_deref().map_or(0, Tls::waiting)
     }
 
     /// Bytes that the peer has yet to take, those in the kernel included: it may take minutes of a slow peer's reading before
@@ -613,11 +614,11 @@ impl Socket {
         if self.phase.replace(Phase::Lost) == Phase::Lost {
             return Ok(());
         }
-        let old = self.error.replace(error);
+        let old = self.error.replace(error.map(Box::new));
         drop(old);
         let waiting = self.output.borrow_mut().clear();
         drop(waiting);
-        let records = self.tls.as_ref().map(Tls::forget);
+        let records = self.tls.as_deref().map(Tls::forget);
         drop(records);
         self.keeper.lose(py, self.token)
     }
@@ -641,7 +642,7 @@ impl Socket {
         let handler = self.handler.take();
         let error = self.error.take();
         match handler {
-            Some(handler) => handler.on_lost(py, error),
+            Some(handler) => handler.on_lost(py, error.map(|error| *error)),
             None => Ok(()),
         }
     }
@@ -681,6 +682,16 @@ impl Socket {
             self.transport.replace(Some(transport.clone_ref(py)));
         }
         Ok(transport)
+    }
+
+    /// Let go of the transport if nobody else has it: whoever asks later cannot tell that his is another one.
+    pub(crate) fn release_transport(&self, py: Python<'_>) {
+        let made = self.transport.take();
+        if let Some(transport) = &made
+            && !is_known_to(transport.bind(py), 1)
+        {
+            self.transport.replace(made);
+        }
     }
 
     /// The address of the peer, as `socket.getpeername()` has it.

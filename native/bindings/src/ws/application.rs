@@ -12,7 +12,7 @@ use wire::ws::{Kind, is_close_code, truncate_reason};
 
 use super::handshake::get;
 use super::session::Session;
-use super::states::{Stage, State};
+use super::states::{Ended, Stage, State};
 use crate::asgi::conversation::{Conversation, Function, Received, Sent};
 use crate::asgi::host::Host;
 use crate::asgi::message;
@@ -145,12 +145,12 @@ impl Session {
             (Stage::Denying, _) => Err(PyRuntimeError::new_err(format!(
                 "Expected ASGI message 'websocket.http.response.body' but got '{kind}'."
             ))),
-            (Stage::Closing, _) if !self.ended.get().is_empty() => {
-                Err(PyRuntimeError::new_err(format!("Unexpected ASGI message '{kind}', {}.", self.ended.get())))
-            }
-            (Stage::Closing | Stage::Closed, _) => {
-                Err(PyErr::from_value(self.core.client_disconnected.bind(py).call0()?))
-            }
+            (stage @ (Stage::Closing | Stage::Closed), _) => Err(match self.ended.get() {
+                Some(ended) if stage == Stage::Closing => {
+                    PyRuntimeError::new_err(format!("Unexpected ASGI message '{kind}', {}.", ended.words()))
+                }
+                _ => PyErr::from_value(self.core.client_disconnected.bind(py).call0()?),
+            }),
         }
     }
 
@@ -168,7 +168,7 @@ impl Session {
             )));
         };
         let reason = look_up(message, &self.core.names.reason)?.map(|reason| reason.extract::<String>()).transpose()?;
-        self.ended.set("after sending 'websocket.close'");
+        self.ended.set(Some(Ended::Close));
         self.close(py, number, truncate_reason(reason.as_deref().unwrap_or_default()))
     }
 
@@ -216,7 +216,7 @@ impl Session {
         if more_body {
             return Ok(());
         }
-        self.ended.set("after response already completed");
+        self.ended.set(Some(Ended::Response));
         self.rejected(py, response.getattr(&names.status)?.extract()?)
     }
 

@@ -17,7 +17,7 @@ impl Session {
         if is_idle && self.receivers.len() > usize::from(self.taking.get()) {
             return self.act_on(py, end);
         }
-        self.peer_end.replace(Some(end));
+        self.peer_end.replace(Some(Box::new(end)));
         self.pause_reading(py)?;
         self.stop_keepalive(); // no pong would be read
         if !is_idle {
@@ -38,7 +38,7 @@ impl Session {
     pub(super) fn end_for_peer(&self, py: Python<'_>) -> PyResult<()> {
         let end = self.peer_end.take();
         self.stop_waiting(Wait::Answers);
-        end.map_or(Ok(()), |end| self.act_on(py, end))
+        end.map_or(Ok(()), |end| self.act_on(py, *end))
     }
 
     fn act_on(&self, py: Python<'_>, end: PeerEnd) -> PyResult<()> {
@@ -60,7 +60,7 @@ impl Session {
         self.end_entry(py)?;
         self.stop_keepalive();
         self.stop_waiting(Wait::Reader);
-        self.pong.replace(None);
+        self.pong.set(None);
         let piece = self.piece.take();
         drop(piece);
         self.resume_writers(py)

@@ -11,7 +11,7 @@ use wire::ws::{Connection as Wire, Handshake};
 
 use super::input::PIECES_FROM;
 use super::session::Session;
-use super::states::{Connecting, Stage, State};
+use super::states::{Connecting, Ended, Stage, State};
 use crate::asgi::message::with_pair;
 use crate::base::error::exception;
 use crate::base::names::Names;
@@ -106,7 +106,7 @@ impl Session {
         let peer = self.peer.borrow().clone();
         let scope = self.core.runner.websocket_scope(parts, headers, &handshake.subprotocols, &peer)?;
         let _ = self.scope.set(scope.clone().unbind());
-        self.enter(State::Connecting(Connecting::Asked(handshake.answer)));
+        self.enter(State::Connecting(Connecting::Asked(Box::new(handshake.answer))));
         Ok(scope)
     }
 
@@ -149,7 +149,10 @@ impl Session {
     /// Open the connection as the application says, and read what has come meanwhile.
     pub(super) fn accept(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = message.py();
-        let State::Connecting(Connecting::Asked(answer)) = *self.state.borrow() else { return Ok(()) };
+        let answer = match &*self.state.borrow() {
+            State::Connecting(Connecting::Asked(answer)) => **answer,
+            _ => return Ok(()),
+        };
         let fields = collect_headers(message, &self.core.names)?;
         let subprotocol = get(message, "subprotocol")?.filter(|name| name.is_truthy().unwrap_or(true));
         let subprotocol = subprotocol.map(|name| name.extract::<String>()).transpose()?;
@@ -169,7 +172,16 @@ impl Session {
         self.say(py, ("connection open",))?;
         self.start_keepalive(py)?;
         self.took_at.set(Some(self.now()));
+        self.keep_little(py);
         self.resume_reading(py)
+    }
+
+    /// It may be idle for hours: what the hand-over and the handshake needed is not kept.
+    fn keep_little(&self, py: Python<'_>) {
+        if let Some(Carrier::Socket(socket)) = self.sides.carrier() {
+            socket.release_transport(py);
+        }
+        self.queue.borrow_mut().shrink_to_fit();
     }
 
     pub(super) fn write_head(&self, py: Python<'_>, response: &Bound<'_, PyBytes>) -> PyResult<()> {
@@ -207,7 +219,7 @@ impl Session {
     pub(super) fn turn_away(&self, py: Python<'_>) -> PyResult<()> {
         let response = self.refusal(py, 403, "")?;
         self.log_handshake(py, 403, &response, false)?;
-        self.ended.set("after sending 'websocket.close'");
+        self.ended.set(Some(Ended::Close));
         self.write_head(py, &response)?;
         self.rejected(py, 403)
     }

@@ -119,7 +119,7 @@ impl Session {
         if left == 0 {
             return Ok(Found::Bytes(grown.finish(py).into_any()));
         }
-        self.piece.replace(Some(Box::new(grown)));
+        self.piece.set(Some(Box::new(grown)));
         Ok(Found::Nothing)
     }
 
@@ -242,7 +242,7 @@ impl Session {
         }
         if self.write_paused.get() {
             // RFC 6455 section 5.5.3: only the latest need be answered. A peer that does not read gets no heap of them.
-            self.pong.replace(Some(payload));
+            self.pong.set(Some(payload.into()));
             return Ok(());
         }
         self.write_frames(py, |wire, out| wire.pong(out, &payload))

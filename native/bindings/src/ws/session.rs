@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::core::Core;
-use super::states::{Connecting, PeerEnd, Ping, Stage, State};
+use super::states::{Connecting, Ended, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
 use crate::asgi::peer::Peer;
 use crate::base::ffi::bytes::Growing;
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     /// How much of it is dealt with.
     pub(super) dealt_with: Cell<usize>,
     /// What there is of a large binary message.
-    pub(super) piece: RefCell<Option<Box<Growing>>>,
+    pub(super) piece: Cell<Option<Box<Growing>>>,
     /// Frames are being read.
     pub(super) consuming: Cell<bool>,
     /// Applications of this connection take steps inside of what they wait for.
@@ -55,7 +55,7 @@ pub(crate) struct Session {
     pub(super) gathering: Cell<bool>,
     pub(super) is_to_wake: Cell<bool>,
     /// What the task of the application waits for, while that takes a step of its own.
-    pub(super) lent_waiter: RefCell<Option<Py<Waiter>>>,
+    pub(super) lent_waiter: Cell<Option<Py<Waiter>>>,
     /// What was written meanwhile.
     pub(super) out: RefCell<Vec<u8>>,
     pub(super) read_paused: Cell<bool>,
@@ -70,17 +70,17 @@ pub(crate) struct Session {
     pub(super) writers: Line,
     /// When the application took its last event.
     pub(super) took_at: Cell<Option<Instant>>,
-    pub(super) peer_end: RefCell<Option<PeerEnd>>,
+    pub(super) peer_end: RefCell<Option<Box<PeerEnd>>>,
     /// What the application is told of the end.
     pub(super) disconnect: RefCell<Option<Py<PyDict>>>,
     /// What the application did to end it.
-    pub(super) ended: Cell<&'static str>,
+    pub(super) ended: Cell<Option<Ended>>,
     /// The client has nothing more to send, and may read the response.
     pub(super) half_closed: Cell<bool>,
     /// We have sent a close frame, and read on for the client's.
     pub(super) awaiting_close: Cell<bool>,
     /// What the latest ping carried, while the peer does not read.
-    pub(super) pong: RefCell<Option<Vec<u8>>>,
+    pub(super) pong: Cell<Option<Box<[u8]>>>,
     pub(super) ping: Cell<Ping>,
     pub(super) times: Times,
     /// A `FrameLog`, if debug lines are wanted.
@@ -101,12 +101,12 @@ impl Session {
             scope: OnceCell::new(),
             input: RefCell::default(),
             dealt_with: Cell::new(0),
-            piece: RefCell::default(),
+            piece: Cell::default(),
             consuming: Cell::new(false),
             steps_at_once: Cell::new(false),
             gathering: Cell::new(false),
             is_to_wake: Cell::new(false),
-            lent_waiter: RefCell::default(),
+            lent_waiter: Cell::default(),
             out: RefCell::default(),
             read_paused: Cell::new(false),
             write_paused: Cell::new(false),
@@ -118,10 +118,10 @@ impl Session {
             took_at: Cell::new(None),
             peer_end: RefCell::default(),
             disconnect: RefCell::default(),
-            ended: Cell::new(""),
+            ended: Cell::new(None),
             half_closed: Cell::new(false),
             awaiting_close: Cell::new(false),
-            pong: RefCell::default(),
+            pong: Cell::default(),
             ping: Cell::default(),
             times: Times::default(),
             log: RefCell::default(),

@@ -20,7 +20,7 @@ pub(super) enum State {
 
 pub(super) enum Connecting {
     Head(Box<Head>),
-    Asked(Answer),
+    Asked(Box<Answer>),
 }
 
 /// The same without what belongs to it; in the order in which they follow each other, and with Python's numbers.
@@ -42,6 +42,23 @@ impl State {
             Self::Denying(_) => Stage::Denying,
             Self::Closing(_) => Stage::Closing,
             Self::Closed => Stage::Closed,
+        }
+    }
+}
+
+/// What the application did to end it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ended {
+    Close,
+    Response,
+}
+
+impl Ended {
+    /// What follows that is unexpected.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Close => "after sending 'websocket.close'",
+            Self::Response => "after response already completed",
         }
     }
 }

@@ -142,14 +142,14 @@ impl Session {
     pub(super) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
         let Some(patience) = self.core.settings.timeout_write else { return Ok(()) };
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        self.times.unsent.set(unsent);
+        self.times.unsent().at_first.set(unsent);
         self.wait(py, Wait::Reader, self.now() + patience)
     }
 
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
         let patience = self.core.settings.timeout_write.unwrap_or_default();
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        if self.has_read(self.times.unsent.get(), unsent, patience) {
+        if self.has_read(self.times.unsent().at_first.get(), unsent, patience) {
             return self.await_reader(py);
         }
         self.trace(py, "WebSocket client does not read")?;
@@ -177,8 +177,8 @@ impl Session {
     pub(super) fn close_within(&self, py: Python<'_>, time: Duration) -> PyResult<()> {
         self.flush(py)?;
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        self.times.unsent_at_close.set(unsent);
-        self.times.close_after.set(time);
+        self.times.unsent().at_close.set(unsent);
+        self.times.unsent().close_after.set(time);
         self.wait(py, Wait::Close, self.now() + time)
     }
 
@@ -197,7 +197,7 @@ impl Session {
     fn close_is_due(&self, py: Python<'_>) -> PyResult<()> {
         let Some(waits) = self.on_carrier(py, |carrier, _| Ok(carrier.waiting(py)? > 0))? else { return Ok(()) };
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        if waits && self.has_read(self.times.unsent_at_close.get(), unsent, self.times.close_after.get()) {
+        if waits && self.has_read(self.times.unsent().at_close.get(), unsent, self.times.unsent().close_after.get()) {
             self.close_within(py, self.core.close_timeout)
         } else if waits || self.is_transport_closing(py)? {
             self.abort(py)

@@ -1,6 +1,6 @@
 //! Until when a WebSocket waits for what.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 
 use crate::conn::deadline::Deadline;
@@ -26,9 +26,14 @@ pub(super) struct Times {
     each: [Cell<Option<Instant>>; 4],
     pub(super) earliest: Deadline,
     pub(super) place: Cell<Option<usize>>,
-    /// Bytes that the client had to take when the time for that began, and when that for the close did.
-    pub(super) unsent: Cell<usize>,
-    pub(super) unsent_at_close: Cell<usize>,
+    unsent: OnceCell<Box<Unsent>>,
+}
+
+/// Bytes that the client had to take when the time for that began, and when that for the close did. Most take all at once.
+#[derive(Default)]
+pub(super) struct Unsent {
+    pub(super) at_first: Cell<usize>,
+    pub(super) at_close: Cell<usize>,
     pub(super) close_after: Cell<Duration>,
 }
 
@@ -38,6 +43,10 @@ impl Times {
             place.set(until);
         }
         self.earliest.set(self.each.iter().filter_map(Cell::get).min());
+    }
+
+    pub(super) fn unsent(&self) -> &Unsent {
+        self.unsent.get_or_init(Box::default)
     }
 
     pub(super) fn get(&self, wait: Wait) -> Option<Instant> {

@@ -51,7 +51,7 @@ enum State {
 }
 
 enum Reading {
-    Frames(Box<Reader>),
+    Frames(Reader),
     /// The client has ended, or failed: then its close frame may still come, if frames can be told apart.
     Ended(Option<Search>),
 }
@@ -59,14 +59,17 @@ enum Reading {
 /// The state of one connection, from the handshake on.
 pub struct Connection {
     state: State,
-    deflater: Option<Deflater>,
+    deflater: Option<Box<Deflater>>,
 }
 
 impl Connection {
     /// A connection on which nothing has happened; `agreement` if compression was agreed on.
     pub fn new(agreement: Option<Agreement>) -> Self {
-        let reader = Box::new(Reader::new(agreement));
-        Self { state: State::Open(Reading::Frames(reader)), deflater: agreement.map(Deflater::new) }
+        let reader = Reader::new(agreement);
+        Self {
+            state: State::Open(Reading::Frames(reader)),
+            deflater: agreement.map(|agreement| Box::new(Deflater::new(agreement))),
+        }
     }
 
     /// Have binary messages of one plain frame, so large or larger, told piece by piece where they lie in the input, instead of

@@ -70,22 +70,23 @@ impl Content {
 }
 
 /// Reads what a client sends until it ends.
-#[derive(Default)]
 pub(crate) struct Reader {
-    inflater: Option<Inflater>,
+    /// Most clients that have it send a message now and then; those that have not need no room for it.
+    inflater: Option<Box<Inflater>>,
     frame: Option<Frame>,
     message: Option<Message>,
     /// So large are binary messages that are told piece by piece.
-    pieces_from: Option<u64>,
+    pieces_from: u64,
 }
 
 impl Reader {
     pub(crate) fn new(agreement: Option<Agreement>) -> Self {
-        Self { inflater: agreement.map(Inflater::new), ..Self::default() }
+        let inflater = agreement.map(|agreement| Box::new(Inflater::new(agreement)));
+        Self { inflater, frame: None, message: None, pieces_from: u64::MAX }
     }
 
     pub(crate) fn in_pieces(&mut self, from: u64) {
-        self.pieces_from = Some(from);
+        self.pieces_from = from;
     }
 
     /// Bytes of payload still to come of the frame that is being read.
@@ -183,8 +184,7 @@ impl Reader {
 
     /// Whether this is a message of one frame that the caller puts together.
     fn is_told(&self, header: Header) -> bool {
-        let is_large = self.pieces_from.is_some_and(|from| header.length >= from);
-        is_large && header.start.opcode == Opcode::Binary && self.message.is_none()
+        header.length >= self.pieces_from && header.start.opcode == Opcode::Binary && self.message.is_none()
     }
 
     /// A frame begins whose payload is kept.
