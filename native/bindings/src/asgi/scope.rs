@@ -12,7 +12,7 @@ use super::peer::Peer;
 use crate::base::ffi::refcount::is_held_by;
 use crate::base::names::Names;
 use crate::base::objects::text;
-use crate::base::reuse::Single;
+use crate::base::reuse::Several;
 use crate::base::settings::Settings;
 
 /// The header fields of a request.
@@ -43,7 +43,7 @@ pub(crate) struct Request<'a, F> {
 }
 
 /// As many scopes wait to be used again as requests of one read mostly are.
-const MAX_SPARES: usize = 31;
+const MAX_SPARES: usize = 32;
 
 /// What all scopes of one server have in common.
 pub(crate) struct ScopeTemplate {
@@ -52,10 +52,8 @@ pub(crate) struct ScopeTemplate {
     items: Items,
     asgi: Py<PyDict>,
     asgi_items: Items,
-    /// What came back of the last scope. While a request has it, it is the exchange's.
-    spare: Single<Spare>,
-    /// Those of requests that were there at the same time.
-    spares: RefCell<Vec<Spare>>,
+    /// What came back of the last scopes. While a request has one, it is the exchange's.
+    spare: Several<Spare>,
     /// Names of those that are offered, and of those that are to clients of HTTP/1.0; mostly none.
     extensions: Vec<String>,
     extensions_10: Vec<String>,
@@ -130,8 +128,7 @@ impl ScopeTemplate {
             pattern: scope.unbind(),
             asgi_items: items_of(&asgi),
             asgi: asgi.unbind(),
-            spare: Single::new(settings.poison),
-            spares: RefCell::default(),
+            spare: Several::new(MAX_SPARES, settings.poison),
             extensions,
             extensions_10,
             root_path,
@@ -214,7 +211,7 @@ impl ScopeTemplate {
     /// A scope to begin with, and what is known of it.
     #[inline]
     fn take<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
-        let loan = match self.spare.take().or_else(|| self.spares.borrow_mut().pop()) {
+        let loan = match self.spare.take() {
             Some(Spare { scope: Some(scope), loan }) if is_held_by(scope.bind(py), 1) => {
                 return Ok((scope.into_bound(py), loan));
             }
@@ -243,20 +240,7 @@ impl ScopeTemplate {
         }
         let scope = Some(scope).filter(|scope| loan.is_back(scope));
         if loan.take_back(py, scope.as_ref(), &self.asgi_items).is_ok() {
-            self.give_spare(Spare { scope: scope.map(Bound::unbind), loan });
-        }
-    }
-
-    #[inline]
-    fn give_spare(&self, spare: Spare) {
-        if let Some(other) = self.spare.swap(spare) {
-            let mut spares = self.spares.borrow_mut();
-            if spares.len() < MAX_SPARES {
-                spares.push(other);
-                return;
-            }
-            drop(spares);
-            drop(other);
+            self.spare.give(Spare { scope: scope.map(Bound::unbind), loan });
         }
     }
 

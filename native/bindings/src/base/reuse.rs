@@ -1,4 +1,4 @@
-//! What is used again: one of a kind in a [`Single`], a few in a [`Stock`], each of one event loop and so without a lock.
+//! What is used again: one of a kind in a [`Single`], a few in a [`Several`] or a [`Stock`], each of one event loop and so without a lock.
 //!
 //! The rule that makes it safe, for all of them:
 //!
@@ -81,18 +81,53 @@ impl<T> Single<T> {
         self.thing.take()
     }
 
-    /// Put it back, and take out the other that has come back meanwhile.
-    #[inline]
-    pub(crate) fn swap(&self, thing: T) -> Option<T> {
-        if self.poison { None } else { self.thing.replace(Some(thing)) }
-    }
-
     /// Put it back. If another has come back meanwhile, that goes.
     #[inline]
     pub(crate) fn give(&self, thing: T) {
         if !self.poison {
             let old = self.thing.replace(Some(thing));
             drop(old);
+        }
+    }
+}
+
+/// Things of which mostly one is lent, and sometimes a few together.
+pub(crate) struct Several<T> {
+    one: Single<T>,
+    others: RefCell<Vec<T>>,
+    limit: usize,
+}
+
+impl<T> Several<T> {
+    /// None yet, and `limit` at most; none ever, if what comes back is to be poisoned.
+    pub(crate) fn new(limit: usize, poison: bool) -> Self {
+        Self { one: Single::new(poison), others: RefCell::default(), limit }
+    }
+
+    /// Whether what comes back is to be overwritten instead.
+    #[inline]
+    pub(crate) fn poisons(&self) -> bool {
+        self.one.poisons()
+    }
+
+    /// Take one out, if there is one.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<T> {
+        self.one.take().or_else(|| self.others.borrow_mut().pop())
+    }
+
+    /// Put one back.
+    #[inline]
+    pub(crate) fn give(&self, thing: T) {
+        let other = self.one.take();
+        self.one.give(thing);
+        let Some(other) = other else { return };
+        let mut others = self.others.borrow_mut();
+        if others.len() + 1 < self.limit {
+            others.push(other);
+        } else {
+            drop(others);
+            drop(other);
         }
     }
 }
