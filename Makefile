@@ -3,7 +3,7 @@
 APP ?= examples.hello:app
 ARGS ?=
 
-.PHONY: help serve test test-consumers conformance check format settings bench-setup bench-baselines gate clean
+.PHONY: help serve test test-consumers test-freethreaded conformance check format settings bench-setup bench-baselines gate clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1:/p' Makefile
@@ -19,6 +19,9 @@ test:  ## run every test, with coverage; ARGS="tests/test_cli.py -k version" run
 
 test-consumers:  ## start programs that depend on the server with upstream and with this one, and compare (3 GB, half an hour)
 	@scripts/test-consumers $(ARGS)
+
+test-freethreaded:  ## run the tests about threads on a free-threaded Python, made by uv or pyenv if there is none
+	@scripts/test-freethreaded $(ARGS)
 
 conformance:  ## put h2spec against HTTP/2 (needs go), and Autobahn's fuzzing client against each WebSocket implementation (needs Python 2.7; a quarter of an hour each)
 	@scripts/install test
@@ -52,4 +55,4 @@ gate:  ## fail when this tree got slower than the stored figures allow
 	@.venv/bin/python -m bench gate $(ARGS)
 
 clean:  ## remove the environment and everything that was made
-	@rm -rf .venv .venv-conformance .venv-consumers .venv-peers build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-freethreaded .venv-conformance .venv-consumers .venv-peers build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

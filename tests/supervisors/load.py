@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
+from array import array
 from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,14 +21,27 @@ PATIENCE = 30.0
 """Seconds after which a request without an answer counts as lost."""
 
 
+_leaked: list[bytes] = []
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers `/plain` in one piece, and `/stream` in three that take their time."""
+    """Answers `/plain` in one piece, `/stream` in three that take their time, and `/leak`, which costs it memory."""
     if scope["type"] == "lifespan":
         for step in ("startup", "shutdown"):
             await receive()
             await send({"type": f"lifespan.{step}.complete"})
         return
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+        return
     worker = (b"x-worker", b"%d" % os.getpid())
+    if scope["path"] == "/leak":
+        # A megabyte for a hundred requests, written to, so that it is there.
+        _leaked.append(bytes([len(_leaked) % 255 + 1]) * 10_486)
+        scope = {**scope, "path": "/plain"}
     if scope["path"] == "/plain":
         headers = [worker, (b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -44,6 +59,7 @@ class Load:
 
     Attributes:
         answered: whole responses.
+        durations: seconds of each of these.
         lost: what requests without one ended by, and how often.
         workers: process ids of those that had the connection, as far as it had an answer before; and how often.
     """
@@ -52,7 +68,8 @@ class Load:
         self.answered = 0
         self.lost: Counter[str] = Counter()
         self.workers: Counter[int] = Counter()
-        self._address = address
+        self.durations = array("f")
+        self.address = address
         fields = "host: test\r\n" if keep_alive else "host: test\r\nconnection: close\r\n"
         self._request = f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode()
         self._clients = clients
@@ -76,7 +93,7 @@ class Load:
     async def _client(self) -> None:
         while not self._stopping.is_set():
             try:
-                reader, writer = await asyncio.wait_for(asyncio.open_connection(*self._address), PATIENCE)
+                reader, writer = await asyncio.wait_for(asyncio.open_connection(*self.address), PATIENCE)
             except (OSError, asyncio.TimeoutError) as exc:
                 self.lost[f"connecting: {type(exc).__name__}"] += 1
                 await asyncio.sleep(0.01)
@@ -90,12 +107,14 @@ class Load:
         """Ask until the server says `close`, or has closed before the next request is sent: as clients do."""
         worker = 0  # not known yet
         while not self._stopping.is_set() and not reader.at_eof() and reader.exception() is None:
-            head = b""
+            head, began = b"", time.monotonic()
             try:
                 writer.write(self._request)
                 head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).lower()
                 if not head.startswith(b"http/1.1 200 "):
-                    raise ConnectionError(head)
+                    self.lost[f"answered {head[9:12].decode()}"] += 1
+                    self.workers[worker] += 1
+                    return
                 worker = int(head.partition(b"\r\nx-worker: ")[2].partition(b"\r\n")[0])
                 end = b"0\r\n\r\n" if b"\r\ntransfer-encoding: chunked\r\n" in head else b"ok"
                 await asyncio.wait_for(reader.readuntil(end), PATIENCE)
@@ -104,6 +123,7 @@ class Load:
                 self.workers[worker] += 1
                 return
             self.answered += 1
+            self.durations.append(time.monotonic() - began)
             if b"\r\nconnection: close\r\n" in head:
                 return
             await asyncio.sleep(0)  # so that the end of the connection is noticed
