@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import pickle
 import re
 import socket
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -243,19 +241,6 @@ def test_what_an_ended_loop_has_counted_stays() -> None:
     assert found["requests_in_flight"] == 1
     assert found['connections{state="active"}'] == 1
     assert found["connections_total"] == 2
-
-
-def add_one(page: Page) -> None:
-    page.add(metrics.ACCEPTED)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="pickled otherwise")
-def test_a_page_is_the_same_memory_in_another_process() -> None:
-    page = Board().page(shared=True)
-    process = multiprocessing.get_context("spawn").Process(target=add_one, args=(page,))
-    process.start()
-    process.join()
-    assert page.words[metrics.ACCEPTED] == 1
 
 
 def test_a_page_of_ones_own_is_not_given_away() -> None:

@@ -48,11 +48,13 @@ app = "app:app"
 app_dir = "second"
 uds = "compute.sock"
 workers = 2
+threads = 2
 environment = { OMP_NUM_THREADS = "4" }
 """
 
 
 def test_each_pool_has_an_application_and_settings_of_its_own(tmp_path: Path) -> None:
+    """The second one has processes of two event loops."""
     for directory in ("first", "second"):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "app.py").write_text(f"NAME = {directory!r}\n{APP}")
@@ -70,6 +72,7 @@ def test_each_pool_has_an_application_and_settings_of_its_own(tmp_path: Path) ->
         server.wait_for_pattern(r"Child process \[(\d+)\] serves\n", count=6)
         wait_for(lambda: all(is_gone(pid) for pid in pids))
         assert server.stop() == 0
+        assert server.error_output.count("Started server process") == 2 * (1 + 2 * 2)
     assert not (tmp_path / "api.sock").exists()
 
 

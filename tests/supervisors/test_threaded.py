@@ -6,15 +6,13 @@ import asyncio
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
+import uvicorn
 from tests.utils import request, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.drain import Stage
@@ -156,12 +154,22 @@ def test_what_serves_follows_from_the_number_of_loops(threads: int, kind: type) 
     assert type(make_server(config_of(Application(), threads=threads))) is kind
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="these signals cannot be sent on Windows")
-def test_the_command_line_serves_with_processes_of_threads(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text("from tests.supervisors.test_threaded import Application\napp = Application()\n")
-    arguments = ["--port", "0", "--workers", "2", "--threads", "2", "--lifespan", "on", "--log-level", "debug"]
-    with ServerProcess("app:app", *arguments, cwd=tmp_path, env={"PYTHONPATH": str(Path.cwd())}) as server:
-        server.wait_for_pattern(r"Child process \[\d+\] serves\n", count=2)
-        assert b"its own" in request(server.address)
-        assert server.stop() == 0
-    assert server.error_output.count("Application shutdown complete.") == 4
+@pytest.mark.parametrize("started", [True, False])
+def test_one_process_of_several_loops_has_no_parent(started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[int] = []
+
+    class Double:
+        def __init__(self, config: Config) -> None:
+            self.started = started
+
+        def run(self, sockets: list[socket.socket]) -> None:
+            served.append(sockets[0].getsockname()[1])
+
+    monkeypatch.setattr("uvicorn.supervisors.threaded.ThreadedServer", Double)
+    status = None
+    try:
+        uvicorn.run(Application(), threads=2, port=0, log_config=None)
+    except SystemExit as exc:
+        status = exc.code
+    assert len(served) == 1
+    assert status == (None if started else 3)
