@@ -142,6 +142,17 @@ def test_a_second_interrupt_forces_the_end_of_all() -> None:
     assert all(loop.force_exit for loop in server.servers)
 
 
+def test_a_loop_that_starts_when_the_end_was_asked_for_ends() -> None:
+    server = ThreadedServer(config_of(Application(), threads=2))
+    server._wakeup.open()
+    server._captured.append(signal.SIGTERM)  # behind the look at it, before there is a loop to be told
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        thread = server._start(0, [sock], None)
+        thread.join(30)
+    assert not thread.is_alive()
+    server._wakeup.close()
+
+
 def test_a_worker_is_told_that_others_serve() -> None:
     server = ThreadedServer(config_of(Application(), threads=2))
     server.servers = [Server(server.config), Server(server.config)]

@@ -124,8 +124,10 @@ class ThreadedServer:
         own = [sock.dup() for sock in sockets]
         thread = threading.Thread(target=self._serve, args=(server, own), name=f"uvicorn-loop-{number + 1}")
         thread.start()
-        while not (server.started or self._over or self._captured):
+        while not (server.started or self.must_end):
             self._sleep()
+        if self.must_end:
+            server.should_exit = True  # it was not there yet when the others were told
         return thread
 
     def _config_of_loop(self) -> Config:
