@@ -1,6 +1,9 @@
 //! What one field of a client's is (RFC 9113 sections 8.2 and 8.3). It depends on nothing but its bytes, so what was found of an
 //! entry of a table holds whenever it is referred to.
 
+use std::sync::OnceLock;
+
+use crate::h2::hpack::static_table;
 use crate::headers::{Name, is_value, token_byte};
 
 /// Which field it is.
@@ -39,6 +42,16 @@ impl Kind {
             _ if name.is_empty() || name.iter().any(|&byte| token_byte(byte) != byte || byte == 0) => Self::Malformed,
             _ => Self::regular(Name::classify(name), value),
         }
+    }
+
+    /// That of an entry of the static table.
+    #[inline]
+    pub(crate) fn of_static(index: u8) -> Self {
+        static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
+        let kinds = KINDS.get_or_init(|| {
+            static_table::FIELDS.iter().map(|(name, value)| Self::of(name.as_bytes(), value.as_bytes())).collect()
+        });
+        usize::from(index).checked_sub(1).and_then(|place| kinds.get(place)).map_or(Self::Malformed, |kind| *kind)
     }
 
     /// Section 8.2.2: what is about a connection of HTTP/1.1 means nothing here, and could be smuggled.
@@ -91,6 +104,14 @@ mod tests {
         ] {
             assert_eq!(Kind::of(name.as_bytes(), value.as_bytes()), Kind::Malformed, "{name:?}: {value:?}");
         }
+    }
+
+    #[test]
+    fn entries_of_the_static_table_are_what_they_say() {
+        for (index, (name, value)) in (1..).zip(static_table::FIELDS) {
+            assert_eq!(Kind::of_static(index), Kind::of(name.as_bytes(), value.as_bytes()), "{name}");
+        }
+        assert_eq!((Kind::of_static(0), Kind::of_static(62)), (Kind::Malformed, Kind::Malformed));
     }
 
     #[test]

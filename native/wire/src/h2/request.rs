@@ -173,9 +173,10 @@ pub(crate) fn read<K>(
     let limits = rules.limits;
     let mut reader = Reader { head, limits, fault: None, behind: false, cookies: 0, authority: None, priority: None };
     let size = decoder.decode(block, rules.size, |field| {
-        let kind = match field.kept {
-            Some(slot) => *slot.kind.get_or_insert_with(|| Kind::of(field.name, field.value)),
-            None => Kind::of(field.name, field.value),
+        let kind = match (field.kept, field.whole) {
+            (Some(slot), _) => *slot.kind.get_or_insert_with(|| Kind::of(field.name, field.value)),
+            (None, Some(Key::Static(index))) => Kind::of_static(index),
+            (None, _) => Kind::of(field.name, field.value),
         };
         reader.field(kind, field.name, field.value, field.whole);
     });

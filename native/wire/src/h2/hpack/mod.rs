@@ -16,7 +16,7 @@ mod decode;
 mod encode;
 mod huffman;
 mod integer;
-mod static_table;
+pub(crate) mod static_table;
 mod table;
 
 use std::fmt;
