@@ -166,8 +166,12 @@ PARTS = (
         "WebSocket",
         "Messages echoed, one or 16 of each socket under way; compressed; broadcast, where a request is one delivery; "
         "handshakes with a close behind them; and echoed by Starlette. What opening and closing the sockets costs is "
-        "in none of the other figures.",
-        (f"websocket {WITH_WEBSOCKET} --rounds 2 --seconds 1 --warm-up 0.3",),
+        "in none of the other figures. picows serves no applications: it is how little an echo can cost.",
+        (
+            f"websocket {WITH_WEBSOCKET} --rounds 2 --seconds 1 --warm-up 0.3",
+            "websocket ours picows --cases echo-64,echo-64-x16,echo-16k,echo-1m,open-close --rounds 2 --seconds 1 "
+            "--warm-up 0.3",
+        ),
         f"--rounds 1 {SHORT}",
         4.0,
         2.0,

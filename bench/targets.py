@@ -44,7 +44,8 @@ class Target:
     """A server under measurement.
 
     `python` says whose interpreter runs it: "ours", "peers", or "none" for a native program. `package` is what that
-    imports. `distributions` are the packages whose versions belong to the result.
+    imports. `distributions` are the packages whose versions belong to the result. `only` is the application that it is
+    in itself, where it runs no others.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Target:
     allowed: frozenset[str] = frozenset()
     distributions: tuple[str, ...] = ()
     package: str = ""
+    only: str = "hello"
 
     def label(self) -> str:
         """The name with its options, as it is written on the command line."""
@@ -71,8 +73,8 @@ class Target:
             return f"{self.name} has no {mode.kind} mode"
         if mode.kind == "wsgi" and workload.wsgi is None:
             return f"workload {workload.name} has no WSGI form"
-        if "asgi" not in self.features and workload.app != "hello":
-            return f"{self.name} only answers hello"
+        if "asgi" not in self.features and workload.app != self.only:
+            return f"{self.name} only answers {self.only}"
         missing = sorted(workload.needs - self.features)
         return f"{self.name} has no {missing[0]}" if missing else None
 
@@ -158,6 +160,10 @@ def _fastpysgi(launch: Launch) -> list[str]:
     return [*argv, *launch.tls("--certfile", "--keyfile"), launch.application]
 
 
+def _picows(launch: Launch) -> list[str]:
+    return [launch.python, str(HERE / "apps_picows.py"), str(launch.port)]
+
+
 def _epoll(launch: Launch) -> list[str]:
     return [str(compiled("epoll_hello")), str(launch.port)]
 
@@ -235,6 +241,15 @@ TABLE = (
         modes=frozenset({"single", "wsgi"}),
         distributions=("fastpysgi",),
         package="fastpysgi",
+    ),
+    Target(
+        "picows",
+        "WebSocket alone, in C, with an echo in place of applications",
+        _picows,
+        features=frozenset({"websocket"}),
+        distributions=("picows", "uvloop"),
+        package="picows",
+        only="websocket",
     ),
     Target("epoll", "a bare C loop with a fixed answer: the floor", _epoll, python="none", features=frozenset()),
 )

@@ -353,7 +353,7 @@ def test_what_a_server_cannot_do_is_said_before_it_is_started(name: str, workloa
     assert words in refusal
 
 
-@pytest.mark.parametrize("target", [pytest.param(one, id=one.name) for one in targets.TABLE if one.name != "epoll"])
+@pytest.mark.parametrize("target", [pytest.param(one, id=one.name) for one in targets.TABLE if "asgi" in one.features])
 def test_each_command_line_names_application_port_and_loopback(target: Target) -> None:
     for mode in (Mode(), Mode("processes", 3), Mode("wsgi")):
         if mode.kind in target.modes:
