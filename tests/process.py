@@ -46,6 +46,7 @@ class ServerProcess:
         command: Sequence[str | os.PathLike[str]] = (sys.executable, "-m", "uvicorn"),
         pass_fds: Sequence[int] = (),
     ) -> None:
+        self.arguments = tuple(map(str, args))
         self._output: dict[str, str] = {"stdout": "", "stderr": ""}
         self._changed = threading.Condition()
         self.process = subprocess.Popen(

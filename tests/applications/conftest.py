@@ -41,31 +41,39 @@ def require_clean_log(server: ServerProcess) -> None:
 
 
 def client_of(server: ServerProcess) -> httpx.Client:
-    """An HTTP client for the server, which looks at no proxy settings of the machine."""
-    return httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30, trust_env=False)
+    """An HTTP client for the server, which looks at no proxy settings; of HTTP/2 where that is served."""
+    http2 = "--http2" in server.arguments
+    base_url = f"http://127.0.0.1:{server.port}"
+    return httpx.Client(base_url=base_url, timeout=30, trust_env=False, http1=not http2, http2=http2)
 
 
-#: HTTP implementation, event loop, WebSocket implementation: each of them, and the native core on both loops.
+def version_of(server: ServerProcess) -> str:
+    """What the access log says of a request of `client_of`."""
+    return "HTTP/2" if "--http2" in server.arguments else "HTTP/1.1"
+
+
+#: HTTP and WebSocket implementation, event loop, and more: each of them, and the native core on both loops and in
+#: both versions.
 COMBINATIONS = [
-    pytest.param(("httptools", "auto", "websockets-sansio"), id="httptools"),
-    pytest.param(("h11", "auto", "wsproto"), id="h11"),
-    pytest.param(("native", "uvloop", "native"), id="native-uvloop"),
-    pytest.param(("native", "asyncio", "wsproto"), id="native-asyncio"),
+    pytest.param(("websockets-sansio", "--http", "httptools"), id="httptools"),
+    pytest.param(("wsproto", "--http", "h11"), id="h11"),
+    pytest.param(("native", "--http", "native", "--loop", "uvloop"), id="native-uvloop"),
+    pytest.param(("wsproto", "--http", "native", "--loop", "asyncio", "--http2"), id="native-asyncio-http2"),
 ]
 
 
 @pytest.fixture(params=COMBINATIONS)
 def http_and_ws(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """Options that choose each HTTP and each WebSocket implementation at least once."""
-    http, loop, ws = request.param
-    if http == "native":
+    ws, *options = request.param
+    if "native" in options:
         pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
-    if loop == "uvloop":
+    if "uvloop" in options:
         pytest.importorskip("uvloop")
-    return "--http", http, "--loop", loop, "--ws", ws
+    return "--ws", ws, *options
 
 
 @pytest.fixture
 def http(http_and_ws: tuple[str, ...]) -> tuple[str, ...]:
     """Options that choose each HTTP implementation in turn."""
-    return http_and_ws[:4]
+    return http_and_ws[2:]

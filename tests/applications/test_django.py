@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.applications.conftest import client_of, serving
+from tests.applications.conftest import client_of, serving, version_of
 
 
 def test_django(http: tuple[str, ...]) -> None:
@@ -21,4 +21,4 @@ def test_django_not_found_is_logged_by_django_alone(http: tuple[str, ...]) -> No
     """Without its own logging set up Django writes nothing: the access log still has the line."""
     with serving("django_app", *http, lifespan=False) as server, client_of(server) as client:
         assert client.get("/nowhere").status_code == 404
-        server.wait_for('"GET /nowhere HTTP/1.1" 404 Not Found')
+        server.wait_for(f'"GET /nowhere {version_of(server)}" 404 Not Found')

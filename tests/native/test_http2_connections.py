@@ -39,6 +39,17 @@ def connection_of(service: Service) -> Any:
     return connection
 
 
+async def heard(client: HTTP2Client) -> list[int]:
+    """The kinds of all frames up to the answer to a ping."""
+    await client.send(frame(PING, payload=b"are you?"))
+    kinds = []
+    while True:
+        one = await client.read()
+        kinds.append(one.kind)
+        if (one.kind, one.payload) == (PING, b"are you?"):
+            return kinds
+
+
 def last_of(goaway: Any) -> int:
     return int.from_bytes(goaway.payload[:4], "big")
 
@@ -79,21 +90,25 @@ async def test_an_end_in_two_steps_loses_no_request(native: Any) -> None:
         await client.send(client.head())
         await wait_until(lambda: app.started == 1)
         connection_of(service).announce_close()
+        assert GOAWAY not in await heard(client)
+        # A client that goes on to ask is told not to, and what it has asked is served.
+        await client.send(client.head())
+        ping = await client.until(PING)
         first = await client.until(GOAWAY)
         assert (last_of(first), first.code) == (LARGEST, NO_ERROR)
-        ping = await client.until(PING)
         # This was on its way.
         await client.send(client.head())
-        await wait_until(lambda: app.started == 2)
+        await wait_until(lambda: app.started == 3)
         connection_of(service).shutdown()
-        assert await client.client.silent()
+        assert GOAWAY not in await heard(client)
         await client.send(frame(PING, ACK, payload=ping.payload))
         second = await client.until(GOAWAY)
-        assert (last_of(second), second.code) == (3, NO_ERROR)
+        assert (last_of(second), second.code) == (5, NO_ERROR)
         # This was not.
         assert (await client.ask()).code == REFUSED_STREAM
         app.released.set()
-        assert (await client.answer(1)).body == (await client.answer(3)).body == b"ok"
+        answers = [await client.answer(number) for number in (1, 3, 5)]
+        assert [answer.body for answer in answers] == [b"ok"] * 3
         assert await client.client.rest() == b""
         client.client.close()
 
@@ -116,10 +131,28 @@ async def test_an_end_at_once_answers_what_was_asked(native: Any) -> None:
         await client.send(client.head())
         await wait_until(lambda: app.started == 1)
         connection_of(service).shutdown()
-        assert last_of(await client.until(GOAWAY)) == 1
+        assert GOAWAY not in await heard(client)
         app.released.set()
         assert (await client.answer()).body == b"ok"
+        assert last_of(await client.until(GOAWAY)) == 1
         assert await client.client.rest() == b""
+
+
+async def test_nothing_stands_behind_a_goaway_that_was_asked_before_it(native: Any) -> None:
+    """Python's h2, and so httpx, reads nothing behind it."""
+    app = Held()
+    async with serve(native, app, http2=True) as service:
+        client = await connect(service)
+        await client.send(client.head())
+        await wait_until(lambda: app.started == 1)
+        connection_of(service).announce_close()
+        app.released.set()
+        seen = []
+        while GOAWAY not in seen:
+            seen.append((await client.read()).kind)
+        assert seen[-2:] == [PING, GOAWAY]
+        assert DATA in seen[:-2]
+        assert await client.client.silent()
 
 
 async def test_a_class_that_closes_connections_says_so_at_once(native: Any) -> None:

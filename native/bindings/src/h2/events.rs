@@ -45,13 +45,35 @@ impl Connection {
         if self.ending.get() != Ending::None || !self.is_open() {
             return Ok(());
         }
-        self.ending.set(Ending::Announced);
-        self.put(|wire, out| {
-            wire.announce_end(out);
-            wire.ping(out, LAST);
-            Ok(())
-        })?;
+        self.ending.set(Ending::Due);
+        if !self.state.borrow().wire.is_idle() {
+            return Ok(());
+        }
+        self.say_end()?;
         self.flush_unless_consuming(py)
+    }
+
+    /// Say what is due, if anything is: that no more should come, or which request was the last.
+    ///
+    /// There are clients that read nothing behind a GOAWAY, not even the responses that they wait for (Python's h2, and so
+    /// httpx). So it is not said while there are some, but for a client that goes on to ask; and the ping, whose answer is to
+    /// come behind all that was asked before, stands in front of it.
+    pub(super) fn say_end(&self) -> PyResult<()> {
+        let next = match self.ending.get() {
+            Ending::Due => Ending::Announced,
+            Ending::Last => Ending::Now,
+            _ => return Ok(()),
+        };
+        self.ending.set(next);
+        self.put(|wire, out| {
+            if next == Ending::Announced {
+                wire.ping(out, LAST);
+                wire.announce_end(out);
+            } else {
+                wire.end(out);
+            }
+            Ok(())
+        })
     }
 
     /// A ping was answered: what the client has sent before it knew that no more should come is here.
@@ -68,26 +90,25 @@ impl Connection {
     /// answered.
     pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.guard(py, "shutdown", |connection| match connection.ending.get() {
-            Ending::None | Ending::Heard => connection.end_requests(py),
+            Ending::None | Ending::Due | Ending::Heard => connection.end_requests(py),
             Ending::Announced => {
                 connection.ending.set(Ending::LastCall);
                 connection.wait_for_last_call(py)
             }
-            Ending::LastCall | Ending::Now => Ok(()),
+            Ending::LastCall | Ending::Last | Ending::Now => Ok(()),
         })
     }
 
-    /// No further request is taken.
+    /// No further request is taken; but a client that was told nothing yet, and waits for responses, is told with its next one.
     pub(super) fn end_requests(&self, py: Python<'_>) -> PyResult<()> {
-        self.ending.set(Ending::Now);
+        let knows = !matches!(self.ending.replace(Ending::Last), Ending::None | Ending::Due);
         if !self.is_open() {
             return Ok(());
         }
-        self.put(|wire, out| {
-            wire.end(out);
-            Ok(())
-        })?;
         self.deadline.set(None);
+        if knows || self.state.borrow().wire.is_idle() {
+            self.say_end()?;
+        }
         if self.consuming.get() {
             return Ok(());
         }

@@ -120,6 +120,7 @@ impl Connection {
     /// A request, complete or with a body that is still to come: its application starts when all that has arrived was dealt with.
     fn ask(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
         self.first.set(false);
+        self.say_end()?;
         if head.protocol().is_some() {
             return self.open_tunnel(py, id, end, head);
         }

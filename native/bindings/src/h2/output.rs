@@ -8,7 +8,7 @@ use wire::error::AppError;
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
 use super::connection::{Connection, Slot, State, Stream};
-use super::states::{Awaits, Life};
+use super::states::{Awaits, Ending, Life};
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
 use crate::base::places;
@@ -89,6 +89,10 @@ impl Connection {
         self.settle(py)?;
         if !self.is_open() {
             return Ok(());
+        }
+        if matches!(self.ending.get(), Ending::Due | Ending::Last) && self.state.borrow().wire.is_idle() {
+            self.say_end()?;
+            self.flush(py)?;
         }
         if self.state.borrow().wire.is_over() || self.has_all.get() && self.state.borrow().wire.is_idle() {
             let lingers = self.awaits.get() == Awaits::Nothing;

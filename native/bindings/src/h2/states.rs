@@ -28,12 +28,16 @@ pub(super) enum Awaits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     None,
-    /// The client was told to send no more, and was pinged: what comes in front of the answer it has sent before.
+    /// The client is to be told to send no more, once nothing is in its hands, or with its next request.
+    Due,
+    /// It was told, and pinged: what comes in front of the answer it has sent before.
     Announced,
     /// It has answered: nothing is on its way.
     Heard,
     /// The answer is all that is waited for.
     LastCall,
+    /// Which request was the last is to be said, once all are answered, or with the next.
+    Last,
     /// No further request is taken.
     Now,
 }
