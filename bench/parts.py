@@ -198,7 +198,7 @@ PARTS = (
         "server at a time.",
         (
             f"memory {SERVERS} --steps held,allocations,collector,traced,connections --idle 5000,10000 --seconds 1",
-            f"memory {WITH_WEBSOCKET} --steps websockets --idle 1000 --seconds 1",
+            f"memory {WITH_WEBSOCKET} --steps websockets,compressed --idle 1000 --seconds 1",
             "memory ours:http=httptools ours:http=h11 upstream:http=h11 --steps connections --idle 5000 --seconds 1",
         ),
         f"--idle 200 {SHORT}",

@@ -148,6 +148,7 @@ def memory(result: Result) -> list[Table]:
         _table_of(f"memory held, MiB ({name})", HELD_COLUMNS, records, HELD_NOTE),
         _idle("idle keep-alive connections", "connections", records),
         _idle("idle WebSockets", "websockets", records),
+        _idle("idle WebSockets after one compressed message", "compressed", records),
         _table_of(f"work for allocator and collector ({name})", WORK_COLUMNS, records, WORK_NOTE),
     ]
 

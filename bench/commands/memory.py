@@ -15,7 +15,7 @@ from bench.commands import common
 from bench.errors import BenchError
 from bench.load.response import ResponseReader, request_bytes
 from bench.load.sockets import Client, Connection, open_all
-from bench.load.websocket import upgrade
+from bench.load.websocket import OFFER, say_compressed, upgrade
 from bench.model import Result
 from bench.plan import Scenario
 from bench.process import MemoryWatch, Server
@@ -167,6 +167,13 @@ def _idle_websockets(work: Work, target: Target) -> Figures:
     return {"websockets": _each_count(work, target, "websocket")}
 
 
+def _idle_compressed(work: Work, target: Target) -> Figures:
+    """What an open WebSocket holds that has had one compressed message and its answer, for each number of them."""
+    if not {"websocket", "permessage-deflate"} <= target.features:
+        return {}
+    return {"compressed": _each_count(work, target, "deflate-64")}
+
+
 STEPS: dict[str, Callable[[Work, Target], Figures]] = {
     "held": _held,
     "allocations": _allocations,
@@ -174,6 +181,7 @@ STEPS: dict[str, Callable[[Work, Target], Figures]] = {
     "traced": _traced,
     "connections": _idle_connections,
     "websockets": _idle_websockets,
+    "compressed": _idle_compressed,
 }
 
 
@@ -225,8 +233,11 @@ def _open(client: Client, one: Scenario, count: int) -> None:
     """Open so many connections, each with its first exchange done; a few at a time, so that no backlog overflows."""
     while (left := count - len(client.connections)) > 0:
         connections = open_all(client, min(left, TOGETHER))
-        if one.workload.name == "websocket":
-            upgrade(client, connections, one.workload.path)
+        if one.workload.generator == "websocket":
+            deflate = "deflate" in one.workload.options
+            upgrade(client, connections, one.workload.path, OFFER if deflate else None)
+            if deflate:
+                say_compressed(client, connections, one.workload.body)
         else:
             _exchange(client, connections, one)
 

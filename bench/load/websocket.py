@@ -108,12 +108,14 @@ _ENTRY = '{"id":%d,"seq":%d,"kind":"trade","size":%d,"price":%.2f,"side":"buy"}'
 def _message(aim: Aim, deflate: bool) -> bytes:
     """The frame that is sent again and again; compressed, it refers to nothing that was sent before."""
     opcode, payload = BINARY if aim.options.get("kind") == "binary" else TEXT, aim.body
-    if deflate:
-        # Servers may ask for a window as small as this.
-        compressor = zlib.compressobj(wbits=-9)
-        payload = (compressor.compress(payload) + compressor.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\0\0\xff\xff")
-        opcode |= COMPRESSED
-    return frame(opcode, payload, MASKED)
+    return _deflated(opcode, payload) if deflate else frame(opcode, payload, MASKED)
+
+
+def _deflated(opcode: int, payload: bytes) -> bytes:
+    # Servers may ask for a window as small as this.
+    compressor = zlib.compressobj(wbits=-9)
+    data = compressor.compress(payload) + compressor.flush(zlib.Z_SYNC_FLUSH)
+    return frame(opcode | COMPRESSED, data.removesuffix(b"\0\0\xff\xff"), MASKED)
 
 
 def new_key() -> str:
@@ -183,9 +185,9 @@ def handshake_bytes(host: str, path: str, key: str = "", headers: Mapping[str, s
     ).encode()
 
 
-def upgrade(client: Client, connections: list[Connection], path: str) -> None:
+def upgrade(client: Client, connections: list[Connection], path: str, headers: Mapping[str, str] | None = None) -> None:
     """Open the WebSocket on each connection; raises LoadError when the server refuses."""
-    head = handshake_bytes(f"127.0.0.1:{client.port}", path)
+    head = handshake_bytes(f"127.0.0.1:{client.port}", path, headers=headers)
     heads: dict[int, bytes] = {}
     for connection in connections:
         client.send(connection, head)
@@ -196,6 +198,22 @@ def upgrade(client: Client, connections: list[Connection], path: str) -> None:
             raise LoadError(f"{len(heads)} handshakes were not answered")
         for connection, data in client.wait(min(deadline, time.perf_counter() + 0.05)):
             _handshake(connection, data, heads)
+
+
+def say_compressed(client: Client, connections: list[Connection], body: bytes) -> None:
+    """One compressed message on each connection, and its answer, of which only is seen that it comes."""
+    message = _deflated(TEXT, body)
+    for connection in connections:
+        client.send(connection, message)
+    waiting = {connection.sock.fileno() for connection in connections}
+    deadline = time.perf_counter() + HANDSHAKE_TIMEOUT
+    while waiting:
+        if time.perf_counter() > deadline:
+            raise LoadError(f"{len(waiting)} messages were not answered")
+        for connection, data in client.wait(min(deadline, time.perf_counter() + 0.05)):
+            if data is None:
+                raise LoadError("the server closed behind a compressed message")
+            waiting.discard(connection.sock.fileno())
 
 
 def _handshake(connection: Connection, data: bytes | None, heads: dict[int, bytes]) -> None:
