@@ -96,6 +96,9 @@ impl Connection {
         if is_same || self.ending.get() == Ending::LastCall {
             return Ok(());
         }
+        if awaits == Awaits::Idle {
+            self.shrink();
+        }
         let settings = &self.core.settings;
         let after = match awaits {
             Awaits::Beginning | Awaits::Section | Awaits::Frame => settings.timeout_request_head,

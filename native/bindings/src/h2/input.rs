@@ -1,5 +1,6 @@
 //! What comes in: taken apart into requests, bodies and ends of streams; and the applications that it is for.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
 use crate::base::task::Start;
 use crate::conn::carried::Carried;
+
+/// As many places are kept by a connection that has no requests.
+const KEPT: usize = 8;
 
 impl Connection {
     /// Bytes from the client, however they came.
@@ -69,7 +73,7 @@ impl Connection {
     }
 
     /// Streams that nobody has any more are the client's again.
-    fn give_back(&self) {
+    pub(super) fn give_back(&self) {
         let mut gone = self.gone.borrow_mut();
         if gone.is_empty() {
             return;
@@ -77,6 +81,23 @@ impl Connection {
         let State { wire, out, .. } = &mut *self.state.borrow_mut();
         for id in gone.drain(..) {
             wire.release(out, id);
+        }
+    }
+
+    /// Nothing is in hand: keep no more room than a connection with a few requests at a time needs.
+    pub(super) fn shrink(&self) {
+        let State { slots, asked, .. } = &mut *self.state.borrow_mut();
+        if slots.capacity() > KEPT && slots.iter().all(Option::is_none) {
+            *slots = Vec::new();
+        }
+        if asked.capacity() > KEPT && asked.is_empty() {
+            *asked = VecDeque::new();
+        }
+        for ids in [&self.gone, &self.ended] {
+            let mut ids = ids.borrow_mut();
+            if ids.capacity() > KEPT && ids.is_empty() {
+                *ids = Vec::new();
+            }
         }
     }
 

@@ -87,6 +87,7 @@ impl Connection {
     /// Do what the state of the connection asks for once something was completed or consumed.
     pub(super) fn after(&self, py: Python<'_>) -> PyResult<()> {
         self.settle(py)?;
+        self.give_back();
         if !self.is_open() {
             return Ok(());
         }
