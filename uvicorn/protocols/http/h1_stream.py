@@ -137,9 +137,6 @@ class H1Stream:
 
     def finish(self) -> None:
         """The response is complete: the connection goes on."""
-        cycle = self._connection.cycle
-        if cycle is not None and cycle.course is not None:
-            cycle.course.end()
         self._connection.on_response_complete()
 
     def announce_close(self) -> None:

@@ -412,7 +412,10 @@ class HTTPProtocol(Attributes):
 
     def on_response_complete(self) -> None:
         """The response is complete: go on with the next request, or close."""
-        if self.settings.customised:
+        settings = self.settings
+        if settings.metrics is not None and self.cycle is not None and self.cycle.course is not None:
+            self.cycle.course.end()
+        if settings.customised:
             self._last_scope = self.scope
         self.server_state.request_complete()
         reader = self._reader
@@ -572,14 +575,21 @@ class HTTPProtocol(Attributes):
             if self._out_bytes > HIGH_WATER_LIMIT:
                 self.flush()
         else:
-            log = self.settings.log_lines
+            settings = self.settings
+            log = settings.log_lines
             if log is not None and log.lines:
                 log.precede()
-            self._send(data)
+            if settings.metrics is not None:
+                settings.metrics.words[BYTES_SENT] += len(data)
+            try:
+                self.transport.write(data)
+            except Exception as exc:
+                self._give_up(exc)
 
     def flush(self) -> None:
         """Write what has not left yet."""
-        log = self.settings.log_lines
+        settings = self.settings
+        log = settings.log_lines
         if log is not None and log.lines:
             log.precede()
         out = self._out
@@ -587,15 +597,12 @@ class HTTPProtocol(Attributes):
             data = out[0] if len(out) == 1 else b"".join(out)
             self._out = []
             self._out_bytes = 0
-            self._send(data)
-
-    def _send(self, data: bytes) -> None:
-        if self.settings.metrics is not None:
-            self.settings.metrics.words[BYTES_SENT] += len(data)
-        try:
-            self.transport.write(data)
-        except Exception as exc:
-            self._give_up(exc)
+            if settings.metrics is not None:
+                settings.metrics.words[BYTES_SENT] += len(data)
+            try:
+                self.transport.write(data)
+            except Exception as exc:
+                self._give_up(exc)
 
     def abort_response(self) -> None:
         """End a response that cannot be completed, so that the client notices."""

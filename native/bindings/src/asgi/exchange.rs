@@ -84,7 +84,7 @@ pub(crate) struct Exchange {
     /// Of the access log.
     entry: Entry,
     /// Until it has ended, if it is counted.
-    course: Cell<Option<Course>>,
+    course: Cell<Option<Box<Course>>>,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
 }
@@ -101,7 +101,7 @@ impl Exchange {
     ) -> Self {
         Self {
             entry: host.access.begin(),
-            course: Cell::new(host.metrics.as_ref().map(|metrics| metrics.begin(method))),
+            course: Cell::new(host.metrics.as_ref().map(|metrics| Box::new(metrics.begin(method)))),
             host,
             stream,
             peer,
@@ -226,8 +226,11 @@ impl Exchange {
     /// What it is answered with.
     #[inline]
     pub(crate) fn note_status(&self, status: u16) {
-        if self.host.metrics.is_some() {
-            self.course.set(self.course.get().map(|course| course.respond(status)));
+        if self.host.metrics.is_some()
+            && let Some(mut course) = self.course.take()
+        {
+            *course = course.respond(status);
+            self.course.set(Some(course));
         }
     }
 
@@ -237,7 +240,7 @@ impl Exchange {
         if let Some(metrics) = &self.host.metrics
             && let Some(course) = self.course.take()
         {
-            metrics.end(course);
+            metrics.end(*course);
         }
     }
 
