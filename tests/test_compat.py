@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -120,4 +121,5 @@ def test_tells_coroutine_functions() -> None:
     assert iscoroutinefunction(current_loop)
     assert iscoroutinefunction(functools.partial(current_loop))
     assert not iscoroutinefunction(lambda: current_loop())
-    assert iscoroutinefunction(marked_as_coroutine_function(lambda: current_loop()))
+    marked = marked_as_coroutine_function(lambda: current_loop())
+    assert iscoroutinefunction(marked) and inspect.iscoroutinefunction(marked)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
 from typing import Any, TypeVar
 
 __all__ = ["asyncio_run", "iscoroutinefunction", "marked_as_coroutine_function"]
 
 T = TypeVar("T")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
 
 
 def run_in_new_loop(
@@ -72,9 +73,13 @@ else:
 def marked_as_coroutine_function(function: _Function) -> _Function:
     """What returns an awaitable without being one of Python's coroutine functions, for those who ask whether it is one.
 
-    Before 3.12 `inspect.iscoroutinefunction` cannot be told, only that of asyncio.
+    Before 3.12 `inspect.iscoroutinefunction` cannot be told, and other servers ask it: there it becomes one.
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(function)
-    function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-    return function
+
+    @wraps(function)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return await function(*args, **kwargs)
+
+    return awaited  # type: ignore[return-value]
