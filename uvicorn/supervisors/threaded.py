@@ -149,7 +149,8 @@ class ThreadedServer:
         finally:
             for sock in sockets:
                 sock.close()
-            self._over += 1
+            with self._reporting:
+                self._over += 1
             # One that has ended by itself ends the others: its connections would be missing here.
             self.stop()
             self._wakeup.set()
