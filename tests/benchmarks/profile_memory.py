@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.__main__ import main as bench
 
 # Enough to tell them apart, in seconds.
-POOL = ("--operations", "100000", "--capacities", "100")
+POOL = ("--operations", "20000", "--capacities", "100")
 
 
 def main(argv: Sequence[str]) -> int:

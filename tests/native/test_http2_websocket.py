@@ -322,11 +322,11 @@ async def test_the_server_ends_it(native: Any, caplog: pytest.LogCaptureFixture)
         peer = await open_one(client, "/a")
         for connection in list(service.state.connections):
             connection.shutdown()
-        assert (await client.until(GOAWAY)).code == 0
         closed = await peer.event()
         assert closed.code == 1012
         await peer.send(closed.response())
         assert (await client.answer(1)).ended
+        assert (await client.until(GOAWAY)).code == 0
         await client.client.rest()
         client.client.close()
         await service.idle()
