@@ -40,7 +40,7 @@ impl Error {
 
     /// The reason phrase that belongs to [`status`](Error::status).
     pub const fn phrase(self) -> &'static str {
-        crate::h1::response::reason(self.status())
+        crate::status::phrase(self.status())
     }
 
     /// What was wrong, for the log: never contains bytes of the peer's.

@@ -70,6 +70,7 @@ pub mod limits;
 pub mod method;
 mod scan;
 mod scratch;
+pub mod status;
 #[rustfmt::skip]
 pub mod texts;
 pub mod ws;

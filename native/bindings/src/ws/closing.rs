@@ -145,7 +145,7 @@ impl Session {
 
     /// The connection was not opened, and the client was told so.
     pub(super) fn rejected(&self, py: Python<'_>, status: u16) -> PyResult<()> {
-        self.say(py, ("connection rejected (%d %s)", status, wire::h1::response::reason(status)))?;
+        self.say(py, ("connection rejected (%d %s)", status, wire::status::phrase(status)))?;
         self.tell_end(py, 1006, None)?;
         self.start_closing(py)?;
         self.resume_carrier(py)?;

@@ -43,7 +43,7 @@ impl Session {
         if !self.core.debug.is_enabled(py, &self.core.names)? {
             return Ok(());
         }
-        let line = texts::request_refused(status, wire::h1::response::reason(status), reason);
+        let line = texts::request_refused(status, wire::status::phrase(status), reason);
         self.core.debug.log(py, &self.client_prefix(py), &line)
     }
 

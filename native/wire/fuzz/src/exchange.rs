@@ -1,7 +1,7 @@
 //! A connection and an application that does anything in any order. Whatever happens, what is written is one response
 //! after the other, as many as there were requests, each well-formed, and nothing is read behind the last.
 
-use wire::h1::response::{Trailers, reason};
+use wire::h1::response::Trailers;
 use wire::h1::{Connection, Event, Scratch, Version};
 use wire::{AppError, Limits};
 
@@ -162,7 +162,7 @@ impl Run<'_> {
 
     fn refuse(&mut self) {
         let before = self.out.len();
-        match self.connection.refuse(&mut self.out, &self.limits, 400, b"", reason(400).as_bytes()) {
+        match self.connection.refuse(&mut self.out, &self.limits, 400, b"", wire::status::phrase(400).as_bytes()) {
             Ok(true) => {
                 if self.requests.len() == self.answered {
                     // To something that was no request.

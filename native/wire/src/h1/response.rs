@@ -9,17 +9,10 @@ use crate::error::AppError;
 use crate::h1::framing::parse_length;
 use crate::h1::request::Version;
 use crate::headers::{Name, has_member, is_value, members, token_byte, trim};
+use crate::status::statuses;
 
-macro_rules! statuses {
+macro_rules! status_lines {
     ($($code:literal $phrase:literal)*) => {
-        /// The reason phrase of the IANA registry (and of Python's `http.HTTPStatus`), or nothing.
-        pub const fn reason(status: u16) -> &'static str {
-            match status {
-                $($code => $phrase,)*
-                _ => "",
-            }
-        }
-
         /// The whole status line of a status that has a phrase.
         const fn status_line(status: u16) -> Option<&'static str> {
             match status {
@@ -30,70 +23,7 @@ macro_rules! statuses {
     };
 }
 
-statuses! {
-    100 "Continue"
-    101 "Switching Protocols"
-    102 "Processing"
-    103 "Early Hints"
-    200 "OK"
-    201 "Created"
-    202 "Accepted"
-    203 "Non-Authoritative Information"
-    204 "No Content"
-    205 "Reset Content"
-    206 "Partial Content"
-    207 "Multi-Status"
-    208 "Already Reported"
-    226 "IM Used"
-    300 "Multiple Choices"
-    301 "Moved Permanently"
-    302 "Found"
-    303 "See Other"
-    304 "Not Modified"
-    305 "Use Proxy"
-    307 "Temporary Redirect"
-    308 "Permanent Redirect"
-    400 "Bad Request"
-    401 "Unauthorized"
-    402 "Payment Required"
-    403 "Forbidden"
-    404 "Not Found"
-    405 "Method Not Allowed"
-    406 "Not Acceptable"
-    407 "Proxy Authentication Required"
-    408 "Request Timeout"
-    409 "Conflict"
-    410 "Gone"
-    411 "Length Required"
-    412 "Precondition Failed"
-    413 "Content Too Large"
-    414 "URI Too Long"
-    415 "Unsupported Media Type"
-    416 "Range Not Satisfiable"
-    417 "Expectation Failed"
-    418 "I'm a Teapot"
-    421 "Misdirected Request"
-    422 "Unprocessable Content"
-    423 "Locked"
-    424 "Failed Dependency"
-    425 "Too Early"
-    426 "Upgrade Required"
-    428 "Precondition Required"
-    429 "Too Many Requests"
-    431 "Request Header Fields Too Large"
-    451 "Unavailable For Legal Reasons"
-    500 "Internal Server Error"
-    501 "Not Implemented"
-    502 "Bad Gateway"
-    503 "Service Unavailable"
-    504 "Gateway Timeout"
-    505 "HTTP Version Not Supported"
-    506 "Variant Also Negotiates"
-    507 "Insufficient Storage"
-    508 "Loop Detected"
-    510 "Not Extended"
-    511 "Network Authentication Required"
-}
+statuses!(status_lines);
 
 /// Tells a client that its body is wanted (RFC 9110 section 10.1.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -606,6 +536,7 @@ fn is_forbidden_trailer(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::phrase;
 
     const GET: Exchange = Exchange { head: false, version: Version::Http11, close: false };
     const HEAD: Exchange = Exchange { head: true, ..GET };
@@ -772,7 +703,7 @@ mod tests {
             let mut out = Vec::new();
             if HeadWriter::begin(&mut out, GET, status, b"").is_ok() {
                 assert!((200..600).contains(&status));
-                assert_eq!(out, format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());
+                assert_eq!(out, format!("HTTP/1.1 {status} {}\r\n", phrase(status)).as_bytes());
             } else {
                 assert!(!(200..600).contains(&status));
                 assert_eq!(out, b"");
