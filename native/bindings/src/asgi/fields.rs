@@ -102,13 +102,24 @@ impl Store {
     }
 }
 
-/// A field as the scope has it.
-#[inline]
 fn make<'py>(py: Python<'py>, names: &Names, field: &Field, input: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
-    let value = PyBytes::new(py, field.value.of(input));
-    match names.fields.get(field.known as usize) {
+    let name = || PyBytes::new(py, &field.name.of(input).to_ascii_lowercase());
+    pair(py, names, field.known, name, field.value.of(input))
+}
+
+/// A field as the scope has it; `name` makes that of one that is not known.
+#[inline]
+pub(crate) fn pair<'py>(
+    py: Python<'py>,
+    names: &Names,
+    known: Name,
+    name: impl FnOnce() -> Bound<'py, PyBytes>,
+    value: &[u8],
+) -> PyResult<Bound<'py, PyTuple>> {
+    let value = PyBytes::new(py, value);
+    match names.fields.get(known as usize) {
         Some(name) => (name.bind(py), value).into_pyobject(py),
-        None => (PyBytes::new(py, &field.name.of(input).to_ascii_lowercase()), value).into_pyobject(py),
+        None => (name(), value).into_pyobject(py),
     }
 }
 

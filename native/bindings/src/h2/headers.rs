@@ -7,8 +7,8 @@ use wire::h2::{Head, Item};
 use wire::headers::Name;
 
 use super::connection::Connection;
+use crate::asgi::fields::pair;
 use crate::asgi::scope::Fields;
-use crate::base::names::Names;
 
 /// The fields of the request in `head`.
 pub(super) struct HeadFields<'a> {
@@ -78,12 +78,8 @@ impl HeadFields<'_> {
     }
 
     fn make<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
-        let Names { fields, .. } = &self.connection.core.names;
-        let value = PyBytes::new(py, self.head.value(item));
-        match fields.get(item.known as usize) {
-            Some(name) => (name.bind(py), value).into_pyobject(py),
-            None => (PyBytes::new(py, self.head.name(item)), value).into_pyobject(py),
-        }
+        let name = || PyBytes::new(py, self.head.name(item));
+        pair(py, &self.connection.core.names, item.known, name, self.head.value(item))
     }
 }
 
