@@ -12,6 +12,7 @@ pub(crate) mod host;
 pub(crate) mod loan;
 pub(crate) mod message;
 pub(crate) mod peer;
+pub(crate) mod refused;
 mod request;
 pub(crate) mod runner;
 pub(crate) mod scope;

@@ -5,6 +5,9 @@ use std::cell::OnceCell;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::base::level::Level;
+use crate::base::names::Names;
+
 /// What is the same for all requests of one connection.
 pub(crate) struct Peer {
     /// `(host, port)`, or None.
@@ -30,6 +33,18 @@ impl Peer {
             line.push_str(self.client_text(client.py()));
         }
         own
+    }
+
+    /// One line about its connection, with the client in front.
+    pub(crate) fn note(&self, py: Python<'_>, names: &Names, level: &Level, text: &str) -> PyResult<()> {
+        if !level.is_enabled(py, names)? {
+            return Ok(());
+        }
+        let mut prefix = self.client_text(py).to_owned();
+        if !prefix.is_empty() {
+            prefix.push_str(" - ");
+        }
+        level.log(py, &prefix, text)
     }
 
     /// `host:port`, or nothing.

@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     /// Names of the extensions that are offered.
     pub(crate) extensions: Vec<String>,
     pub(crate) body_bytes_per_second: u32,
-    pub(crate) read_bytes_per_second: f64,
+    read_bytes_per_second: f64,
     pub(crate) linger: Duration,
     pub(crate) last_call: Duration,
     pub(crate) max_eager_requests: usize,
@@ -31,6 +31,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Whether a client that has taken so many bytes in that time reads.
+    pub(crate) fn is_enough(&self, taken: usize, time: Duration) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
+        let taken = taken as f64;
+        taken >= time.as_secs_f64() * self.read_bytes_per_second
+    }
+
     /// Whether scopes offer this extension.
     #[cold]
     pub(crate) fn offers(&self, extension: &str) -> bool {

@@ -15,6 +15,15 @@ use crate::base::home::Home;
 use crate::base::names::Names;
 use crate::base::places;
 
+/// The life of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Open,
+    /// Everything is said, and the client has a moment to read it: what it sends meanwhile is thrown away.
+    Lingering,
+    Closed,
+}
+
 /// Both sides of a connection: the asyncio protocol that it is to Python, and what carries its bytes. Neither is there before
 /// `connection_made`, nor after `connection_lost` or the hand-over to another protocol.
 #[derive(Default)]
@@ -80,7 +89,6 @@ pub(crate) trait Carried {
     /// What is counted when it is gone.
     const GONE: &[usize] = &[places::GONE];
 
-    fn home(&self) -> &Home;
     fn hub(&self) -> &Hub;
     fn sides(&self) -> &Sides;
     /// It is about to be cut off: nothing more is to be written.
@@ -89,6 +97,11 @@ pub(crate) trait Carried {
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()>;
     /// Cut it off after a panic, without a look at what it was doing.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
+
+    #[inline]
+    fn home(&self) -> &Home {
+        self.hub().home()
+    }
 
     /// Run an entry point. A panic is logged and ends this connection, and nothing else; the caller gets the default.
     #[inline]
@@ -147,6 +160,23 @@ pub(crate) trait Carried {
             Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
             Some(Err(error)) => Err(error),
         }
+    }
+
+    /// Take the transport away, and have the kernel do so too: else it would go on waiting for who does not read, with what it
+    /// holds.
+    #[cold]
+    fn abort_with_reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
+        self.abort(py)
+    }
+
+    /// Close once everything is written; whether that is up to the client, who has its time for it.
+    fn close_carrier(&self, py: Python<'_>) -> PyResult<bool> {
+        let waiting = self.on_carrier(py, |carrier, names| {
+            carrier.close(py, names)?;
+            carrier.waiting(py)
+        })?;
+        Ok(waiting.unwrap_or_default() > 0)
     }
 
     /// Take the protocol object out of the live connections.

@@ -38,6 +38,11 @@ impl Hub {
         })
     }
 
+    #[inline]
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
     /// Who tells of the ends of connections that are not read.
     pub(crate) fn hang_ups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(made) = &*self.hang_ups.borrow() {

@@ -18,6 +18,7 @@ pub(crate) mod handler;
 pub(crate) mod hub;
 mod output;
 pub(crate) mod reactor;
+pub(crate) mod reader;
 mod registry;
 mod share;
 pub(crate) mod socket;

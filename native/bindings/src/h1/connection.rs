@@ -21,15 +21,16 @@ use pyo3::types::PyDict;
 use wire::h1::connection::{Awaits, Connection as Wire};
 
 use super::core::Core;
-use super::states::{End, Ending, Life, Reading};
+use super::states::{End, Ending, Reading};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
 use crate::base::level::Level;
 use crate::base::line::Line;
 use crate::base::task::Start;
-use crate::conn::carried::Sides;
+use crate::conn::carried::{Life, Sides};
 use crate::conn::carrier::Carrier;
 use crate::conn::deadline::Deadline;
+use crate::conn::reader::Reader;
 
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 
@@ -70,11 +71,9 @@ pub(crate) struct Connection {
     /// Of what it waits for its client to send.
     pub(super) deadline: Deadline,
     /// Of what it waits for its client to take.
-    pub(super) reader_deadline: Deadline,
+    pub(super) reader: Reader,
     /// The places of both among those of the loop.
     pub(super) places: Cell<Option<[usize; 2]>>,
-    /// Bytes that the client had to take when the time for that began.
-    pub(super) unsent: Cell<usize>,
     pub(super) life: Cell<Life>,
     pub(super) end: Cell<End>,
     pub(super) reading: Cell<Reading>,
@@ -104,9 +103,8 @@ impl Connection {
             writers: Line::default(),
             watcher: RefCell::default(),
             deadline: Deadline::default(),
-            reader_deadline: Deadline::default(),
+            reader: Reader::default(),
             places: Cell::new(None),
-            unsent: Cell::new(0),
             life: Cell::new(Life::Open),
             end: Cell::new(End::Open),
             reading: Cell::new(Reading::On),
@@ -157,15 +155,8 @@ impl Connection {
 
     /// One line about this connection, with the client in front.
     pub(super) fn note(&self, py: Python<'_>, level: &Level, text: &str) -> PyResult<()> {
-        if !level.is_enabled(py, &self.core.names)? {
-            return Ok(());
-        }
         let peer = self.peer.borrow().clone();
-        let mut prefix = peer.client_text(py).to_owned();
-        if !prefix.is_empty() {
-            prefix.push_str(" - ");
-        }
-        level.log(py, &prefix, text)
+        peer.note(py, &self.core.names, level, text)
     }
 
     /// Another version is spoken here, of which nothing has been read: give it the connection, and who is at its ends.

@@ -9,9 +9,9 @@ use wire::h1::connection::Awaits;
 use wire::texts;
 
 use super::connection::Connection;
-use super::refusal::Refused;
-use super::states::{Ending, Life};
-use crate::conn::carried::Carried;
+use super::states::Ending;
+use crate::asgi::refused::Refused;
+use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
 
 /// The parts of a connection that have deadlines: what the client has to send, and what it has to take.
@@ -21,7 +21,7 @@ const READER: u32 = 1;
 impl Patient for Connection {
     #[inline]
     fn deadline(&self, part: u32) -> &Deadline {
-        if part == READER { &self.reader_deadline } else { &self.deadline }
+        if part == READER { &self.reader.deadline } else { &self.deadline }
     }
 
     fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {
@@ -134,36 +134,14 @@ impl Connection {
         self.core.hub.deadlines.watch(py, &self.deadline)
     }
 
-    /// Give the client time to take some of what waits for it.
-    #[cold]
-    pub(crate) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(patience) = self.core.settings.timeout_write.filter(|_| self.core.is_real) else { return Ok(()) };
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        let deadlines = &self.core.hub.deadlines;
-        self.unsent.set(unsent);
-        self.reader_deadline.set(Some(deadlines.now() + patience));
-        deadlines.watch(py, &self.reader_deadline)
-    }
-
-    /// The client has taken enough of it.
-    pub(crate) fn stop_awaiting_reader(&self) {
-        self.reader_deadline.set(None);
-    }
-
-    /// The time of the client is over. Nothing was added meanwhile to what waits for it, so it has read the difference.
+    /// The time of the client to take something is over.
     #[cold]
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        let settings = &self.core.settings;
-        let least = settings.timeout_write.unwrap_or_default().as_secs_f64() * settings.read_bytes_per_second;
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
-        if self.unsent.get().saturating_sub(unsent) as f64 >= least {
-            return self.await_reader(py);
+        if self.reader.goes_on(py, self)? {
+            return Ok(());
         }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
-        // Else the kernel would go on waiting for it, with what it holds.
-        self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
-        self.abort(py)
+        self.abort_with_reset(py)
     }
 
     /// Have the deadlines count.

@@ -7,14 +7,13 @@ use wire::h1::connection::Eof;
 
 use super::connection::Connection;
 use super::core::Core;
-use super::states::{End, Ending, Life, Reading};
+use super::states::{End, Ending, Reading};
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::peer::Peer;
-use crate::base::home::Home;
 use crate::base::line::{WOKEN_TOGETHER, wake};
 use crate::base::places;
 use crate::base::task::Start;
-use crate::conn::carried::{Carried, Sides};
+use crate::conn::carried::{Carried, Life, Sides};
 use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
 use crate::conn::handler::Handler;
@@ -138,11 +137,6 @@ impl Handler for Connection {
 
 impl Carried for Connection {
     #[inline]
-    fn home(&self) -> &Home {
-        &self.core
-    }
-
-    #[inline]
     fn hub(&self) -> &Hub {
         &self.core.hub
     }
@@ -165,7 +159,7 @@ impl Carried for Connection {
         }
         self.leave_deadlines();
         self.deadline.set(None);
-        self.stop_awaiting_reader();
+        self.reader.stop();
         let exchange = {
             let mut state = self.state.borrow_mut();
             state.pending = Vec::new();
@@ -226,14 +220,14 @@ impl Connection {
     /// The transport's buffer is above its high-water mark.
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(true);
-        self.await_reader(py)
+        self.reader.wait(py, self)
     }
 
     /// It takes more again, or is gone: let those who wait go on.
     pub(super) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(false);
         if !self.is_closed() {
-            self.stop_awaiting_reader();
+            self.reader.stop();
         }
         let watcher = self.watcher.take();
         if let Some(watcher) = watcher {

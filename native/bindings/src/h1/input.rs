@@ -8,9 +8,9 @@ use wire::h1::connection::{Awaits, Event, Progress};
 use wire::h1::framing::BodyLength;
 
 use super::connection::{Connection, HIGH_WATER, State};
-use super::refusal::Refused;
 use super::states::Reading;
 use crate::asgi::exchange::Exchange;
+use crate::asgi::refused::Refused;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
 use crate::conn::carried::Carried;

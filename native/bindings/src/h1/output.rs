@@ -6,10 +6,9 @@ use wire::error::AppError;
 use wire::h1::connection::Connection as Wire;
 
 use super::connection::Connection;
-use super::states::Life;
 use crate::base::error::exception;
 use crate::base::places;
-use crate::conn::carried::Carried;
+use crate::conn::carried::{Carried, Life};
 
 impl Connection {
     /// Append to the output.
@@ -119,12 +118,7 @@ impl Connection {
             return Ok(());
         }
         self.deadline.set(None);
-        // Close once everything is written, which is up to the client; it has its time for that.
-        let waiting = self.on_carrier(py, |carrier, names| {
-            carrier.close(py, names)?;
-            carrier.waiting(py)
-        })?;
-        if waiting.unwrap_or_default() > 0 { self.await_reader(py) } else { Ok(()) }
+        if self.close_carrier(py)? { self.reader.wait(py, self) } else { Ok(()) }
     }
 
     fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {

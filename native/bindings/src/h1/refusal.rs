@@ -1,38 +1,11 @@
 //! Responses of the server's own: to what is no request, to who is too slow, for an application that failed.
 
-use std::time::Duration;
-
 use pyo3::prelude::*;
-use wire::error::{Error, Refusal};
-use wire::texts;
 
 use super::connection::Connection;
 use crate::asgi::access::entry::Head;
 use crate::asgi::exchange::State as ExchangeState;
-
-/// Why a request is answered by the server itself.
-pub(super) struct Refused {
-    refusal: Refusal,
-    reason: String,
-}
-
-impl Refused {
-    /// RFC 9110 section 7.4.
-    pub(super) fn misdirected() -> Self {
-        Error::new(Refusal::Misdirected).into()
-    }
-
-    /// The deadline of a head or of a body has passed.
-    pub(super) fn late(refusal: Refusal, deadline: Option<Duration>) -> Self {
-        Self { refusal, reason: refusal.reason(deadline.unwrap_or_default().as_secs_f64()) }
-    }
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self { refusal: error.refusal, reason: error.reason() }
-    }
-}
+use crate::asgi::refused::Refused;
 
 impl Connection {
     /// Whether the peer may ask for an https resource.
@@ -48,10 +21,8 @@ impl Connection {
     /// Answer in the application's place, and end the connection.
     #[cold]
     pub(super) fn refuse(&self, py: Python<'_>, refused: &Refused) -> PyResult<()> {
-        let status = refused.refusal.status();
-        let phrase = wire::h1::response::reason(status);
-        let line = texts::request_refused(status, phrase, &refused.reason);
-        self.core.warn(py, if status == 400 { texts::INVALID_REQUEST } else { &line })?;
+        let (status, line) = (refused.status(), refused.line());
+        self.core.warn(py, refused.warning(&line))?;
         self.note(py, &self.core.debug, &line)?;
         let exchange = self.state.borrow().exchange.clone();
         match exchange {
@@ -60,8 +31,7 @@ impl Connection {
             }
             exchange => {
                 self.core.host.count_refusal(exchange.as_deref(), status);
-                let text = if status == 400 { texts::INVALID_REQUEST } else { phrase };
-                self.say(py, status, text)?;
+                self.say(py, status, refused.text())?;
                 self.close(py, true)
             }
         }

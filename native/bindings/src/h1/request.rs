@@ -12,11 +12,11 @@ use wire::texts;
 
 use super::connection::Connection;
 use super::headers::HeadFields;
-use super::states::{End, Life};
+use super::states::End;
 use crate::asgi::exchange::Exchange;
 use crate::asgi::scope::Request;
 use crate::base::task::Start;
-use crate::conn::carried::Carried;
+use crate::conn::carried::{Carried, Life};
 
 impl Connection {
     /// Build scope and exchange of the request in `head`; and choose who answers it.
@@ -99,7 +99,7 @@ impl Connection {
         let transport = transport.bind(py);
         self.life.set(Life::Closed);
         self.deadline.set(None);
-        self.stop_awaiting_reader();
+        self.reader.stop();
         self.leave_deadlines();
         let keywords = PyDict::new(py);
         keywords.set_item("config", &core.config)?;

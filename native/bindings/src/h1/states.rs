@@ -1,14 +1,5 @@
 //! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
 
-/// The life of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
-    Open,
-    /// Everything is said, and the client has a moment to read it: what it sends meanwhile is thrown away.
-    Lingering,
-    Closed,
-}
-
 /// The end of what the client sends: known here and nowhere else. It only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {

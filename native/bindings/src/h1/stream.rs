@@ -112,11 +112,11 @@ impl Stream for Connection {
     }
 
     fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
-        Connection::await_reader(self, py)
+        self.reader.wait(py, self)
     }
 
     fn stop_awaiting_reader(&self) {
-        Connection::stop_awaiting_reader(self);
+        self.reader.stop();
     }
 
     #[inline]

@@ -23,15 +23,16 @@ use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 use super::core::Core;
 use super::pairs::Repeated;
 use super::queue::Queue;
-use super::states::{Awaits, Ending, Life};
+use super::states::{Awaits, Ending};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
 use crate::base::level::Level;
 use crate::base::line::Line;
 use crate::base::task::Start;
-use crate::conn::carried::Sides;
+use crate::conn::carried::{Life, Sides};
 use crate::conn::deadline::Deadline;
 use crate::conn::handler::Handler;
+use crate::conn::reader::Reader;
 
 /// A stream that is not over on the wire, and whose it is.
 pub(super) struct Slot {
@@ -75,13 +76,11 @@ pub(crate) struct Connection {
     /// Of what it waits for its client to send.
     pub(super) deadline: Deadline,
     /// Of what it waits for its client to take.
-    pub(super) reader_deadline: Deadline,
+    pub(super) reader: Reader,
     /// Of a word of its client.
     pub(super) ping_deadline: Deadline,
     /// The places of these among those of the loop.
     pub(super) places: Cell<Option<[usize; 3]>>,
-    /// Bytes that the client had to take when the time for that began.
-    pub(super) unsent: Cell<usize>,
     pub(super) life: Cell<Life>,
     pub(super) ending: Cell<Ending>,
     /// What the deadline is for.
@@ -208,10 +207,9 @@ impl Connection {
             ended: RefCell::default(),
             to_serve: RefCell::default(),
             deadline: Deadline::default(),
-            reader_deadline: Deadline::default(),
+            reader: Reader::default(),
             ping_deadline: Deadline::default(),
             places: Cell::new(None),
-            unsent: Cell::new(0),
             life: Cell::new(Life::Open),
             ending: Cell::new(Ending::None),
             awaits: Cell::new(Awaits::Nothing),
@@ -246,14 +244,7 @@ impl Connection {
 
     /// One line about this connection, with the client in front.
     pub(super) fn note(&self, py: Python<'_>, level: &Level, text: &str) -> PyResult<()> {
-        if !level.is_enabled(py, &self.core.names)? {
-            return Ok(());
-        }
-        let mut prefix = self.peer.client_text(py).to_owned();
-        if !prefix.is_empty() {
-            prefix.push_str(" - ");
-        }
-        level.log(py, &prefix, text)
+        self.peer.note(py, &self.core.names, level, text)
     }
 
     // Streams, by their places.

@@ -10,9 +10,9 @@ use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use wire::texts;
 
 use super::connection::{Connection, State, Stream};
-use super::refusal::Refused;
-use super::states::{Awaits, Ending, Life};
-use crate::conn::carried::Carried;
+use super::states::{Awaits, Ending};
+use crate::asgi::refused::Refused;
+use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
 
 /// The parts of a connection that have deadlines: what the client has to send, what it has to take, whether it is there.
@@ -36,7 +36,7 @@ impl Patient for Connection {
     #[inline]
     fn deadline(&self, part: u32) -> &Deadline {
         match part {
-            READER => &self.reader_deadline,
+            READER => &self.reader.deadline,
             PING => &self.ping_deadline,
             _ => &self.deadline,
         }
@@ -140,35 +140,14 @@ impl Connection {
 
     // What it has to take.
 
-    /// Give the client time to take some of what waits for it.
-    #[cold]
-    pub(super) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(patience) = self.core.settings.timeout_write.filter(|_| self.core.is_real) else { return Ok(()) };
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        let deadlines = &self.core.hub.deadlines;
-        self.unsent.set(unsent);
-        self.reader_deadline.set(Some(deadlines.now() + patience));
-        deadlines.watch(py, &self.reader_deadline)
-    }
-
-    /// The time of the client is over. Nothing was added meanwhile to what waits for it, so it has read the difference.
+    /// The time of the client to take something is over.
     #[cold]
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        if self.is_enough(self.unsent.get().saturating_sub(unsent)) {
-            return self.await_reader(py);
+        if self.reader.goes_on(py, self)? {
+            return Ok(());
         }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
-        // Else the kernel would go on waiting for it, with what it holds.
-        self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
-        self.abort(py)
-    }
-
-    /// Whether who has taken so many bytes in the time for that reads.
-    #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
-    fn is_enough(&self, taken: usize) -> bool {
-        let settings = &self.core.settings;
-        taken as f64 >= settings.timeout_write.unwrap_or_default().as_secs_f64() * settings.read_bytes_per_second
+        self.abort_with_reset(py)
     }
 
     /// Give clients that let nothing more through time to open the windows of their streams.
@@ -315,7 +294,9 @@ impl Stream {
         if !self.has_more() || !connection.state.borrow().wire.is_blocked(self.id) {
             return Ok(());
         }
-        if connection.is_enough(self.sent.get().wrapping_sub(self.sent_before.get())) {
+        let taken = self.sent.get().wrapping_sub(self.sent_before.get());
+        let patience = connection.core.settings.timeout_write.unwrap_or_default();
+        if connection.core.settings.is_enough(taken, patience) {
             self.sent_before.set(self.sent.get());
             return self.await_until(py, WINDOW, connection.core.settings.timeout_write);
         }

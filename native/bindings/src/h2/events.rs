@@ -6,10 +6,9 @@ use pyo3::prelude::*;
 
 use super::connection::Connection;
 use super::deadline::LAST;
-use super::states::{Ending, Life};
-use crate::base::home::Home;
+use super::states::Ending;
 use crate::base::task::Start;
-use crate::conn::carried::{Carried, Sides};
+use crate::conn::carried::{Carried, Life, Sides};
 use crate::conn::carrier::Carrier;
 use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
@@ -168,11 +167,6 @@ impl Handler for Connection {
 
 impl Carried for Connection {
     #[inline]
-    fn home(&self) -> &Home {
-        &self.core
-    }
-
-    #[inline]
     fn hub(&self) -> &Hub {
         &self.core.hub
     }
@@ -237,7 +231,7 @@ impl Connection {
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(true);
         self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names))?;
-        self.await_reader(py)
+        self.reader.wait(py, self)
     }
 
     /// It takes more again.
@@ -246,7 +240,7 @@ impl Connection {
         if self.is_closed() {
             return Ok(());
         }
-        self.reader_deadline.set(None);
+        self.reader.stop();
         self.resume_reading(py)?;
         self.flush_unless_consuming(py)?;
         self.after(py)

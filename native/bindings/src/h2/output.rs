@@ -8,11 +8,11 @@ use wire::error::AppError;
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
 use super::connection::{Connection, Slot, State, Stream};
-use super::states::{Awaits, Ending, Life};
+use super::states::{Awaits, Ending};
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
 use crate::base::places;
-use crate::conn::carried::Carried;
+use crate::conn::carried::{Carried, Life};
 
 /// Bytes of bodies that are put together for one write: what is more urgent by then comes behind no more than this.
 const AT_ONCE: usize = 64 * 1024;
@@ -199,12 +199,7 @@ impl Connection {
             return self.resume_reading(py);
         }
         self.deadline.set(None);
-        // Close once everything is written, which is up to the client; it has its time for that.
-        let waiting = self.on_carrier(py, |carrier, names| {
-            carrier.close(py, names)?;
-            carrier.waiting(py)
-        })?;
-        if waiting.unwrap_or_default() > 0 { self.await_reader(py) } else { Ok(()) }
+        if self.close_carrier(py)? { self.reader.wait(py, self) } else { Ok(()) }
     }
 
     fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {

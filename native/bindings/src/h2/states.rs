@@ -1,14 +1,5 @@
 //! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
 
-/// The life of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
-    Open,
-    /// Everything is said, and the client has a moment to read it: what it sends meanwhile is thrown away.
-    Lingering,
-    Closed,
-}
-
 /// What is waited for from the client, as a connection; streams wait for their bodies themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaits {

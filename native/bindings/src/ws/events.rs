@@ -8,7 +8,6 @@ use super::session::Session;
 use super::states::{PeerEnd, Stage, State};
 use crate::asgi::cycle::go_on_at_once;
 use crate::asgi::peer::Peer;
-use crate::base::home::Home;
 use crate::base::places;
 use crate::base::waiter::Waiter;
 use crate::conn::carried::{Carried, Sides};
@@ -164,11 +163,6 @@ impl Session {
 
 impl Carried for Session {
     const GONE: &[usize] = &[places::GONE, places::SESSIONS_GONE];
-
-    #[inline]
-    fn home(&self) -> &Home {
-        &self.core
-    }
 
     #[inline]
     fn hub(&self) -> &Hub {

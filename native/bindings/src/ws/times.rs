@@ -147,21 +147,14 @@ impl Session {
     }
 
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        let patience = self.core.settings.timeout_write.unwrap_or_default();
+        let settings = &self.core.settings;
+        let patience = settings.timeout_write.unwrap_or_default();
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        if self.has_read(self.times.unsent().at_first.get(), unsent, patience) {
+        if settings.is_enough(self.times.unsent().at_first.get().saturating_sub(unsent), patience) {
             return self.await_reader(py);
         }
         self.trace(py, "WebSocket client does not read")?;
         self.abort(py)
-    }
-
-    /// Whether it has taken enough of what waits for it in that time.
-    fn has_read(&self, before: usize, now: usize, time: Duration) -> bool {
-        let least = time.as_secs_f64() * self.core.settings.read_bytes_per_second;
-        #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
-        let read = before as f64 - now as f64;
-        read >= least
     }
 
     // The end.
@@ -197,7 +190,9 @@ impl Session {
     fn close_is_due(&self, py: Python<'_>) -> PyResult<()> {
         let Some(waits) = self.on_carrier(py, |carrier, _| Ok(carrier.waiting(py)? > 0))? else { return Ok(()) };
         let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
-        if waits && self.has_read(self.times.unsent().at_close.get(), unsent, self.times.unsent().close_after.get()) {
+        let before = self.times.unsent();
+        let taken = before.at_close.get().saturating_sub(unsent);
+        if waits && self.core.settings.is_enough(taken, before.close_after.get()) {
             self.close_within(py, self.core.close_timeout)
         } else if waits || self.is_transport_closing(py)? {
             self.abort(py)

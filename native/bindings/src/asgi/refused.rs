@@ -1,0 +1,53 @@
+//! What the server answers itself, in an application's place.
+
+use std::time::Duration;
+
+use wire::error::{Error, Refusal};
+use wire::texts;
+
+/// Why a request is answered by the server itself.
+pub(crate) struct Refused {
+    refusal: Refusal,
+    reason: String,
+}
+
+impl Refused {
+    /// RFC 9110 section 7.4.
+    pub(crate) fn misdirected() -> Self {
+        Error::new(Refusal::Misdirected).into()
+    }
+
+    /// A deadline has passed.
+    pub(crate) fn late(refusal: Refusal, deadline: Option<Duration>) -> Self {
+        Self { refusal, reason: refusal.reason(deadline.unwrap_or_default().as_secs_f64()) }
+    }
+
+    pub(crate) fn status(&self) -> u16 {
+        self.refusal.status()
+    }
+
+    /// What the client reads.
+    pub(crate) fn text(&self) -> &'static str {
+        match self.status() {
+            400 => texts::INVALID_REQUEST,
+            status => wire::status::phrase(status),
+        }
+    }
+
+    /// What the log says of it, whatever its level.
+    pub(crate) fn line(&self) -> String {
+        let status = self.status();
+        texts::request_refused(status, wire::status::phrase(status), &self.reason)
+    }
+
+    /// What it warns of: of what is no request without a word on why, as it always has.
+    pub(crate) fn warning<'a>(&self, line: &'a str) -> &'a str {
+        if self.status() == 400 { texts::INVALID_REQUEST } else { line }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { refusal: error.refusal, reason: error.reason() }
+    }
+}

@@ -1,0 +1,48 @@
+//! The client as the reader of what it is sent: it has its time for each part of that.
+
+use std::cell::Cell;
+
+use pyo3::prelude::*;
+
+use super::carried::Carried;
+use super::deadline::Deadline;
+
+/// Until when a client has to take some of what waits for it.
+#[derive(Default)]
+pub(crate) struct Reader {
+    pub(crate) deadline: Deadline,
+    /// Bytes that it had to take when the time for that began.
+    unsent: Cell<usize>,
+}
+
+impl Reader {
+    /// Its time begins.
+    #[cold]
+    pub(crate) fn wait(&self, py: Python<'_>, connection: &impl Carried) -> PyResult<()> {
+        let home = connection.home();
+        let Some(patience) = home.settings.timeout_write.filter(|_| home.is_real) else { return Ok(()) };
+        let Some(unsent) = connection.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let deadlines = &connection.hub().deadlines;
+        self.unsent.set(unsent);
+        self.deadline.set(Some(deadlines.now() + patience));
+        deadlines.watch(py, &self.deadline)
+    }
+
+    /// It has taken enough.
+    pub(crate) fn stop(&self) {
+        self.deadline.set(None);
+    }
+
+    /// Its time is over. Nothing was added meanwhile to what waits for it, so it has read the difference: if that is enough, it
+    /// has its time again. `false`: it does not read.
+    #[cold]
+    pub(crate) fn goes_on(&self, py: Python<'_>, connection: &impl Carried) -> PyResult<bool> {
+        let settings = &connection.home().settings;
+        let Some(unsent) = connection.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(true) };
+        let taken = self.unsent.get().saturating_sub(unsent);
+        if !settings.is_enough(taken, settings.timeout_write.unwrap_or_default()) {
+            return Ok(false);
+        }
+        self.wait(py, connection).map(|()| true)
+    }
+}
