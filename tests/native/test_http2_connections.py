@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -67,6 +69,17 @@ class Held:
         await respond()(scope, receive, send)
 
 
+@asynccontextmanager
+async def held(native: Any, **settings: Any) -> AsyncIterator[tuple[Service, HTTP2Client, Held]]:
+    """A connection with a request that its application has not answered yet."""
+    app = Held()
+    async with serve(native, app, http2=True, **settings) as service:
+        client = await connect(service)
+        await client.send(client.head())
+        await wait_until(lambda: app.started == 1)
+        yield service, client, app
+
+
 # Settings
 
 
@@ -84,11 +97,7 @@ async def test_the_settings_are_announced(native: Any) -> None:
 
 
 async def test_an_end_in_two_steps_loses_no_request(native: Any) -> None:
-    app = Held()
-    async with serve(native, app, http2=True) as service:
-        client = await connect(service)
-        await client.send(client.head())
-        await wait_until(lambda: app.started == 1)
+    async with held(native) as (service, client, app):
         connection_of(service).announce_close()
         assert GOAWAY not in await heard(client)
         # A client that goes on to ask is told not to, and what it has asked is served.
@@ -125,11 +134,7 @@ async def test_a_client_that_does_not_answer_is_not_waited_for(native: Any) -> N
 
 
 async def test_an_end_at_once_answers_what_was_asked(native: Any) -> None:
-    app = Held()
-    async with serve(native, app, http2=True) as service:
-        client = await connect(service)
-        await client.send(client.head())
-        await wait_until(lambda: app.started == 1)
+    async with held(native) as (service, client, app):
         connection_of(service).shutdown()
         assert GOAWAY not in await heard(client)
         app.released.set()
@@ -140,11 +145,7 @@ async def test_an_end_at_once_answers_what_was_asked(native: Any) -> None:
 
 async def test_nothing_stands_behind_a_goaway_that_was_asked_before_it(native: Any) -> None:
     """Python's h2, and so httpx, reads nothing behind it."""
-    app = Held()
-    async with serve(native, app, http2=True) as service:
-        client = await connect(service)
-        await client.send(client.head())
-        await wait_until(lambda: app.started == 1)
+    async with held(native) as (service, client, app):
         connection_of(service).announce_close()
         app.released.set()
         seen = []
@@ -238,11 +239,7 @@ async def test_an_idle_connection_is_closed(native: Any, asked: bool) -> None:
 
 
 async def test_a_busy_connection_is_not_idle(native: Any) -> None:
-    app = Held()
-    async with serve(native, app, http2=True, timeout_keep_alive=5, http2_ping_interval=0) as service:
-        client = await connect(service)
-        await client.send(client.head())
-        await wait_until(lambda: app.started == 1)
+    async with held(native, timeout_keep_alive=5, http2_ping_interval=0) as (service, client, app):
         service.pass_time(100)
         app.released.set()
         assert (await client.answer()).status == 200
@@ -268,11 +265,7 @@ async def test_what_has_begun_must_end(native: Any, kind: str, caplog: pytest.Lo
 
 async def test_a_silent_client_is_asked_whether_it_is_there(native: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "uvicorn.error")
-    app = Held()
-    async with serve(native, app, http2=True, http2_ping_interval=20, http2_ping_timeout=10) as service:
-        client = await connect(service)
-        await client.send(client.head())
-        await wait_until(lambda: app.started == 1)
+    async with held(native, http2_ping_interval=20, http2_ping_timeout=10) as (service, client, app):
         service.pass_time(21)  # something was heard
         service.pass_time(21)
         ping = await client.until(PING)
