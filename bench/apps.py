@@ -115,6 +115,20 @@ async def download(scope: Message, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": BULK_PIECE, "more_body": left > 1})
 
 
+BESIDE = 100 * 2**20
+
+
+async def beside(scope: Message, receive: Receive, send: Send) -> None:
+    """100 MiB in pieces of 64 KiB at /download, hello anywhere else."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    if scope["path"] != "/download":
+        return await _answer(send, HELLO)
+    await send(_head(BESIDE, b"application/octet-stream"))
+    for left in range(BESIDE // len(BULK_PIECE), 0, -1):
+        await send({"type": "http.response.body", "body": BULK_PIECE, "more_body": left > 1})
+
+
 async def _body(receive: Receive) -> bytes:
     message = await receive()
     # One server gives a memoryview where ASGI says bytes, and answers nonsense when it is given that back.

@@ -174,6 +174,19 @@ HTTP2 = (
         needs=["body"],
     ),
     _http2("h2-tls", "hello over HTTP/2 and TLS", needs=["tls"]),
+    *(
+        _http2(
+            name,
+            f"hello{through} beside 8 downloads of 100 MiB on the same HTTP/2 connection; latency is that of hello",
+            "beside",
+            connections=1,
+            pipeline=1,
+            generator="beside",
+            options={"downloads": "8", "download-path": "/download"},
+            needs=needs,
+        )
+        for name, through, needs in (("h2-beside", "", []), ("h2-beside-tls", " through TLS", ["tls"]))
+    ),
 )
 
 TABLE = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.errors import LoadError
 from bench.load.accept import AcceptGenerator
 from bench.load.base import Generator
+from bench.load.beside import BesideGenerator
 from bench.load.closedloop import ClosedLoopGenerator
 from bench.load.h2load import H2load
 from bench.load.httpx_driver import HttpxGenerator
@@ -23,6 +24,7 @@ _ALL: tuple[Generator, ...] = (
     HttpxGenerator(),
     WebSocketGenerator(),
     AcceptGenerator(),
+    BesideGenerator(),
 )
 GENERATORS = {generator.name: generator for generator in _ALL}
 

@@ -77,7 +77,7 @@ def test_a_generator_that_would_do_something_else_is_refused(tool: str, workload
     assert str(caught.value) == words
 
 
-@pytest.mark.parametrize("name", ["post-percent", "variety", "pattern", "busy", "busy-path"])
+@pytest.mark.parametrize("name", ["post-percent", "variety", "pattern", "busy", "busy-path", "downloads"])
 def test_every_option_of_a_workload_is_heeded_by_some_generator(name: str) -> None:
     assert any(name in generator.abilities for generator in generators.GENERATORS.values())
 
@@ -214,18 +214,22 @@ OURS = [
     pytest.param("upload", "closedloop", id="upload"),
     pytest.param("download", "closedloop", id="download"),
     pytest.param("accept", "accept", id="accept"),
+    pytest.param("h2-beside", "beside", id="h2-beside"),
+    pytest.param("h2-beside-tls", "beside", id="h2-beside-tls"),
 ]
 
 
 @pytest.mark.parametrize(("name", "tool"), OURS)
 def test_this_tree_answers_each_of_them(name: str, tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_OURS_PYTHON", sys.executable)
-    if generators.find(tool).missing() or (name.startswith("tls") and not shutil.which("openssl")):
+    if generators.find(tool).missing() or ("tls" in name and not shutil.which("openssl")):
         pytest.skip(f"{tool} or openssl is not installed")
     workload = WORKLOADS[name]
     if name == "accept":
         workload = dataclasses.replace(workload, options={"busy": "5", "busy-path": "/busy"})
-    one = Scenario(workload, Mode(), Load(tool, 4, 1, 0.3))
+    if workload.http2:
+        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+    one = Scenario(workload, Mode(), Load(tool, 1 if workload.http2 else 4, 1, 0.3))
     measuring = runner.Runner(environment.Cores((), ()), warm_up=0.1, tolerated=9)
     [sample] = measuring.carry_out(plan.survey([one], [targets.find("ours")], rounds=1))
     assert sample.void is None

@@ -69,6 +69,16 @@ def reset_on_close(transport: asyncio.Transport) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
+def keep_little(transport: asyncio.Transport, most: int) -> None:
+    """Have `transport` keep little of what waits to be written, where nothing can overtake it: in the kernel `most`
+    bytes beyond those on their way; and have it say at once that it takes no more."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with contextlib.suppress(OSError):  # of what is no TCP
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most)
+    transport.set_write_buffer_limits(0)
+
+
 @original
 class HTTPProtocol(Attributes):
     """An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.

@@ -134,6 +134,19 @@ impl Carrier {
         }
     }
 
+    /// Keep little of what waits where it cannot be overtaken: in the kernel `most` bytes that are not on their way, and say at
+    /// once that it takes no more.
+    pub(crate) fn keep_little(&self, py: Python<'_>, most: i32) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.keep_little(py, most),
+            Self::Stream(_) => Ok(()),
+            Self::Transport(transport) => {
+                let protocol = py.import("uvicorn.protocols.http.protocol")?;
+                protocol.call_method1("keep_little", (&**transport, most)).map(drop)
+            }
+        }
+    }
+
     /// Take no input.
     pub(crate) fn pause_reading(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         match self {

@@ -388,6 +388,15 @@ impl Socket {
         self.waiting() + self.descriptor().map_or(0, |descriptor| descriptor.in_kernel())
     }
 
+    /// Keep little of what waits where it cannot be overtaken: in the kernel `most` bytes that are not on their way, and say at
+    /// once that it takes no more.
+    pub(crate) fn keep_little(self: &Rc<Self>, py: Python<'_>, most: i32) -> PyResult<()> {
+        if let Some(descriptor) = self.descriptor() {
+            descriptor.limit_unsent(most);
+        }
+        self.set_limits(py, 0, 0)
+    }
+
     /// Set the marks above which writers are told to wait, and below which they may go on.
     pub(crate) fn set_limits(self: &Rc<Self>, py: Python<'_>, high: usize, low: usize) -> PyResult<()> {
         {

@@ -84,6 +84,11 @@ mod linux {
             crate::base::ffi::descriptor::in_kernel(self.0.as_fd())
         }
 
+        /// Take no more once `most` bytes are not on their way.
+        pub(crate) fn limit_unsent(&self, most: i32) {
+            crate::base::ffi::descriptor::limit_unsent(self.0.as_fd(), most);
+        }
+
         /// Tell the peer that nothing more will come.
         pub(crate) fn end_output(&self) -> io::Result<()> {
             Ok(net::shutdown(&self.0, Shutdown::Write)?)
@@ -285,6 +290,10 @@ mod elsewhere {
         }
 
         pub(crate) fn in_kernel(&self) -> usize {
+            match *self {}
+        }
+
+        pub(crate) fn limit_unsent(&self, _most: i32) {
             match *self {}
         }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
+use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 
 use super::connection::Connection;
 use super::deadline::LAST;
@@ -12,6 +13,9 @@ use crate::conn::carried::{Carried, Life, Sides};
 use crate::conn::carrier::Carrier;
 use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
+
+/// Bytes that the kernel takes beyond those on their way: whatever is more urgent by then comes behind them.
+const UNSENT: i32 = 64 * 1024;
 
 // Its beginning, and what the server has to say.
 
@@ -28,6 +32,7 @@ impl Connection {
         self.sides.attach(protocol, carrier);
         self.guard(py, "connection_made", |connection| {
             connection.start.set(Start::of(&connection.core, py)?);
+            connection.on_carrier(py, |carrier, _| carrier.keep_little(py, UNSENT))?;
             connection.enter_deadlines();
             connection.update_deadline(py)?;
             connection.restart_ping(py, connection.core.ping_interval)?;
@@ -227,11 +232,19 @@ impl Connection {
         Ok(true)
     }
 
-    /// The transport's buffer is above its high-water mark. A client that does not take answers may not ask for more.
+    /// The transport has something to write. What comes now waits in front of it, where it has an order.
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.write_paused.set(true);
-        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names))?;
         self.reader.wait(py, self)
+    }
+
+    /// A client that does not take answers may not ask for more. What it asks for while large ones are on their way is another
+    /// matter: it may be urgent.
+    pub(super) fn regulate(&self, py: Python<'_>) -> PyResult<()> {
+        if self.write_paused.get() && self.state.borrow().out.len() > HIGH_WATER {
+            self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names))?;
+        }
+        Ok(())
     }
 
     /// It takes more again.

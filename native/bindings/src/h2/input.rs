@@ -37,6 +37,7 @@ impl Connection {
         }
         let flushed = self.flush(py);
         outcome.and(flushed)?;
+        self.regulate(py)?;
         self.after(py)
     }
 

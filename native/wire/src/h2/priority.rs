@@ -1,10 +1,15 @@
 //! Who is served first (RFC 9218): the more urgent, and among equals each in its turn.
 //!
 //! ```text
-//!   urgency 0   ─▶ a ─▶ b ─▶ c ─┐     first() is the longest-waiting of the most urgent
+//!   urgency 0   ─▶ a ─▶ b ─▶ c ─┐     first() is the one of the most urgent that has had least
 //!      …           ▲             │     served(): an incremental stream stands behind the others after one slice,
-//!   urgency 7      └─────────────┘               another after a few
+//!   urgency 7      └─────────────┘               another after a few, but for the first time
 //! ```
+//!
+//! What a stream has had is the number of the byte that its turn begins with, as all of its urgency count them (start-time fair
+//! queueing): who comes for the first time, or has sent little, begins where the others are now, and so in front of those who
+//! have been served. So a small answer, or a message, leaves at once however many large ones are on their way; and who always
+//! has just a little more gains nothing.
 //!
 //! The RFC would have a response that is not incremental sent as a whole before the next of its urgency. Most clients say
 //! nothing, and would have a small answer wait for a large download, so here such a one has only longer turns.
@@ -46,13 +51,18 @@ impl Priority {
     }
 }
 
-/// Slices that a stream has in one turn if it is not incremental.
-const SLICES: u8 = 4;
+/// Bytes that a stream has in one turn if it is not incremental.
+const TURN: u64 = 64 * 1024;
+
+/// How many urgencies there are.
+const URGENCIES: usize = 8;
 
 /// The turn of a stream among those that could send something now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
     urgency: u8,
+    /// The number of its first byte.
+    start: u64,
     /// Since when it waits.
     since: u64,
     place: u32,
@@ -63,6 +73,8 @@ pub(crate) struct Turn {
 pub(crate) struct Turns {
     waiting: BTreeSet<Turn>,
     next: u64,
+    /// With which byte the turn begins that was served last, of each urgency.
+    now: [u64; URGENCIES],
 }
 
 /// What a stream has to know of its turns.
@@ -70,12 +82,15 @@ pub(crate) struct Turns {
 pub(crate) struct Waits {
     pub(crate) priority: Priority,
     turn: Option<Turn>,
-    slices: u8,
+    /// Bytes in this turn.
+    sent: u64,
+    /// The number of the byte behind its last turn.
+    end: u64,
 }
 
 impl Waits {
     pub(crate) fn new(priority: Priority) -> Self {
-        Self { priority, turn: None, slices: 0 }
+        Self { priority, ..Self::default() }
     }
 
     pub(crate) const fn is_waiting(&self) -> bool {
@@ -84,16 +99,22 @@ impl Waits {
 }
 
 impl Turns {
-    /// The stream at `place` can send something: it stands behind the others, unless it waits already.
+    /// The stream at `place` can send something: it stands behind those that have had no more, unless it waits already.
     #[inline]
     pub(crate) fn enter(&mut self, waits: &mut Waits, place: u32) {
         if waits.turn.is_none() {
-            let turn = Turn { urgency: waits.priority.urgency, since: self.next, place };
+            let urgency = waits.priority.urgency;
+            let start = self.now(urgency).max(waits.end);
+            let turn = Turn { urgency, start, since: self.next, place };
             self.next += 1;
             self.waiting.insert(turn);
             waits.turn = Some(turn);
-            waits.slices = 0;
+            waits.sent = 0;
         }
+    }
+
+    fn now(&self, urgency: u8) -> u64 {
+        self.now.get(usize::from(urgency)).copied().unwrap_or_default()
     }
 
     /// It cannot send any more.
@@ -110,12 +131,21 @@ impl Turns {
         self.waiting.first().map(|turn| turn.place)
     }
 
-    /// It has sent a slice, and has more.
-    pub(crate) fn served(&mut self, waits: &mut Waits, place: u32) {
-        waits.slices += 1;
-        if waits.priority.incremental || waits.slices >= SLICES {
-            self.leave(waits);
-            self.enter(waits, place);
+    /// It has sent a slice of so many bytes, and has `more`.
+    pub(crate) fn served(&mut self, waits: &mut Waits, length: usize, more: bool) {
+        let Some(turn) = waits.turn else { return };
+        if let Some(now) = self.now.get_mut(usize::from(turn.urgency)) {
+            *now = turn.start;
+        }
+        let is_first = waits.end == 0;
+        waits.sent += length as u64;
+        if more && !is_first && !waits.priority.incremental && waits.sent < TURN {
+            return;
+        }
+        waits.end = turn.start + waits.sent;
+        self.leave(waits);
+        if more {
+            self.enter(waits, turn.place);
         }
     }
 
@@ -123,6 +153,10 @@ impl Turns {
     pub(crate) fn change(&mut self, waits: &mut Waits, priority: Priority, place: u32) {
         let waiting = waits.is_waiting();
         self.leave(waits);
+        if priority.urgency != waits.priority.urgency {
+            // Those of another count for themselves.
+            waits.end = 0;
+        }
         waits.priority = priority;
         if waiting {
             self.enter(waits, place);
@@ -152,6 +186,8 @@ mod tests {
         }
     }
 
+    const SLICE: usize = 16 * 1024;
+
     fn served(priorities: &[(u8, bool)], slices: usize) -> Vec<u32> {
         let mut turns = Turns::default();
         let mut all: Vec<_> =
@@ -163,7 +199,7 @@ mod tests {
         (0..slices)
             .map(|_| {
                 let place = turns.first().unwrap();
-                turns.served(&mut all[place as usize], place);
+                turns.served(&mut all[place as usize], SLICE, true);
                 place
             })
             .collect()
@@ -172,10 +208,49 @@ mod tests {
     #[test]
     fn equals_take_turns_and_the_urgent_go_first() {
         assert_eq!(served(&[(3, true), (3, true), (3, true)], 7), [0, 1, 2, 0, 1, 2, 0]);
-        assert_eq!(served(&[(3, false), (3, false)], 9), [0, 0, 0, 0, 1, 1, 1, 1, 0]);
-        assert_eq!(served(&[(3, false), (3, true), (3, true)], 8), [0, 0, 0, 0, 1, 2, 0, 0]);
+        assert_eq!(served(&[(3, false), (3, false)], 11), [0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0]);
+        assert_eq!(served(&[(3, false), (3, true), (3, true)], 13), [0, 1, 2, 0, 0, 0, 0, 1, 2, 1, 2, 1, 2]);
         assert_eq!(served(&[(5, true), (1, true), (0, false), (1, true)], 5), [2, 2, 2, 2, 2]);
         assert_eq!(served(&[(5, true), (1, true), (1, true)], 4), [1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn who_has_had_little_goes_before_its_equals() {
+        let (mut turns, mut small) = (Turns::default(), Waits::default());
+        let mut large = Waits::new(Priority { incremental: true, ..Priority::default() });
+        turns.enter(&mut large, 1);
+        for _ in 0..100 {
+            turns.served(&mut large, SLICE, true);
+        }
+        for _ in 0..10 {
+            turns.enter(&mut small, 2);
+            assert_eq!(turns.first(), Some(2));
+            turns.served(&mut small, 100, false);
+            assert_eq!(turns.first(), Some(1));
+            turns.served(&mut large, SLICE, true);
+        }
+        // Urgency comes before that.
+        turns.change(&mut large, Priority { urgency: 2, incremental: false }, 1);
+        turns.enter(&mut small, 2);
+        assert_eq!(turns.first(), Some(1));
+    }
+
+    #[test]
+    fn who_always_has_a_little_more_has_no_more_than_its_share() {
+        let mut turns = Turns::default();
+        let mut all = [Waits::default(); 4];
+        let mut sent = [0; 4];
+        for (waits, place) in all.iter_mut().zip(0..) {
+            turns.enter(waits, place);
+        }
+        for _ in 0..4000 {
+            let place = turns.first().unwrap() as usize;
+            sent[place] += SLICE;
+            // One of them has nothing left after each slice, and has the next at once.
+            turns.served(&mut all[place], SLICE, place != 0);
+            turns.enter(&mut all[place], place as u32);
+        }
+        assert!(sent.iter().all(|&sent| sent.abs_diff(1000 * SLICE) <= 4 * SLICE), "{sent:?}");
     }
 
     #[test]

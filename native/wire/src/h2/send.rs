@@ -243,11 +243,8 @@ impl<K> Connection<K> {
             let last = sending.waiting == 0;
             let then = if last { std::mem::replace(&mut sending.then, Then::More) } else { Then::More };
             let end = matches!(then, Then::End);
-            if stream.ready() > 0 {
-                self.turns.served(&mut stream.waits, id.place() as u32);
-            } else {
-                self.turns.leave(&mut stream.waits);
-            }
+            let more = stream.ready() > 0;
+            self.turns.served(&mut stream.waits, length, more);
             frame::put_data_head(out, id.number(), length, end);
             let behind = out.len() + length;
             source(Part { stream: id, length, end: last && !matches!(then, Then::More) }, out);

@@ -38,6 +38,16 @@ pub(crate) fn in_kernel(socket: BorrowedFd<'_>) -> usize {
     if told { usize::try_from(size).unwrap_or_default() } else { 0 }
 }
 
+/// Have a TCP socket take no more once `most` bytes of its are not on their way; others have no such thing.
+#[cfg(target_os = "linux")]
+pub(crate) fn limit_unsent(socket: BorrowedFd<'_>, most: i32) {
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    let value: libc::c_int = most;
+    let option = libc::TCP_NOTSENT_LOWAT;
+    // SAFETY: the descriptor is open while it is borrowed, and one int is read from the address, which is ours.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const value).cast(), length) };
+}
+
 /// Send a signal to this process; nothing comes of a number that is none.
 #[cfg(unix)]
 pub(crate) fn signal_self(signal: i32) {
