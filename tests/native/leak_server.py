@@ -117,6 +117,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 if __name__ == "__main__":
     loop, http = sys.argv[1:]
-    config = uvicorn.Config(app, port=0, loop=loop, http=http, lifespan="off", access_log=False, backlog=4096)
+    settings: dict[str, Any] = {"port": 0, "lifespan": "off", "access_log": False, "backlog": 4096, "http2": True}
+    config = uvicorn.Config(app, loop=loop, http=http, **settings)
     server = uvicorn.Server(config)
     server.run()

@@ -1,4 +1,4 @@
-"""Clients that never repeat a request, and so tell whether one was lost while workers came and went.
+"""Clients that repeat no request unasked, and so tell whether one was lost while workers came and went.
 
 Used by `scripts/restarts` and the tests; `app` is what they ask.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import threading
 import time
 from array import array
@@ -127,3 +128,116 @@ class Load:
             if b"\r\nconnection: close\r\n" in head:
                 return
             await asyncio.sleep(0)  # so that the end of the connection is noticed
+
+
+class HTTP2Load(Load):
+    """The same over HTTP/2, several requests of each client at a time.
+
+    A client asks again for what the server says that it has not begun (RFC 9113 section 8.7): requests behind the last
+    one that a GOAWAY names, and those that are refused. Anything else without a response is lost.
+
+    Attributes:
+        repeated: requests that were asked again, and why.
+    """
+
+    TOGETHER = 4
+
+    def __init__(self, address: tuple[str, int], path: str, clients: int) -> None:
+        super().__init__(address, path, clients)
+        self.repeated: Counter[str] = Counter()
+        path_field = b"\x04" + bytes([len(path)]) + path.encode()
+        # GET, http, the path, the authority (RFC 7541 appendix A); nothing for the table.
+        self._fields = b"\x82\x86" + path_field + b"\x01\x04test"
+
+    async def _use(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Ask until the server says that no more should come, then wait for what is to come."""
+        connection = _HTTP2Connection(reader, writer, self._fields)
+        worker = 0  # not known yet
+        try:
+            while not (self._stopping.is_set() or connection.told) or connection.asked:
+                while len(connection.asked) < self.TOGETHER and not (self._stopping.is_set() or connection.told):
+                    connection.ask()
+                ended = await asyncio.wait_for(connection.step(), PATIENCE)
+                worker = connection.worker or worker
+                self.repeated.update(connection.refused)
+                connection.refused.clear()
+                if ended is not None:
+                    self._note(ended, worker)
+        except (OSError, EOFError, asyncio.TimeoutError) as exc:
+            how = f"unanswered: {type(exc).__name__}"
+            self.lost.update({how: len(connection.asked)} if connection.asked else {})
+            self.workers[worker] += len(connection.asked)
+
+    def _note(self, ended: tuple[str, float], worker: int) -> None:
+        how, began = ended
+        if how == "answered 200":
+            self.answered += 1
+            self.durations.append(time.monotonic() - began)
+        else:
+            self.lost[how] += 1
+            self.workers[worker] += 1
+
+
+class _HTTP2Connection:
+    """One connection of a client, which takes the server's frames one by one."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fields: bytes) -> None:
+        import hpack  # the server that has `app` need not
+
+        self._reader, self._writer, self._fields = reader, writer, fields
+        self._decoder = hpack.Decoder()
+        self._next = 1
+        self._status: dict[int, str] = {}
+        self.asked: dict[int, float] = {}
+        """When each stream was asked that has not ended."""
+        self.refused: Counter[str] = Counter()
+        self.told = False
+        """No more requests should come."""
+        self.worker = 0
+        window = struct.pack("!I", 2**31 - 1 - 65_535)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4) + _frame(8, payload=window))
+
+    def ask(self) -> None:
+        stream, self._next = self._next, self._next + 2
+        self.asked[stream] = time.monotonic()
+        self._writer.write(_frame(1, 0x5, stream, self._fields))
+
+    async def step(self) -> tuple[str, float] | None:
+        """Take one frame; how a request has ended with it, and when it was asked."""
+        head = await self._reader.readexactly(9)
+        kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+        payload = await self._reader.readexactly(int.from_bytes(head[:3], "big"))
+        if kind == 1:
+            fields = {str(name): str(value) for name, value in self._decoder.decode(payload)}
+            self._status[stream] = fields[":status"]
+            self.worker = int(fields.get("x-worker", self.worker))
+        elif kind == 3:
+            return self._reset(stream, int.from_bytes(payload, "big"))
+        elif kind in (4, 6) and not flags & 1:
+            self._writer.write(_frame(kind, 1, payload=payload if kind == 6 else b""))
+        elif kind == 7:
+            self._go_away(*struct.unpack_from("!II", payload))
+        if kind in (0, 1) and flags & 1 and stream in self.asked:
+            return f"answered {self._status.pop(stream, '')}", self.asked.pop(stream)
+        return None
+
+    def _reset(self, stream: int, code: int) -> tuple[str, float] | None:
+        began = self.asked.pop(stream, None)
+        if began is None:
+            return None
+        if code == 7:  # REFUSED_STREAM
+            self.refused["refused"] += 1
+            return None
+        return f"reset: {code}", began
+
+    def _go_away(self, last: int, code: int) -> None:
+        self.told = True
+        for stream in [stream for stream in self.asked if stream > last]:
+            del self.asked[stream]
+            self.refused["behind the last"] += 1
+        if code:
+            raise ConnectionAbortedError(code)
+
+
+def _frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
+    return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, stream) + payload

@@ -17,7 +17,7 @@ import pytest
 
 import uvicorn
 from tests.process import ServerProcess
-from tests.supervisors.load import Load
+from tests.supervisors.load import HTTP2Load, Load
 from tests.utils import is_listening, open_connection, read_until, request, run_server, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.supervisors import Multiprocess
@@ -595,6 +595,26 @@ def test_no_request_is_lost_while_workers_are_replaced(cwd: Path, trigger: str) 
         wait_for(lambda: all(load.answered > 4 for load in loads))
         stack.close()
         assert [load.lost for load in loads] == [{}] * len(kinds)
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("trigger", ["limit", "restart", "killed"])
+def test_no_request_of_http2_is_lost_while_workers_are_replaced(cwd: Path, trigger: str) -> None:
+    """MP-08, MP-21, K7: a client asks again for what a GOAWAY or a reset says was not begun, and for nothing else."""
+    pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+    options = ["--http2", *(["--limit-max-requests", "200"] if trigger == "limit" else [])]
+    with start(cwd, *options, app="tests.supervisors.load:app") as server, contextlib.ExitStack() as stack:
+        loads = [stack.enter_context(HTTP2Load(server.address, path, clients=4)) for path in ("/plain", "/stream")]
+        for count in (1, 2) if trigger == "killed" else (2, 4):
+            if trigger == "restart":
+                server.send_signal(signal.SIGHUP)
+            if trigger == "killed":
+                # One that is told to end by somebody else: its successor comes when it is gone.
+                os.kill(server.pids()[count - 1], signal.SIGTERM)
+            server.wait_for("Finished server process", count=count)
+        wait_for(lambda: all(load.answered > 100 for load in loads))
+        stack.close()
+        assert [load.lost for load in loads] == [{}] * len(loads)
         assert server.stop() == 0
 
 
