@@ -123,7 +123,7 @@ class Settings:
         default=True,
         section="WebSocket",
         valued=True,
-        help="Whether to compress messages when the client offers it (RFC 7692).",
+        help="Whether to compress messages of 32 bytes and more when the client offers it (RFC 7692).",
     )
     lifespan: LifespanType = setting(
         default="auto",

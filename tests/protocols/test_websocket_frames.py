@@ -161,7 +161,7 @@ def test_close_frame_is_parsed() -> None:
     assert parse_close(frame(0x88)) == (1005, "")
 
 
-@given(st.lists(st.binary(max_size=5000), max_size=5), st.integers(9, 15), st.booleans())
+@given(st.lists(st.binary(min_size=1, max_size=5000), max_size=5), st.integers(9, 15), st.booleans())
 def test_what_is_deflated_is_inflated_again(messages: list[bytes], bits: int, reset: bool) -> None:
     """WSC-04, for any windows"""
     ours = Deflate(None, client_bits=bits, server_bits=bits, client_reset=reset, server_reset=reset)

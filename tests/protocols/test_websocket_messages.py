@@ -31,6 +31,7 @@ from tests.protocols.websocket_tools import (
     listen,
 )
 from uvicorn.protocols.websockets import limits
+from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE
 
 pytestmark = pytest.mark.anyio
 
@@ -751,7 +752,8 @@ async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_prot
     client = Deflater()
     async with connected(ws_protocol_cls, app) as peer:
         await peer.open(DEFLATE + parameter)
-        for text in ("one", "two", "one"):
+        one, two = "one" * DEFLATE_MIN_SIZE, "two" * DEFLATE_MIN_SIZE
+        for text in (one, two, one):
             if parameter.startswith("; client"):
                 client.compressor = Deflater().compressor
             payload = client.compress(text.encode())
@@ -759,10 +761,10 @@ async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_prot
             if parameter.startswith("; client"):
                 client.compressor = Deflater().compressor
             peer.send(frame(TEXT | RSV1, client.compress(text.encode())))
-        peer.send(frame(TEXT, b"not compressed"))
-        peer.send(frame(0x01, b"nor "), frame(0x80, b"this"))
+        peer.send(frame(TEXT, b"not compressed, " * 4))
+        peer.send(frame(0x01, b"nor " * 10), frame(0x80, b"this"))
         await peer.until(lambda: len(app.messages) == 8)
-        assert app.messages == ["one"] * 2 + ["two"] * 2 + ["one"] * 2 + ["not compressed", "nor this"]
+        assert app.messages == [one] * 2 + [two] * 2 + [one] * 2 + ["not compressed, " * 4, "nor " * 10 + "this"]
         echoed = [sent for sent in peer.frames if sent.first != PONG]
         decompressed = []
         for sent in echoed:
@@ -773,14 +775,21 @@ async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_prot
         assert decompressed == app.messages
 
 
-async def test_empty_compressed_messages_keep_the_stream_in_step(ws_protocol_cls: Any) -> None:
-    """WSC-04: RFC 7692 section 7.2.3.6"""
+@pytest.mark.parametrize("key", ["text", "bytes"])
+async def test_short_messages_are_not_compressed_and_keep_the_stream_in_step(ws_protocol_cls: Any, key: str) -> None:
+    """WSC-04: RFC 7692 section 6"""
     client = Deflater()
-    async with connected(ws_protocol_cls, sends({"text": ""}, {"text": "a"}, {"text": ""}, {"text": "a"})) as peer:
+    shortest = "ab" * (DEFLATE_MIN_SIZE // 2)
+    texts = ["", shortest[1:], shortest, "", shortest, shortest[1:]]
+    opcode = TEXT if key == "text" else BINARY
+    async with connected(
+        ws_protocol_cls, sends(*({key: text if key == "text" else text.encode()} for text in texts))
+    ) as peer:
         await peer.open(DEFLATE)
-        await peer.until(lambda: len(peer.frames) == 4)
-        assert [client.unpack(sent) for sent in peer.frames] == [b"", b"a", b"", b"a"]
-        assert peer.frames[0] in (ServerFrame(TEXT | RSV1, b"\x00"), ServerFrame(TEXT, b""))
+        await peer.until(lambda: len(peer.frames) == len(texts))
+        assert [client.unpack(sent).decode() for sent in peer.frames] == texts
+        firsts = [opcode | (RSV1 if len(text) >= DEFLATE_MIN_SIZE else 0) for text in texts]
+        assert [sent.first for sent in peer.frames] == firsts
 
 
 async def test_message_that_ends_its_deflate_stream_is_followed_by_a_new_one(ws_protocol_cls: Any) -> None:

@@ -25,6 +25,9 @@ WINDOW_BITS = 12
 LEVEL = 3
 """zlib's effort: a third less work than its default of 6, for output that is about a tenth longer."""
 
+DEFLATE_MIN_SIZE = 32
+"""Shorter messages are sent as they are (section 6): it would save a dozen bytes of a packet of nearly a hundred."""
+
 MEMORY_LEVEL = 5
 """zlib's own bookkeeping; with `WINDOW_BITS` a compressor has about 32 KiB."""
 
@@ -109,9 +112,7 @@ class Deflate:
         return plain
 
     def deflate(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Return the compressed payload of one message."""
-        if not data:
-            return _EMPTY_BLOCK
+        """Return the compressed payload of one message, which is not empty."""
         deflater = self._deflater
         if deflater is None:
             deflater = zlib.compressobj(LEVEL, wbits=-self.server_bits, memLevel=MEMORY_LEVEL)

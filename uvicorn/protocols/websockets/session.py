@@ -67,7 +67,7 @@ from uvicorn.protocols.utils import (
 )
 from uvicorn.protocols.websockets.attributes import Attributes
 from uvicorn.protocols.websockets.closing import Closer
-from uvicorn.protocols.websockets.deflate import Deflate, negotiate
+from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE, Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.frame_log import FrameLog
 from uvicorn.protocols.websockets.frames import (
@@ -486,7 +486,7 @@ class WebSocketSession(Attributes):
                 self._send_other(message)  # as for an accept: a buffer can be made by code
         if self._log is not None:
             self._log.frame(">", first & 0x0F, payload)
-        if self._deflate is not None:
+        if self._deflate is not None and len(payload) >= DEFLATE_MIN_SIZE:
             first |= RSV1
             payload = self._deflate.deflate(payload)
         self._count(MESSAGES_SENT)

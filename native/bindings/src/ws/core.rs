@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
-use wire::ws::{Limits, Pool};
+use wire::ws::limits::table::DEFLATE_MIN_SIZE;
+use wire::ws::{Limits, Pool, Settings};
 
 use super::broadcast::Broadcast;
 use crate::asgi::fields::FieldTuples;
@@ -74,7 +75,7 @@ impl Core {
                 message: max_size.unwrap_or(usize::MAX),
                 overhead: constants.getattr("MAX_OVERHEAD")?.extract()?,
             },
-            pool: RefCell::default(),
+            pool: RefCell::new(Pool::new(Settings { threshold: DEFLATE_MIN_SIZE, ..Settings::default() })),
             broadcast: RefCell::default(),
             max_queue: usize::try_from(max_queue).unwrap_or_default().max(1),
             deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,
