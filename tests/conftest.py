@@ -15,13 +15,15 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import trustme
 
 from tests import reaper
 from uvicorn.config import LOGGING_CONFIG
+
+if TYPE_CHECKING:
+    import trustme
 
 # Nothing of a request is used again in this process, so that whatever looks at it when it is over shows. Those who test
 # what is used again ask for `recycling`; servers in processes of their own do as in production.
@@ -159,6 +161,8 @@ def tls_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tls_certificate_authority() -> trustme.CA:
+    import trustme  # what it needs is not there for every interpreter that some of the tests run on
+
     return trustme.CA()
 
 

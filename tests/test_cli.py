@@ -78,6 +78,7 @@ def test_without_application_it_is_a_usage_error() -> None:
         pytest.param(["--no-http2"], "No such option", id="CLI-19 http2"),
         pytest.param(["--no-reset-contextvars"], "No such option", id="CLI-19 reset contextvars"),
         pytest.param(["--workers", "0"], "0 is not in the range x>=1", id="no workers"),
+        pytest.param(["--workers", "many"], "'many' is not a valid integer", id="no number of workers"),
         pytest.param(["--workers", "-1"], "-1 is not in the range x>=1", id="negative workers"),
         pytest.param(["--limit-concurrency", "0"], "0 is not in the range x>=1", id="no concurrency"),
         pytest.param(["another:app"], "Got unexpected extra argument", id="two applications"),

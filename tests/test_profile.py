@@ -28,11 +28,21 @@ from uvicorn.profile import WorkerProfile
         ("hybrid", 3, None, True, "3x4"),
         ("hybrid", None, 16, True, "1x16"),
         ("auto", None, None, True, "8x1"),
+        (None, "auto", None, False, "8x1"),
+        (None, "auto", 2, False, "4x2"),
+        (None, "auto", 16, False, "1x16"),
+        (None, None, "auto", True, "1x8"),
+        (None, 3, "auto", True, "3x2"),
+        (None, 0, "auto", True, "1x8"),
+        (None, "auto", "auto", True, "8x1"),
+        (None, "auto", "auto", False, "1x8"),
+        ("hybrid", "auto", "auto", True, "2x4"),
+        ("thread", "auto", 3, True, "1x3"),
         ("auto", None, None, False, "1x8"),
     ],
 )
 def test_what_is_not_given_follows_from_the_machine(
-    kind: Any, processes: int | None, threads: int | None, has_gil: bool, expected: str
+    kind: Any, processes: Any, threads: Any, has_gil: bool, expected: str
 ) -> None:
     assert str(WorkerProfile.resolve(kind, processes, threads, 8, has_gil)) == expected
 
@@ -44,6 +54,38 @@ def test_settings_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (config.workers, config.threads) == (2, 4)
     monkeypatch.setenv("WEB_CONCURRENCY", "3")
     assert Config("a:b", worker_profile="hybrid", log_config=None).workers == 3
+
+
+def test_numbers_may_be_left_to_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uvicorn.config.processors", lambda: 8)
+    monkeypatch.setenv("WEB_CONCURRENCY", "auto")
+    config = Config("a:b", threads=2, log_config=None)
+    assert (config.workers, config.threads) == (4, 2)
+    config = Config("a:b", workers=2, threads="auto", log_config=None)
+    assert (config.workers, config.threads) == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["workers", "threads"])
+def test_a_number_that_is_none_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEB_CONCURRENCY", raising=False)
+    settings: dict[str, Any] = {name: "many"}
+    with pytest.raises(ValueError, match="it must be a whole number, or auto") as caught:
+        Config("a:b", log_config=None, **settings)
+    assert caught.value.__dict__["_settings_at_fault"] == (f"{name}='many'",)
+
+
+@pytest.mark.parametrize(
+    "settings, warns",
+    [({}, True), ({"threads": 2}, True), ({"workers": 2}, False), ({"limit_worker_memory": 9}, False)],
+)
+def test_preloading_for_one_process_is_said_to_change_nothing(
+    settings: dict[str, Any], warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("WEB_CONCURRENCY", raising=False)
+    caplog.set_level(logging.INFO, "uvicorn.error")
+    Config("a:b", preload=True, log_config=None, **settings)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["One process has no parent to load the application before it: preload changes nothing."] * warns
 
 
 def test_processors_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

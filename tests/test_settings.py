@@ -229,14 +229,11 @@ def test_the_command_shows_the_first_sentence(name: str) -> None:
 def test_literal_rows_list_their_choices() -> None:
     hints = type_hints()
     for parameter in uvicorn.main.params:
-        names = [
-            name
-            for kind in typing.get_args(hints.get(parameter.name or ""))
-            if typing.get_origin(kind) is typing.Literal
-            for name in typing.get_args(kind)
-        ]
+        kinds = typing.get_args(hints.get(parameter.name or ""))
+        names = [name for kind in kinds if typing.get_origin(kind) is typing.Literal for name in typing.get_args(kind)]
         if names:
-            assert parameter.metavar == f"[{'|'.join(names)}]"
+            numbers = ["INTEGER"] if int in kinds else []
+            assert parameter.metavar == f"[{'|'.join([*numbers, *names])}]"
 
 
 def test_annotations_can_be_evaluated() -> None:

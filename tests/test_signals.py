@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -388,6 +389,63 @@ def test_second_interrupt_ends_a_lifespan_that_blocks(cwd: Path, loop: str, name
         assert server.stop(signal.SIGINT) == (3 if name == "blocking_start" and not mode else 0)
         assert "Traceback" not in server.error_output
         assert "unsupported" not in server.error_output
+
+
+BLOCKED_THREAD = """
+import time
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        return
+    print("blocking", flush=True)
+    time.sleep(3600)
+
+async def blocking_start(scope, receive, send):
+    print("blocking", flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    ("name", "first", "status"),
+    [
+        ("app", signal.SIGINT, 0),
+        ("app", signal.SIGTERM, -signal.SIGTERM),
+        ("blocking_start", signal.SIGINT, 3),
+    ],
+)
+def test_second_interrupt_ends_a_thread_that_blocks(
+    tmp_path: Path, loop: str, name: str, first: signal.Signals, status: int
+) -> None:
+    """K8: no signal reaches a loop that is not in the main thread. What belongs to the server is cleaned up."""
+    pytest.importorskip(loop)
+    (tmp_path / "app.py").write_text(BLOCKED_THREAD)
+    uds = tmp_path / "socket"
+    with ServerProcess(f"app:{name}", "--uds", uds, "--threads", "2", "--loop", loop, cwd=tmp_path) as server:
+        if name == "app":
+            server.wait_for("Application startup complete.", count=2)
+            server.wait_for("Press CTRL+C")
+            client = socket.socket(socket.AF_UNIX)
+            client.connect(str(uds))
+            client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        server.wait_for("blocking")
+        server.send_signal(first)
+        if name == "app":
+            server.wait_for("Shutting down")
+
+        def has_ended() -> bool:
+            server.send_signal(signal.SIGINT)  # again and again: two that come too fast are one
+            return server.process.poll() is not None
+
+        wait_for(has_ended)
+        assert server.wait() == status
+        assert "these event loops do not turn: uvicorn-loop-" in server.error_output
+        assert not uds.exists()
+        if name == "app":
+            client.close()
 
 
 def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Server) -> None:

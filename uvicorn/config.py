@@ -31,9 +31,11 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_trust
 from uvicorn.profile import WorkerProfile, has_gil, processors
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.settings import (
+    AUTO,
     DEFAULT_GRACEFUL_SHUTDOWN,
     ROWS,
     SSL_PROTOCOL_VERSION,
+    CountType,
     ExtensionType,
     HTTPProtocolType,
     InterfaceType,
@@ -380,17 +382,26 @@ class Config(Settings):
         with blaming(f"worker_profile={self.worker_profile!r}"):
             if self.worker_profile not in (None, *get_args(ProfileType)):
                 raise ValueError(f"choose one of {', '.join(get_args(ProfileType))}.")
+        workers: CountType | None = self.workers
+        threads: CountType | None = self.threads
         text = os.environ.get("WEB_CONCURRENCY")
-        if self.workers is None and text:
+        if workers is None and text:
             with blaming(f"WEB_CONCURRENCY={text!r}"):
                 try:
-                    self.workers = int(text)
+                    workers = AUTO if text == AUTO else int(text)
                 except ValueError:
                     raise ValueError("the number of workers must be a whole number.") from None
-        profile = WorkerProfile.resolve(self.worker_profile, self.workers, self.threads, processors(), has_gil())
-        self.workers, self.threads = profile.processes, profile.threads
+        for name, count in (("workers", workers), ("threads", threads)):
+            with blaming(f"{name}={count!r}"):
+                if not (count is None or count == AUTO or isinstance(count, int)):
+                    raise ValueError(f"it must be a whole number, or {AUTO}.")
+        self.workers, self.threads = WorkerProfile.resolve(
+            self.worker_profile, workers, threads, processors(), has_gil()
+        )
         if self.reload and self.workers > 1:
             logger.warning('"workers" flag is ignored when reloading is enabled.')
+        if self.preload and not self.use_subprocess:
+            logger.warning("One process has no parent to load the application before it: preload changes nothing.")
 
     def _resolve_trusted_proxies(self) -> None:
         source = "forwarded_allow_ips"

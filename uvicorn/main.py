@@ -43,7 +43,7 @@ from uvicorn.config import (
 )
 from uvicorn.faults import STARTUP_FAILURE, report_fault
 from uvicorn.server import Server
-from uvicorn.settings import ROWS, ExtensionType, ProfileType, Settings, WhenFullType
+from uvicorn.settings import ROWS, CountType, ExtensionType, ProfileType, Settings, WhenFullType
 from uvicorn.sockets import SocketFile
 from uvicorn.worker_events import WorkerEvent
 
@@ -205,7 +205,8 @@ def _option(row: Row, hint: Any) -> click.Option:
     if row.name == "headers":
         details["callback"] = _parse_headers
     if names := _known_names(kinds):
-        details["metavar"] = f"[{'|'.join(names)}]"
+        numbers = [_Integer.name.upper()] if int in kinds else []
+        details["metavar"] = f"[{'|'.join([*numbers, *names])}]"
     return click.Option([flag, row.name], **details)
 
 
@@ -224,12 +225,27 @@ class _Integer(click.IntRange):
     name = click.INT.name
 
 
+class _IntegerOrName(_Integer):
+    """A bounded integer, or one of the names that stand for some."""
+
+    def __init__(self, minimum: int | None, names: Sequence[str]) -> None:
+        super().__init__(min=minimum)
+        self.names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Leave the names as they are."""
+        return value if value in self.names else super().convert(value, param, ctx)
+
+
 def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
     if row.exists:
         return click.Path(exists=True)
     if not row.choices and (row.multiple or str in kinds):
         return click.STRING
-    if choices := row.choices or _known_names(kinds):
+    names = _known_names(kinds)
+    if names and int in kinds:
+        return _IntegerOrName(row.minimum, names)
+    if choices := row.choices or names:
         return click.Choice(choices)
     if row.minimum is not None:
         return _Integer(min=row.minimum)
@@ -340,7 +356,7 @@ def run(
     reload_delay: float = 0.25,
     reload_includes: Sequence[str | os.PathLike[str]] | str | None = None,
     reload_excludes: Sequence[str | os.PathLike[str]] | str | None = None,
-    workers: int | None = None,
+    workers: CountType | None = None,
     proxy_headers: bool = True,
     server_header: bool = True,
     date_header: bool = True,
@@ -378,7 +394,7 @@ def run(
     timeout_worker_ready: float = 300.0,
     drain_delay: float = 0.0,
     lifecycle_path: str | None = None,
-    threads: int | None = None,
+    threads: CountType | None = None,
     worker_profile: ProfileType | None = None,
     wsgi_threads: int = 10,
     wsgi_threads_least: int = 0,
@@ -435,11 +451,12 @@ def run(
         sys.exit(STARTUP_FAILURE)
 
 
-def _run_threads(config: Config, sock: socket.socket) -> None:
+def _run_threads(config: Config, sock: socket.socket, clean_up: Callable[[], None]) -> None:
     """Serve on several event loops of this process."""
     from uvicorn.supervisors.threaded import ThreadedServer
 
     server = ThreadedServer(config)
+    server.clean_up = clean_up
     server.run([sock])
     if not server.started:
         sys.exit(STARTUP_FAILURE)
@@ -459,7 +476,7 @@ def _supervise(config: Config, server: Server) -> None:
             stack.callback(SocketFile(config.uds).remove)
         stack.callback(sock.close)
         if not config.use_subprocess:
-            _run_threads(config, sock)
+            _run_threads(config, sock, stack.close)
             return
         if config.should_reload:
             supervisor = this.ChangeReload(config, target=server.run, sockets=[sock])

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from uvicorn.settings import ProfileType
+from uvicorn.settings import AUTO, CountType, ProfileType
 
 LOOPS_AT_MOST = 4
 """Event loops of a process in the hybrid profile."""
@@ -23,12 +23,31 @@ class WorkerProfile(NamedTuple):
 
     @classmethod
     def resolve(
-        cls, kind: ProfileType | None, processes: int | None, threads: int | None, processors: int, has_gil: bool
+        cls,
+        kind: ProfileType | None,
+        processes: CountType | None,
+        threads: CountType | None,
+        processors: int,
+        has_gil: bool,
     ) -> WorkerProfile:
         """What was given stands; the rest follows from the kind of profile, one of each without one.
 
-        `auto` is the process profile where threads cannot run at the same time, otherwise the thread profile.
+        `auto` is the process profile where threads cannot run at the same time, otherwise the thread profile. A number
+        that is `auto` is what the kind of profile makes of it; without one it is what the other number leaves of the
+        processors, and where both are, that is the profile `auto`.
         """
+        if kind is None and processes == threads == AUTO:
+            kind = "auto"
+        if kind is None and processes == AUTO:
+            processes = _share(processors, threads)
+        if kind is None and threads == AUTO:
+            threads = _share(processors, processes)
+        return cls._of_kind(kind, _number(processes), _number(threads), processors, has_gil)
+
+    @classmethod
+    def _of_kind(
+        cls, kind: ProfileType | None, processes: int | None, threads: int | None, processors: int, has_gil: bool
+    ) -> WorkerProfile:
         if kind == "auto":
             kind = "process" if has_gil else "thread"
         if kind == "process":
@@ -39,6 +58,16 @@ class WorkerProfile(NamedTuple):
             threads = threads or min(LOOPS_AT_MOST, processors)
             return cls(processes or max(1, processors // threads), threads)
         return cls(processes or 1, threads or 1)
+
+
+def _number(count: CountType | None) -> int | None:
+    """None if it is to be found."""
+    return count if isinstance(count, int) else None
+
+
+def _share(processors: int, others: CountType | None) -> int:
+    """How many of `processors` there are for each of `others`, at least one."""
+    return max(1, processors // max(1, _number(others) or 1))
 
 
 def processors() -> int:

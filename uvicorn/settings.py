@@ -33,6 +33,7 @@ LoopFactoryType = Literal["none", "auto", "asyncio", "uvloop", "zuvloop"]
 InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
 WhenFullType = Literal["wait", "refuse"]
 ProfileType = Literal["process", "thread", "hybrid", "auto"]
+CountType = int | Literal["auto"]
 ExtensionType = Literal[
     "http.response.trailers",
     "http.response.early_hint",
@@ -40,6 +41,9 @@ ExtensionType = Literal[
     "http.response.zerocopysend",
     "all",
 ]
+
+AUTO: Literal["auto"] = "auto"
+"""A number that follows from the machine."""
 
 SSL_PROTOCOL_VERSION = ssl.PROTOCOL_TLS_SERVER
 
@@ -195,12 +199,12 @@ class Settings:
         help="Glob pattern of files not to watch, besides `.*`, `.py[cod]`, `.sw.*` and `~*`; may be repeated. "
         "A pattern given here is taken out of the included ones, the default `*.py` too. Needs watchfiles.",
     )
-    workers: int | None = setting(
+    workers: CountType | None = setting(
         default=None,
         section="Workers",
         minimum=1,
-        help="Number of worker processes; by default what the variable WEB_CONCURRENCY says, else 1. "
-        "Ignored with reload.",
+        help="Number of worker processes; by default what the variable WEB_CONCURRENCY says, else 1. `auto` is one for "
+        "each processor, or for as many of them as each process has `threads`. Ignored with reload.",
     )
     proxy_headers: bool = setting(
         default=True,
@@ -405,21 +409,22 @@ class Settings:
         help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
         "application is asked, as for any path.",
     )
-    threads: int | None = setting(
+    threads: CountType | None = setting(
         default=None,
         section="Workers",
         kw_only=True,
         minimum=1,
         help="Event loops of each process, by default 1. They share its memory, and run at the same time on a "
-        "free-threaded interpreter. Ignored with reload.",
+        "free-threaded interpreter. `auto` is one for each processor, shared out to the `workers`. Ignored with "
+        "reload.",
     )
     worker_profile: ProfileType | None = setting(
         default=None,
         section="Workers",
         kw_only=True,
-        help="What `workers` and `threads` are where they are not given: as many processes as processors (`process`), "
-        "as many event loops in one (`thread`), or processes of up to four loops (`hybrid`). `auto` is `thread` on a "
-        "free-threaded interpreter, else `process`.",
+        help="What `workers` and `threads` are where they are not given, or `auto`: as many processes as processors "
+        "(`process`), as many event loops in one (`thread`), or processes of up to four loops (`hybrid`). `auto` is "
+        "`thread` on a free-threaded interpreter, else `process`.",
     )
     wsgi_threads: int = setting(
         default=10,

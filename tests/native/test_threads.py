@@ -83,15 +83,18 @@ async def test_connection_dropped_in_another_thread_harms_nobody(native: Any) ->
 
 @pytest.mark.anyio
 @pytest.mark.skipif(GIL, reason="the GIL keeps threads apart")
-async def test_callables_called_in_another_thread_raise(native: Any) -> None:
+async def test_what_another_thread_calls_is_awaited_at_home(native: Any) -> None:
+    """As `asyncio.run_coroutine_threadsafe` has it; there it raises."""
     calls: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         calls[:] = [receive, lambda: send({"type": "http.response.start", "status": 200})]
         for call in calls:
+            made = in_thread(call)
             with pytest.raises(RuntimeError, match="used outside the thread of its event loop"):
-                in_thread(call)
-        await echo(scope, receive, send)
+                in_thread(made.send, None)
+            await made
+        await send({"type": "http.response.body"})
 
     async with serve(native, app) as service:
         client = await service.connect()
@@ -119,9 +122,10 @@ def test_state_used_in_another_thread_raises_an_exception(native: Any) -> None:
         (service,) = running
         settings = service.state.protocol_settings
         connection = next(iter(service.state.connections))
+        made = receive()
         for call in (
-            receive().close,
-            lambda: receive().send(None),
+            made.close,
+            lambda: made.send(None),
             cycle.close,  # type: ignore[union-attr]
             lambda: cycle.scope,  # type: ignore[union-attr]
             settings.stats,
@@ -132,6 +136,7 @@ def test_state_used_in_another_thread_raises_an_exception(native: Any) -> None:
         ):
             with pytest.raises(RuntimeError, match="used outside the thread of its event loop"):
                 in_thread(call)
+        made.close()
         await echo(scope, receive, send)
 
     async def serve_and_ask() -> None:

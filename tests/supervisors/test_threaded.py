@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -93,6 +94,25 @@ def test_a_factory_builds_an_application_for_each_loop() -> None:
     with serving(ThreadedServer(config_of(factory, factory=True, lifespan="on"))) as address:
         assert [len(app.started) for app in made] == [1, 1, 1]
         assert b"its own" in request(address)
+
+
+def test_the_start_of_a_loop_does_not_block_those_that_accept() -> None:
+    """They share the socket: a loop that had come late to a connection would wait in there for the next one."""
+    seen: list[bool] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "lifespan"
+        await receive()
+        seen.append(os.get_blocking(sock.fileno()))
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    server = ThreadedServer(config_of(app, lifespan="on"))
+    with socket.create_server(("127.0.0.1", 0)) as sock, sock.dup() as given, running_thread(server.run, [given]):
+        wait_for(lambda: server.started)
+        server.stop()
+    assert seen == [False, False, False]
 
 
 def test_a_loop_that_cannot_start_ends_the_others(caplog: pytest.LogCaptureFixture) -> None:

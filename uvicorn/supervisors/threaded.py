@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import copy
 import logging
+import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
 from types import FrameType
@@ -22,11 +24,13 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.drain import Stage
 from uvicorn.exposition import Board, Exposition, bind, render
-from uvicorn.faults import blaming
+from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadPlace, LoadTable
 from uvicorn.measurement import own_figures
 from uvicorn.metrics import Page
-from uvicorn.server import HANDLED_SIGNALS, Server
+from uvicorn.server import BLOCKED, HANDLED_SIGNALS, Server
+from uvicorn.supervisors.health import LoopProbe
+from uvicorn.supervisors.limits import FORCED_WAIT
 from uvicorn.supervisors.signals import Wakeup
 
 logger = logging.getLogger("uvicorn.error")
@@ -40,6 +44,7 @@ class ThreadedServer:
         started: whether all of them have come to serve.
         on_stage: called with each `Stage` that all have reached, and with RETIRING when the first has.
         has_successor: as of a `Server`.
+        clean_up: called before the process ends as it stands, because a loop is stuck and the end is forced.
         load_places: where each loop tells the others how many connections it has.
         metrics_pages: where each loop counts, if a supervisor tells of it.
     """
@@ -50,6 +55,7 @@ class ThreadedServer:
         self.started = False
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         self.has_successor = False
+        self.clean_up: Callable[[], None] = lambda: None
         self.load_places: list[LoadPlace] = []
         self.metrics_pages: list[Page] = []
         self._stage = Stage.STARTING
@@ -57,6 +63,7 @@ class ThreadedServer:
         self._reporting = threading.Lock()
         self._wakeup = Wakeup()
         self._captured: list[int] = []
+        self._is_forced = False
         self._errors: list[BaseException] = []
         self._over = 0
 
@@ -81,6 +88,10 @@ class ThreadedServer:
         """
         self.config.load_app()  # before there are threads: a mistake in it is told once
         sockets = [self.config.bind_socket()] if sockets is None else sockets
+        for sock in sockets:
+            # A duplicate makes what they have in common what the original takes it for: a loop that accepts already
+            # would wait in there, for a connection that another has taken.
+            sock.setblocking(False)
         table = None if self.load_places else LoadTable.make()
         exposition = self._expose()
         self._wakeup.open()
@@ -93,15 +104,36 @@ class ThreadedServer:
                     threads.append(self._start(number, sockets, table))
                 for sock in sockets:
                     sock.close()
-                while self._over < len(threads):
-                    self._sleep()
-                for thread in threads:
-                    thread.join()
+                self._wait_for(threads)
         finally:
             self._wakeup.close()
             if exposition is not None:
                 exposition.close()
         self._raise()
+
+    def _wait_for(self, threads: list[threading.Thread]) -> None:
+        """Wait until all loops have ended; when that is forced, no longer for any that is stuck."""
+        while self._over < len(threads) and not self._is_forced:
+            self._sleep()
+        deadline = time.monotonic() + FORCED_WAIT
+        probes = [LoopProbe(loop) for loop in self.loops]
+        while self._over < len(threads):
+            self._sleep(BLOCKED / 10)
+            stuck = max((probe.look() for probe in probes), default=BLOCKED)
+            if stuck >= BLOCKED or time.monotonic() >= deadline:
+                self._end_process([thread.name for thread in threads if thread.is_alive()])
+        for thread in threads:
+            thread.join()
+
+    def _end_process(self, stuck: list[str]) -> None:
+        """End it as it stands: nothing reaches a thread from outside that does not come to look."""
+        logger.warning("The end is forced, but these event loops do not turn: %s", ", ".join(stuck))
+        self.clean_up()
+        logging.shutdown()
+        if signal.SIGTERM in self._captured:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+        os._exit(0 if self.started else STARTUP_FAILURE)
 
     @property
     def must_end(self) -> bool:
@@ -167,8 +199,8 @@ class ThreadedServer:
         for captured in reversed(self._captured):
             signal.raise_signal(captured)
 
-    def _sleep(self) -> None:
-        wait(self._wakeup.sources)
+    def _sleep(self, seconds: float | None = None) -> None:
+        wait(self._wakeup.sources, seconds)
         self._wakeup.clear()
 
     # Stages
@@ -207,10 +239,10 @@ class ThreadedServer:
 
     def handle_exit(self, number: int, frame: FrameType | None) -> None:
         """End all loops; a SIGINT when they are ending already forces the end."""
-        is_second = bool(self._captured) and number == signal.SIGINT
+        self._is_forced = self._is_forced or (bool(self._captured) and number == signal.SIGINT)
         self._captured.append(number)
         for server in list(self.servers):
-            if is_second:
+            if self._is_forced:
                 server.force_exit = True
             server.should_exit = True
         self._wakeup.set()

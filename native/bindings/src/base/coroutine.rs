@@ -20,7 +20,7 @@ pub(crate) fn thrown(
     if let Some(traceback) = traceback
         && !traceback.is_none()
     {
-        error.set_traceback(kind.py(), Some(traceback.cast()?.clone()));
+        error.value(kind.py()).setattr("__traceback__", traceback)?;
     }
     Ok(error)
 }
