@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import h2.connection
+import h2.events
 import pytest
 import websockets
 
@@ -222,6 +224,129 @@ def test_places_do_not_overlap() -> None:
     taken = [*range(REQUESTS, REQUESTS + len(metrics.METHODS) * STATUS_CLASSES)]
     taken += [place for begin in histograms for place in range(begin, begin + BUCKETS + 1)]
     assert [*taken, *counters] == list(range(PLACES))
+
+
+# HTTP/2, which has several requests on a connection.
+
+
+class Streams:
+    """A client of HTTP/2, in a test that is about what is counted."""
+
+    def __init__(self, server: Server) -> None:
+        self.http2 = h2.connection.H2Connection()
+        self.sock = open_connection(("127.0.0.1", server_port(server)))
+        self.ended: set[int] = set()
+        self.sent = self.received = 0
+        self.http2.initiate_connection()
+
+    async def flush(self) -> None:
+        data = self.http2.data_to_send()
+        self.sent += len(data)
+        await asyncio.to_thread(self.sock.sendall, data)
+
+    async def ask(self, path: str = "/", method: str = "GET") -> int:
+        stream = self.http2.get_next_available_stream_id()
+        fields = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "test")]
+        self.http2.send_headers(stream, fields, end_stream=True)
+        await self.flush()
+        return stream
+
+    async def until_ended(self, *streams: int) -> None:
+        while not self.ended.issuperset(streams):
+            data = await asyncio.to_thread(self.sock.recv, 65536)
+            assert data
+            self.received += len(data)
+            for event in self.http2.receive_data(data):
+                if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+                    assert event.stream_id is not None
+                    self.ended.add(event.stream_id)
+            await self.flush()
+
+
+@asynccontextmanager
+async def streaming(server: Server) -> AsyncIterator[Streams]:
+    client = Streams(server)
+    with client.sock:
+        yield client
+    await wait_until(lambda: not server.server_state.connections)
+
+
+@pytest.fixture
+def over_http2() -> dict[str, Any]:
+    """Settings of a server that speaks it."""
+    pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+    return {"http": "native", "http2": True}
+
+
+async def test_requests_over_http2_are_counted_as_any(over_http2: dict[str, Any]) -> None:
+    async with counting(**over_http2) as (server, page):
+        async with streaming(server) as client:
+            asked = [await client.ask(*request) for request in (("/",), ("/404", "POST"), ("/503", "BREW"), ("/fail",))]
+            await client.until_ended(*asked)
+        found = told(page)
+        assert {name: value for name, value in found.items() if name.startswith("requests_total")} == {
+            'requests_total{method="GET",status="2xx"}': 1,
+            'requests_total{method="GET",status="5xx"}': 1,
+            'requests_total{method="POST",status="4xx"}': 1,
+            'requests_total{method="other",status="5xx"}': 1,
+        }
+        assert found["request_duration_seconds_count"] == found["request_queue_wait_seconds_count"] == 4
+        assert (found["requests_in_flight"], found["connections_total"]) == (0, 1)
+
+
+async def test_a_connection_is_active_while_one_of_its_requests_is(over_http2: dict[str, Any]) -> None:
+    async with counting(**over_http2) as (server, page):
+
+        def states() -> list[float]:
+            found = told(page)
+            return [
+                found["requests_in_flight"],
+                *(found[f'connections{{state="{one}"}}'] for one in ("active", "idle")),
+            ]
+
+        async with streaming(server) as busy, streaming(server) as idle:
+            await idle.until_ended(await idle.ask())
+            waiting = [await busy.ask("/wait") for _ in range(3)]
+            await wait_until(lambda: states() == [3, 1, 1])
+            # What ends beside others changes nothing, nor does one that is reset.
+            await busy.until_ended(await busy.ask())
+            busy.http2.reset_stream(waiting[0])
+            await busy.flush()
+            await wait_until(lambda: states() == [2, 1, 1])
+            for stream in waiting[1:]:
+                busy.http2.reset_stream(stream)
+            await busy.flush()
+            await wait_until(lambda: states() == [0, 0, 2])
+        assert states() == [0, 0, 0]
+        assert told(page)['requests_total{method="GET",status="none"}'] == 3
+
+
+async def test_bytes_over_http2_are_those_on_the_wire(over_http2: dict[str, Any]) -> None:
+    async with counting(**over_http2) as (server, page), streaming(server) as client:
+        await client.until_ended(await client.ask(), await client.ask("/404"))
+        await wait_until(lambda: told(page)["received_bytes_total"] == client.sent)
+        assert told(page)["sent_bytes_total"] == client.received
+
+
+async def test_a_websocket_over_http2_is_counted_beside_its_connection(over_http2: dict[str, Any]) -> None:
+    """Its bytes once: those of the frames of HTTP/2."""
+    async with counting(**over_http2, ws="native") as (server, page), streaming(server) as client:
+        pseudo = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/")]
+        stream = client.http2.get_next_available_stream_id()
+        client.http2.config.validate_outbound_headers = False
+        client.http2.send_headers(stream, [*pseudo, (":authority", "test"), ("sec-websocket-version", "13")])
+        hello, bye = b"\x81\x85\0\0\0\0hello", b"\x88\x82\0\0\0\0\x03\xe8"
+        client.http2.send_data(stream, hello)
+        await client.flush()
+        await wait_until(lambda: told(page)['websocket_messages_total{direction="sent"}'] == 1)
+        found = told(page)
+        assert [found[f'connections{{state="{one}"}}'] for one in ("active", "idle", "websocket")] == [0, 1, 1]
+        assert found["connections_total"] == found["websocket_sessions_total"] == 1
+        client.http2.send_data(stream, bye)
+        await client.flush()
+        await client.until_ended(stream)
+        await wait_until(lambda: told(page)["received_bytes_total"] == client.sent)
+        assert told(page)["sent_bytes_total"] == client.received
 
 
 # Put together.

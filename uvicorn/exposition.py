@@ -144,7 +144,8 @@ def _connections(totals: Sequence[int], in_flight: int) -> Iterator[str]:
     """There may be more requests in flight than connections that ask: each number is of another moment."""
     websockets = max(0, totals[metrics.UPGRADED] - totals[metrics.SESSIONS_GONE])
     others = max(0, totals[metrics.OPENED] - totals[metrics.GONE] - websockets)
-    active = min(in_flight, others)
+    beside = totals[metrics.BESIDE] - totals[metrics.BESIDE_ENDED]
+    active = min(max(0, in_flight - beside), others)
     states = (("active", active), ("idle", others - active), ("websocket", websockets))
     samples = ((f'state="{state}"', count) for state, count in states)
     yield from _family("connections", "gauge", "Connections that are open.", samples)

@@ -64,9 +64,13 @@ BYTES_RECEIVED = 117
 """Bytes that have come, decrypted."""
 BYTES_SENT = 118
 """Bytes that were given to the network, before encryption."""
-WAITED = 119
+BESIDE = 119
+"""Requests that have begun while others of their connection were being answered."""
+BESIDE_ENDED = 120
+"""Requests that have ended while others of their connection went on."""
+WAITED = 121
 """What the connection that is being served has waited for, in nanoseconds: a note of the native core to itself."""
-PLACES = 120
+PLACES = 122
 """How many there are."""
 
 PAIRS = ((BEGUN, ENDED), (OPENED, GONE), (UPGRADED, SESSIONS_GONE))

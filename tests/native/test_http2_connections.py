@@ -308,3 +308,22 @@ async def test_a_late_body_of_data_is_cut_anywhere(native: Any) -> None:
         service.pass_time(6)
         await client.send(data[50:])
         assert (await client.answer()).status == 200
+
+
+async def test_numbers_of_streams_run_out_in_peace(native: Any) -> None:
+    """The client is told in time to look for another connection, and is answered (RFC 9113 section 5.1.1)."""
+    async with serve(native, respond(), http2=True) as service:
+        client = await connect(service)
+        client.next_stream = LARGEST - 2000
+        assert (await client.ask()).body == b"ok"
+        assert GOAWAY not in await heard(client)
+        assert (await client.ask()).body == b"ok"
+        told = await client.until(GOAWAY)
+        assert (last_of(told), told.code) == (LARGEST, NO_ERROR)
+        for stream in (LARGEST - 4, LARGEST - 2, LARGEST):
+            client.next_stream = stream
+            assert (await client.ask()).body == b"ok"
+        ended = await client.end()
+        assert (last_of(ended), ended.code) == (LARGEST, NO_ERROR)
+        client.client.close()
+        await service.idle()

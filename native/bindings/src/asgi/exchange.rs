@@ -241,6 +241,7 @@ impl Exchange {
             && let Some(course) = self.course.take()
         {
             metrics.end(*course);
+            self.stream.note_end();
         }
     }
 

@@ -83,6 +83,8 @@ pub(crate) trait Stream {
     fn end(&self, py: Python<'_>) -> PyResult<()>;
     /// End a response that cannot be completed, so that the client notices; `in_body`: what has left of it may look complete.
     fn abort(&self, py: Python<'_>, in_body: bool) -> PyResult<()>;
+    /// The request was counted, and has ended.
+    fn note_end(&self) {}
     /// Cut everything off after a panic, without a look at what it was doing.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 }

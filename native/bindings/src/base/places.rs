@@ -42,11 +42,15 @@ pub(crate) const MESSAGES_SENT: usize = 116;
 pub(crate) const BYTES_RECEIVED: usize = 117;
 /// Bytes that were given to the network, before encryption.
 pub(crate) const BYTES_SENT: usize = 118;
+/// Requests that have begun while others of their connection were being answered.
+pub(crate) const BESIDE: usize = 119;
+/// Requests that have ended while others of their connection went on.
+pub(crate) const BESIDE_ENDED: usize = 120;
 /// What the connection that is being served has waited for, in nanoseconds: a note of the native core to
 /// itself.
-pub(crate) const WAITED: usize = 119;
+pub(crate) const WAITED: usize = 121;
 /// How many there are.
-pub(crate) const PLACES: usize = 120;
+pub(crate) const PLACES: usize = 122;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

@@ -92,6 +92,8 @@ pub(crate) struct Connection {
     pub(super) resume_scheduled: Cell<bool>,
     /// Streams of which something waits to be sent.
     pub(super) unsent_streams: Cell<usize>,
+    /// Requests that have not ended, where they are counted.
+    pub(super) in_flight: Cell<usize>,
     /// No request has come yet.
     pub(super) first: Cell<bool>,
     /// A whole frame has come since the deadline was looked at.
@@ -218,6 +220,7 @@ impl Connection {
             write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
             unsent_streams: Cell::new(0),
+            in_flight: Cell::new(0),
             first: Cell::new(true),
             progressed: Cell::new(false),
             has_all: Cell::new(false),

@@ -160,6 +160,7 @@ impl Connection {
         };
         let stream = Rc::new(Stream::new(self.clone(), id));
         let exchange = runner.begin(py, &request, self.peer.clone(), stream.clone())?;
+        self.note_begin();
         let app = runner.app_for(py, || is_forwarded(head))?;
         {
             let mut state = self.state.borrow_mut();
@@ -167,6 +168,25 @@ impl Connection {
             state.asked.push_back(Asked { id, exchange, app });
         }
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
+    }
+
+    /// A request has begun: beside others the connection is active already.
+    fn note_begin(&self) {
+        if let Some(metrics) = &self.core.metrics
+            && self.in_flight.replace(self.in_flight.get() + 1) > 0
+        {
+            metrics.add(places::BESIDE, 1);
+        }
+    }
+
+    /// One has ended.
+    pub(super) fn note_end(&self) {
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+        if let Some(metrics) = &self.core.metrics
+            && self.in_flight.get() > 0
+        {
+            metrics.add(places::BESIDE_ENDED, 1);
+        }
     }
 
     /// A piece of a request's body.

@@ -270,6 +270,10 @@ impl Interface for Stream {
         self.connection.reset(py, self.id, ErrorCode::Internal)
     }
 
+    fn note_end(&self) {
+        self.connection.note_end();
+    }
+
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.connection.abandon(py)
     }

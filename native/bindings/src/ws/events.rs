@@ -47,6 +47,16 @@ impl Session {
         self.trace(py, "WebSocket connection made")
     }
 
+    /// Count bytes on the wire; those of a stream its connection counts, in their frames.
+    #[inline]
+    pub(super) fn count_bytes(&self, place: usize, bytes: usize) {
+        if let Some(metrics) = &self.core.metrics
+            && !self.sides.are_a_stream()
+        {
+            metrics.add(place, bytes);
+        }
+    }
+
     /// Nothing can be sent or received any more.
     pub(super) fn peer_gone(&self, py: Python<'_>) -> PyResult<()> {
         // There was no close frame, which RFC 6455 section 7.1.5 calls 1006 and upstream 1005 once it is open.
@@ -84,11 +94,9 @@ impl Session {
 
     /// Bytes from the client, what the application does with them if it waits for them, and one write for its answers.
     fn take_input(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
-        if self.scope.get().is_some()
-            && let Some(metrics) = &self.core.metrics
-        {
+        if self.scope.get().is_some() {
             // What the handshake came with was counted before it was handed over.
-            metrics.add(places::BYTES_RECEIVED, data.len());
+            self.count_bytes(places::BYTES_RECEIVED, data.len());
         }
         if !self.steps_at_once.get() || self.gathering.replace(true) {
             return self.data_received(py, data);

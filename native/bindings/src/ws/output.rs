@@ -139,9 +139,7 @@ impl Session {
         if self.is_transport_closing(py)? {
             return Ok(());
         }
-        if let Some(metrics) = &self.core.metrics {
-            metrics.add(places::BYTES_SENT, bytes);
-        }
+        self.count_bytes(places::BYTES_SENT, bytes);
         self.on_carrier(py, write).map(drop)
     }
 
