@@ -31,8 +31,9 @@ LAYERS = [
     "protocols.http.auto protocols.websockets.auto protocols.websockets.websockets_impl",
     "protocols.http.*_impl protocols.websockets.*_impl",
     "protocols.http.protocol protocols.websockets.session",
-    "protocols.http.attributes protocols.http.h1_stream protocols.http.protocol_settings "
-    "protocols.websockets.attributes protocols.websockets.peer_end",
+    "protocols.http.attributes protocols.http.h1_stream protocols.websockets.attributes protocols.websockets.peer_end",
+    "protocols.http.carrier",
+    "protocols.http.protocol_settings",
     "protocols.http.request_reader protocols.native_server protocols.websockets.denial protocols.websockets.inbox",
     "protocols.http.body protocols.http.cycle protocols.http.scope protocols.http.response_writer "
     "protocols.websockets.de[cf]* protocols.websockets.h*",
@@ -40,7 +41,7 @@ LAYERS = [
     "protocols.http.head protocols.websockets.closing protocols.websockets.frames protocols.websockets.keepalive",
     "state access",
     "protocols.http.deadline protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
-    "protocols.http.limits protocols.http.refusals protocols.http.texts",
+    "protocols.http.limits protocols.http.refusals protocols.http.states protocols.http.texts",
     "protocols.websockets.failures protocols.websockets.limits protocols.websockets.outline",
     "config exposition settings_file",
     "profile",

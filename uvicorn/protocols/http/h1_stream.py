@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from uvicorn.metrics import BYTES_SENT
+from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.event_pool import EventPool
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import Field
@@ -31,20 +32,21 @@ class H1Stream:
         keep_alive: the request in hand lets the connection live on.
     """
 
-    __slots__ = ("flow", "logger", "writer", "keep_alive", "_connection", "_reader")
+    __slots__ = ("flow", "logger", "writer", "keep_alive", "_connection", "_carrier", "_reader")
 
-    def __init__(self, connection: HTTPProtocol, reader: RequestReader, flow: FlowControl) -> None:
+    def __init__(self, connection: HTTPProtocol, carrier: Carrier, reader: RequestReader, flow: FlowControl) -> None:
         self.flow = flow
         self.logger: logging.Logger = connection.logger
         self.writer = ResponseWriter()
         self.keep_alive = True
         self._connection = connection
+        self._carrier = carrier
         self._reader = reader
 
     @property
     def transport(self) -> asyncio.Transport:
         """Of the connection."""
-        return self._connection.transport
+        return self._carrier.transport
 
     @property
     def events(self) -> EventPool:
@@ -91,28 +93,28 @@ class H1Stream:
                 writer.announce_close()
             head, writer.head = writer.head, b""
             if len(data) > HIGH_WATER_LIMIT:
-                self._connection.write(head)  # not worth a copy
+                self._carrier.write(head)  # not worth a copy
             else:
                 data = head + data
         if data:
-            self._connection.write(data)
+            self._carrier.write(data)
         return size if writer.framing is not _NONE else 0
 
     def interim(self, status: int, fields: Iterable[Field] = ()) -> None:
         """Write an interim response in front of the final one: dropped if that has left, or the client is of 1.0."""
         writer = self.writer
         if status == 100:
-            self._connection.write(encode_interim(100))
+            self._carrier.write(encode_interim(100))
             if self._reader.state is BODY:
                 self._connection.await_body()
         elif not writer.http_10 and (writer.head or writer.state is AWAITING):
-            self._connection.write(encode_interim(status, fields))
+            self._carrier.write(encode_interim(status, fields))
 
     def trailers(self, fields: Iterable[Field]) -> None:
         """Write the end of a body that trailers follow, with those, where the framing can carry them."""
         data = self.writer.trailers(fields)
         if data:
-            self._connection.write(data)
+            self._carrier.write(data)
 
     def begin_file(self, length: int, more: bool) -> bool:
         """Make ready for `length` bytes of the body, which come through `file` or past the transport."""
@@ -128,8 +130,8 @@ class H1Stream:
         """Write some of these bytes, and at once, behind what stands in front of them."""
         data = self.writer.take_head() + data
         if data:
-            self._connection.write(data)
-        self._connection.flush()
+            self._carrier.write(data)
+        self._carrier.flush()
 
     def end_file(self) -> None:
         """All of these bytes are written."""
@@ -163,8 +165,8 @@ class H1Stream:
 
     def await_reader(self) -> None:
         """Give the client time to take some of what waits for it."""
-        self._connection.await_reader()
+        self._carrier.await_reader()
 
     def stop_awaiting_reader(self) -> None:
         """The client has taken enough of it."""
-        self._connection.stop_awaiting_reader()
+        self._carrier.stop_awaiting_reader()

@@ -14,21 +14,17 @@ Bytes written while input is being consumed leave in one write at the end.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import logging
-import socket
-import struct
-from collections.abc import Callable
-from enum import IntEnum
 from typing import Any, cast
 
 from uvicorn._types import HTTPScope, ProtocolConfig
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.metrics import BYTES_RECEIVED, BYTES_SENT, GONE, OPENED
+from uvicorn.metrics import BYTES_RECEIVED, GONE, OPENED
 from uvicorn.middleware.proxy_headers import is_trusted_gateway
 from uvicorn.protocols.http import limits, refusals, texts
 from uvicorn.protocols.http.attributes import Attributes
+from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -36,47 +32,17 @@ from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.head import Framing, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.readers import waiting
 from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
 from uvicorn.protocols.http.response import STATUS_PHRASES, encode_interim, error_response
 from uvicorn.protocols.http.response_writer import AWAITING
 from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.states import Ending
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl, start_task
 from uvicorn.state import ServerState
-
-_NO_LINGER = struct.pack("ii", 1, 0)
-
-
-class Ending(IntEnum):
-    """What the end of the server means for a connection; it only ever goes forward."""
-
-    NONE = 0
-    ANNOUNCED = 1  # the next head says `close`
-    LAST_CALL = 2  # and its request has to come soon
-    NOW = 3  # no further request is taken
-
 
 # A member looked up on its class costs several times a global, and these are read for each request.
 ENDING_NONE, ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NOW = Ending
 _IDLE = Waits.IDLE
-
-
-def reset_on_close(transport: asyncio.Transport) -> None:
-    """See to it that closing `transport` resets the connection, so that the peer does not take it for a regular end."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        with contextlib.suppress(OSError):  # of a socket that is gone already
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-
-
-def keep_little(transport: asyncio.Transport, most: int) -> None:
-    """Have `transport` keep little of what waits to be written, where nothing can overtake it: in the kernel `most`
-    bytes beyond those on their way; and have it say at once that it takes no more."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        with contextlib.suppress(OSError):  # of what is no TCP
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most)
-    transport.set_write_buffer_limits(0)
 
 
 @original
@@ -104,15 +70,12 @@ class HTTPProtocol(Attributes):
         "flow",
         "ending",
         "ended",
-        "_is_tls",
+        "_carrier",
         "_reader",
         "_stream",
         "_deadline",
         "_end_is_near",
         "_heeded",
-        "_consuming",
-        "_out",
-        "_out_bytes",
         "__weakref__",
     )
 
@@ -141,16 +104,13 @@ class HTTPProtocol(Attributes):
         self.flow: FlowControl = cast(FlowControl, None)
         self._base: ScopeBase = cast(ScopeBase, None)
         self._reader: RequestReader = cast(RequestReader, None)
+        self._carrier: Carrier = cast(Carrier, None)
         self._stream: H1Stream = cast(H1Stream, None)
         self._deadline: Deadline = cast(Deadline, None)
         self._last_scope: HTTPScope | None = None  # for a subclass that looks at it when the response is complete
-        self._is_tls = False
         self.ended = False
         self._end_is_near = False  # the client has nothing more to send than what the system still holds
         self._heeded = -1  # the socket's descriptor, while reading is paused and its end is to be heard of
-        self._consuming = False
-        self._out: list[bytes] = []
-        self._out_bytes = 0
 
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
@@ -178,10 +138,9 @@ class HTTPProtocol(Attributes):
         context = self.server_state.context
         self.transport = transport
         self.flow = flow = FlowControl(transport, context)
-        self._is_tls = is_ssl(transport)
         self._base = base = ScopeBase(
             settings.asgi_version,
-            "https" if self._is_tls else "http",
+            "https" if is_ssl(transport) else "http",
             get_remote_addr(transport),
             get_local_addr(transport),
             settings.root_path,
@@ -189,12 +148,13 @@ class HTTPProtocol(Attributes):
             settings.extensions,
         )
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, base.line)
-        self._stream = H1Stream(self, reader, flow)
+        self._carrier = carrier = Carrier(transport, base, reader, settings, self.logger, self.connection_lost)
+        self._stream = H1Stream(self, carrier, reader, flow)
         self._deadline = Deadline(self.loop, context, settings, self._expired)
         self.server_state.connections.add(self)
         if settings.metrics is not None:
             settings.metrics.add(OPENED)
-        self._note(TRACE_LOG_LEVEL, "HTTP connection made")
+        self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection made")
         self._deadline.set(Waits.FIRST, settings.timeout_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -202,14 +162,14 @@ class HTTPProtocol(Attributes):
         self._reader.stop(CLOSED)
         self._deadline.close()
         self._forget()
-        self._note(TRACE_LOG_LEVEL, "HTTP connection lost")
+        self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection lost")
         if self.cycle is not None:
             self.cycle.disconnect()
             self.cycle = None
         self._last_scope = None
         self._stream = cast(H1Stream, None)  # which knows its connection
         self.flow.resume_writing()
-        self.settings.readers.forget(self)
+        self._carrier.leave()
         if self._heeded >= 0:
             self._ignore_end()
 
@@ -223,7 +183,7 @@ class HTTPProtocol(Attributes):
     def eof_received(self) -> bool:
         """The client has nothing more to send; it may still read. Returns whether the connection stays open."""
         self.ended = True
-        if self._is_tls:
+        if self._carrier.is_tls:
             return False
         cycle = self.cycle
         if cycle is None:
@@ -237,35 +197,21 @@ class HTTPProtocol(Attributes):
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark."""
         self.flow.pause_writing()
-        self.await_reader()
+        self._carrier.await_reader()
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
         if self._reader.state is not CLOSED:
-            self.stop_awaiting_reader()
+            self._carrier.stop_awaiting_reader()
         self.flow.resume_writing()
-
-    def await_reader(self) -> None:
-        """Give the client time to take some of what waits for it."""
-        self.settings.readers.wait(self)
-
-    def stop_awaiting_reader(self) -> None:
-        """The client has taken enough of it."""
-        self.settings.readers.forget(self)
-
-    def reader_is_late(self) -> None:
-        """The client has taken next to nothing in all its time."""
-        self._note(logging.DEBUG, texts.READER_LATE)
-        reset_on_close(self.transport)  # else the kernel would go on waiting for it, with what it holds
-        self._attempt(self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
-        reader = self._reader
+        reader, carrier = self._reader, self._carrier
         if self.settings.metrics is not None:
             self.settings.metrics.words[BYTES_RECEIVED] += len(data)
         budget = limits.MAX_EAGER_REQUESTS
-        self._consuming = True
+        carrier.holding = True
         try:
             event = reader.receive(data) if data else reader.resume()
             while event is not None:
@@ -285,9 +231,9 @@ class HTTPProtocol(Attributes):
         except RequestRefused as refused:
             self._refuse(refused, asks_for_head(reader.rest()))
         finally:
-            self._consuming = False
-            if self._out:
-                self.flush()
+            carrier.holding = False
+            if carrier.held:
+                carrier.flush()
         if reader.pending or self.flow.read_paused:
             self.regulate()
         if reader.state is HEAD:
@@ -318,11 +264,11 @@ class HTTPProtocol(Attributes):
                 self._resume_reading()
         else:
             if not self.flow.read_paused:
-                self._attempt(self.flow.pause_reading)
+                self._carrier.attempt(self.flow.pause_reading)
             if state is BODY:
                 self._deadline.waits = NOTHING  # nobody is late with what is not read
             else:
-                self._attempt(self._heed_end)
+                self._carrier.attempt(self._heed_end)
 
     def _heed_end(self) -> None:
         """Have the client's end heard of though nobody reads: the application may be waiting for it."""
@@ -334,7 +280,7 @@ class HTTPProtocol(Attributes):
     def _end_heard(self, reset: bool) -> None:
         """The client has ended, or reset the connection. What it has sent before is still there, and has its turn."""
         if reset:
-            self._attempt(self.transport.abort)
+            self._carrier.abort()
             return
         self._end_is_near = True
         if self.cycle is not None:
@@ -435,7 +381,7 @@ class HTTPProtocol(Attributes):
             self._close(linger=reader.state is BODY or bool(reader.pending))
         elif reader.state is BODY:
             self._discard_body()
-        elif self._consuming:
+        elif self._carrier.holding:
             self.cycle = None
             reader.state = HEAD
         else:
@@ -459,7 +405,7 @@ class HTTPProtocol(Attributes):
         self.cycle = None
         reader = self._reader
         reader.state = HEAD
-        if self._consuming:
+        if self._carrier.holding:
             return
         if reader.pending:
             if self.settings.eager:
@@ -515,7 +461,7 @@ class HTTPProtocol(Attributes):
         status, phrase = refused.status, STATUS_PHRASES[refused.status]
         line = texts.REQUEST_REFUSED.format(status=status, phrase=phrase, reason=refused.reason)
         self.logger.warning(texts.INVALID_REQUEST if status == 400 else line)
-        self._note(logging.DEBUG, line)
+        self._carrier.note(logging.DEBUG, line)
         if cycle is not None and cycle.state is not IDLE:
             self.abort_response()
             return
@@ -529,7 +475,7 @@ class HTTPProtocol(Attributes):
             self._answer(status, phrase)
             return
         if self.settings.customised:
-            self.flush()  # a method that is not ours knows the transport only
+            self._carrier.flush()  # a method that is not ours knows the transport only
         self.send_400_response(texts.INVALID_REQUEST)
         if self._reader.state < LINGER:
             self._close(linger=True)
@@ -540,7 +486,7 @@ class HTTPProtocol(Attributes):
 
     def _answer(self, status: int, text: str) -> None:
         head_request = self._stream.writer.head_request
-        self.write(error_response(status, text.encode(), self.server_state.default_head, head_request))
+        self._carrier.write(error_response(status, text.encode(), self.server_state.default_head, head_request))
         self._close(linger=True)
 
     def _upgrades(self, framing: Framing) -> bool:
@@ -558,11 +504,11 @@ class HTTPProtocol(Attributes):
         """Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it."""
         if expect_continue:
             # RFC 9110 section 7.8: the one in front of the other.
-            self.write(encode_interim(100))
-        self._note(TRACE_LOG_LEVEL, "Upgrading to WebSocket")
-        self.flush()
+            self._carrier.write(encode_interim(100))
+        self._carrier.note(TRACE_LOG_LEVEL, "Upgrading to WebSocket")
+        self._carrier.flush()
         self._resume_reading()
-        self.stop_awaiting_reader()
+        self._carrier.leave()
         data = head + self._reader.rest()
         self._reader.stop(CLOSED)
         self._deadline.close()
@@ -577,52 +523,15 @@ class HTTPProtocol(Attributes):
 
     # Writing and closing.
 
-    def write(self, data: bytes) -> None:
-        """Write `data`, with all else that is written while input is consumed."""
-        if self._consuming:
-            self._out.append(data)
-            self._out_bytes += len(data)
-            if self._out_bytes > HIGH_WATER_LIMIT:
-                self.flush()
-        else:
-            settings = self.settings
-            log = settings.log_lines
-            if log is not None and log.lines:
-                log.precede()
-            if settings.metrics is not None:
-                settings.metrics.words[BYTES_SENT] += len(data)
-            try:
-                self.transport.write(data)
-            except Exception as exc:
-                self._give_up(exc)
-
-    def flush(self) -> None:
-        """Write what has not left yet."""
-        settings = self.settings
-        log = settings.log_lines
-        if log is not None and log.lines:
-            log.precede()
-        out = self._out
-        if out:
-            data = out[0] if len(out) == 1 else b"".join(out)
-            self._out = []
-            self._out_bytes = 0
-            if settings.metrics is not None:
-                settings.metrics.words[BYTES_SENT] += len(data)
-            try:
-                self.transport.write(data)
-            except Exception as exc:
-                self._give_up(exc)
-
     def abort_response(self) -> None:
         """End a response that cannot be completed, so that the client notices."""
         if self._stream.writer.cannot_tell_the_end():
-            reset_on_close(self.transport)
+            self._carrier.reset_on_close()
         self._close()
 
     def _close(self, linger: bool = False) -> None:
         """Close once everything is written; with `linger` only after the peer had a chance to read it."""
-        self.flush()
+        self._carrier.flush()
         cycle, self.cycle = self.cycle, None
         state = self._reader.state
         self._reader.stop(state)
@@ -634,27 +543,21 @@ class HTTPProtocol(Attributes):
             self._reader.state = LINGER
             # Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
             self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
-            self._attempt(self.transport.write_eof)
+            self._carrier.attempt(self.transport.write_eof)
             self._resume_reading()
         else:
             self._reader.state = CLOSED
             self._deadline.close()
-            self._attempt(self._close_transport)
-
-    def _close_transport(self) -> None:
-        """Close once everything is written, which is up to the client; it has its time for that."""
-        self.transport.close()
-        if waiting(self.transport):
-            self.await_reader()
+            self._carrier.close()
 
     def _can_linger(self) -> bool:
         transport = self.transport
-        if self.ended or self._is_tls or not self.settings.real_loop or self._reader.state is CLOSED:
+        if self.ended or self._carrier.is_tls or not self.settings.real_loop or self._reader.state is CLOSED:
             return False
         try:
             return not transport.is_closing() and transport.can_write_eof()
         except Exception as exc:
-            self._give_up(exc)
+            self._carrier.fail(exc)
             return False
 
     # A transport that raises.
@@ -663,28 +566,11 @@ class HTTPProtocol(Attributes):
         if self._heeded >= 0:
             self._ignore_end()
         if self.flow.read_paused:
-            self._attempt(self.flow.resume_reading)
+            self._carrier.attempt(self.flow.resume_reading)
 
     def _ignore_end(self) -> None:
         self.settings.hang_ups.unwatch(self._heeded)
         self._heeded = -1
-
-    def _attempt(self, act: Callable[[], object]) -> None:
-        """Have the transport do something, which ends the connection if it cannot."""
-        try:
-            act()
-        except Exception as exc:
-            self._give_up(exc)
-
-    def _give_up(self, exc: Exception) -> None:
-        """The transport has raised: whatever the connection was doing is over, and `connection_lost` clears up."""
-        if not isinstance(exc, OSError):
-            self.logger.error("Transport failed, aborting the connection.\n", exc_info=exc)
-        self._reader.state = CLOSED
-        try:
-            self.transport.abort()
-        except Exception:
-            self.connection_lost(exc)  # nobody else will say so
 
     # The end of the server, and deadlines.
 
@@ -733,7 +619,7 @@ class HTTPProtocol(Attributes):
         """The client was waited for long enough."""
         settings, reader = self.settings, self._reader
         if waits is Waits.LINGER:
-            self._attempt(self.transport.abort)
+            self._carrier.abort()
         elif waits is Waits.DISCARD:
             self._close(linger=True)  # answered already: nothing is refused
         elif waits is Waits.BODY:
@@ -745,12 +631,13 @@ class HTTPProtocol(Attributes):
         else:
             self.timeout_keep_alive_handler()
 
+    def _own_settings(self) -> ProtocolSettings:
+        settings: ProtocolSettings = super()._own_settings()
+        for room in (self._carrier,):
+            if room is not None:
+                room.settings = settings
+        return settings
+
     def timeout_keep_alive_handler(self) -> None:
         """Nothing more was asked for `timeout_keep_alive` seconds: close."""
         self._close()
-
-    def _note(self, level: int, text: str) -> None:
-        """Log a line about this connection, with the client in front."""
-        if self.logger.isEnabledFor(level):
-            client = self._base.client
-            self.logger.log(level, "%s%s", "%s:%d - " % client if client else "", text)

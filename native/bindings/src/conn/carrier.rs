@@ -141,7 +141,7 @@ impl Carrier {
             Self::Socket(socket) => socket.keep_little(py, most),
             Self::Stream(_) => Ok(()),
             Self::Transport(transport) => {
-                let protocol = py.import("uvicorn.protocols.http.protocol")?;
+                let protocol = py.import("uvicorn.protocols.http.carrier")?;
                 protocol.call_method1("keep_little", (&**transport, most)).map(drop)
             }
         }
@@ -214,7 +214,7 @@ impl Carrier {
             }
             Self::Stream(_) => Ok(()),
             Self::Transport(transport) => {
-                py.import("uvicorn.protocols.http.protocol")?.call_method1("reset_on_close", (&**transport,)).map(drop)
+                py.import("uvicorn.protocols.http.carrier")?.call_method1("reset_on_close", (&**transport,)).map(drop)
             }
         }
     }

@@ -1,0 +1,190 @@
+"""The transport of one connection: bytes that leave together, a client that does not read, a call that raises.
+
+It knows nothing of HTTP. What it is told to write while input is consumed leaves in one write at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections.abc import Callable
+
+from uvicorn.metrics import BYTES_SENT
+from uvicorn.protocols.http import texts
+from uvicorn.protocols.http.limits import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.protocol_settings import ProtocolSettings
+from uvicorn.protocols.http.readers import waiting
+from uvicorn.protocols.http.request_reader import CLOSED, RequestReader
+from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.utils import is_ssl
+
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+def reset_on_close(transport: asyncio.Transport) -> None:
+    """See to it that closing `transport` resets the connection, so that the peer does not take it for a regular end."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):  # of a socket that is gone already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+
+
+def keep_little(transport: asyncio.Transport, most: int) -> None:
+    """Have `transport` keep little of what waits to be written, where nothing can overtake it: in the kernel `most`
+    bytes beyond those on their way; and have it say at once that it takes no more."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with contextlib.suppress(OSError):  # of what is no TCP
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most)
+    transport.set_write_buffer_limits(0)
+
+
+class Carrier:
+    """What carries one connection.
+
+    Args:
+        transport: of the connection.
+        base: says who its client is.
+        reader: reads nothing any more once the transport has failed.
+        settings: of the connection.
+        logger: where its lines go.
+        lost: called if the transport cannot even be aborted, because nobody else will say so.
+
+    Attributes:
+        transport: of the connection.
+        is_tls: whether it is encrypted.
+        settings: of the connection; assigned when a program gives it some of its own.
+        logger: where its lines go.
+        holding: what is written is held until the next `flush`; assigned while input is consumed.
+        held: that.
+    """
+
+    __slots__ = ("transport", "is_tls", "settings", "logger", "holding", "held", "_size", "_base", "_reader", "_lost")
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        base: ScopeBase,
+        reader: RequestReader,
+        settings: ProtocolSettings,
+        logger: logging.Logger,
+        lost: Callable[[Exception | None], None],
+    ) -> None:
+        self.transport = transport
+        self.is_tls = is_ssl(transport)
+        self.settings = settings
+        self.logger = logger
+        self.holding = False
+        self.held: list[bytes] = []
+        self._size = 0
+        self._base = base
+        self._reader = reader
+        self._lost: Callable[[Exception | None], None] | None = lost
+
+    def note(self, level: int, text: str) -> None:
+        """Log a line about this connection, with the client in front."""
+        if self.logger.isEnabledFor(level):
+            client = self._base.client
+            self.logger.log(level, "%s%s", "%s:%d - " % client if client else "", text)
+
+    # Bytes.
+
+    def write(self, data: bytes) -> None:
+        """Write `data`, with all else that is written while input is consumed."""
+        if self.holding:
+            self.held.append(data)
+            self._size += len(data)
+            if self._size > HIGH_WATER_LIMIT:
+                self.flush()
+        else:
+            settings = self.settings
+            log = settings.log_lines
+            if log is not None and log.lines:
+                log.precede()
+            if settings.metrics is not None:
+                settings.metrics.words[BYTES_SENT] += len(data)
+            try:
+                self.transport.write(data)
+            except Exception as exc:
+                self.fail(exc)
+
+    def flush(self) -> None:
+        """Write what has not left yet."""
+        settings = self.settings
+        log = settings.log_lines
+        if log is not None and log.lines:
+            log.precede()
+        held = self.held
+        if held:
+            data = held[0] if len(held) == 1 else b"".join(held)
+            self.held = []
+            self._size = 0
+            if settings.metrics is not None:
+                settings.metrics.words[BYTES_SENT] += len(data)
+            try:
+                self.transport.write(data)
+            except Exception as exc:
+                self.fail(exc)
+
+    # A transport that raises.
+
+    def attempt(self, act: Callable[[], object]) -> None:
+        """Have the transport do something, which ends the connection if it cannot."""
+        try:
+            act()
+        except Exception as exc:
+            self.fail(exc)
+
+    def fail(self, exc: Exception) -> None:
+        """The transport has raised: whatever the connection was doing is over, and `connection_lost` clears up."""
+        if not isinstance(exc, OSError):
+            self.logger.error("Transport failed, aborting the connection.\n", exc_info=exc)
+        self._reader.state = CLOSED
+        try:
+            self.transport.abort()
+        except Exception:
+            if self._lost is not None:
+                self._lost(exc)
+
+    # The end.
+
+    def close(self) -> None:
+        """Close once everything is written, which is up to the client; it has its time for that."""
+        self.attempt(self._close)
+
+    def _close(self) -> None:
+        self.transport.close()
+        if waiting(self.transport):
+            self.await_reader()
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be written."""
+        self.attempt(self.transport.abort)
+
+    def reset_on_close(self) -> None:
+        """See to it that closing resets the connection, so that the peer does not take it for a regular end."""
+        reset_on_close(self.transport)
+
+    def leave(self) -> None:
+        """The connection is gone, or somebody else's."""
+        self._lost = None
+        self.stop_awaiting_reader()
+
+    # A client that does not read: `readers.Writer`.
+
+    def await_reader(self) -> None:
+        """Give the client time to take some of what waits for it."""
+        self.settings.readers.wait(self)
+
+    def stop_awaiting_reader(self) -> None:
+        """The client has taken enough of it."""
+        self.settings.readers.forget(self)
+
+    def reader_is_late(self) -> None:
+        """The client has taken next to nothing in all its time."""
+        self.note(logging.DEBUG, texts.READER_LATE)
+        self.reset_on_close()  # else the kernel would go on waiting for it, with what it holds
+        self.abort()

@@ -1,0 +1,153 @@
+"""What comes from the client of one connection: whether its socket is read, for whom, and the end of it all.
+
+Reading stops where the client is too far ahead of its answers. Where nobody reads, the system is asked to tell of the
+client's end (`hang_up.py`), because an application may be waiting to hear of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+
+from uvicorn.protocols.http import limits
+from uvicorn.protocols.http.carrier import Carrier
+from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle
+from uvicorn.protocols.http.deadline import NOTHING, Deadline
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.protocol_settings import ProtocolSettings
+from uvicorn.protocols.http.request_reader import BODY, HEAD, LINGER, WAIT, Piece, RequestReader
+from uvicorn.protocols.http.states import ANNOUNCED, OPEN
+
+
+class Input:
+    """The input of one connection.
+
+    Args:
+        carrier: of the connection.
+        flow: of its transport.
+        reader: what the input is read by.
+        deadline: for the rest of a body.
+        settings: of the connection.
+        context: in which turns are taken.
+
+    Attributes:
+        cycle: of the request that is being answered, whose body is read; `None` between requests.
+        end: of what the client sends.
+        settings: of the connection; assigned when a program gives it some of its own.
+    """
+
+    __slots__ = ("cycle", "end", "settings", "_carrier", "_flow", "_reader", "_deadline", "_context", "_heeded")
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        flow: FlowControl,
+        reader: RequestReader,
+        deadline: Deadline,
+        settings: ProtocolSettings,
+        context: contextvars.Context,
+    ) -> None:
+        self.cycle: RequestResponseCycle | None = None
+        self.end = OPEN
+        self.settings = settings
+        self._carrier = carrier
+        self._flow = flow
+        self._reader = reader
+        self._deadline = deadline
+        self._context = context
+        self._heeded = -1  # the socket's descriptor, while reading is paused and its end is to be heard of
+
+    def take(self, piece: Piece) -> bool:
+        """Give the application a piece of the request's body. Returns false if the response is complete: it is dropped."""
+        cycle, deadline = self.cycle, self._deadline
+        assert cycle is not None
+        if cycle.state is COMPLETE:
+            return False
+        if piece.data:
+            cycle.feed(piece.data)
+            if len(cycle.body) > HIGH_WATER_LIMIT and not piece.end:
+                self.regulate()
+        if piece.end:
+            deadline.waits = NOTHING
+            cycle.feed_end()
+        elif deadline.waits:
+            deadline.put_off(piece.size / limits.BODY_BYTES_PER_SECOND, self.settings.timeout_body)
+        return True
+
+    # Whether the socket is read.
+
+    def regulate(self) -> None:
+        """Read from the socket while what waits for its turn, or for the application, is below the high-water mark."""
+        state = self._reader.state
+        if state >= LINGER:
+            return
+        if state is WAIT:
+            waits = len(self._reader.pending)
+        elif state is BODY and self.cycle is not None and self.cycle.state is not COMPLETE:
+            waits = len(self.cycle.body)
+        else:
+            waits = 0  # part of a head, which has limits of its own, or nothing that is kept
+        if waits <= HIGH_WATER_LIMIT:
+            if self._flow.read_paused:
+                self.resume()
+        else:
+            if not self._flow.read_paused:
+                self._carrier.attempt(self._flow.pause_reading)
+            if state is BODY:
+                self._deadline.waits = NOTHING  # nobody is late with what is not read
+            else:
+                self._carrier.attempt(self._heed_end)
+
+    def resume(self) -> None:
+        """Read from the socket, whatever waits."""
+        if self._heeded >= 0:
+            self._ignore_end()
+        if self._flow.read_paused:
+            self._carrier.attempt(self._flow.resume_reading)
+
+    def close(self) -> None:
+        """The connection is gone, and its request in hand with it."""
+        if self.cycle is not None:
+            self.cycle.disconnect()
+            self.cycle = None
+        if self._heeded >= 0:
+            self._ignore_end()
+
+    # Turns of pipelined requests.
+
+    def take_turns(self, loop: asyncio.AbstractEventLoop, go_on: Callable[[], None]) -> None:
+        """Go on with what is pending in the loop's next turn, when other connections have had theirs."""
+        self._reader.state = WAIT
+        self._context.run(loop.call_soon, self._next_turn, go_on)
+
+    def _next_turn(self, go_on: Callable[[], None]) -> None:
+        if self._reader.state is WAIT:
+            self._reader.state = HEAD
+            go_on()
+
+    # The client's end, heard of though nobody reads.
+
+    def _heed_end(self) -> None:
+        transport = self._carrier.transport
+        sock = transport.get_extra_info("socket")
+        if self._heeded < 0 and self.settings.real_loop and sock is not None and not transport.is_closing():
+            self._heeded = sock.fileno()
+            self.settings.hang_ups.watch(self._heeded, self._hung_up)
+
+    def _ignore_end(self) -> None:
+        self.settings.hang_ups.unwatch(self._heeded)
+        self._heeded = -1
+
+    def _hung_up(self, reset: bool) -> None:
+        """The client has ended, or reset the connection. What it has sent before is still there, and has its turn."""
+        if reset:
+            self._carrier.abort()
+            return
+        self.end = max(self.end, ANNOUNCED)
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Tell the application that its client is gone, while its response can still be sent."""
+        if self.cycle is not None:
+            self.cycle.disconnect(reachable=True)

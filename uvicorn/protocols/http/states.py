@@ -1,0 +1,35 @@
+"""How far things have come on a connection. What excludes each other is one state; each only ever goes forward.
+
+Those of what is read and written are with the machines that do it: `Reading`, `Writing`, `CycleState`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class End(IntEnum):
+    """The end of what the client sends."""
+
+    OPEN = 0
+    """More may come."""
+    ANNOUNCED = 1
+    """Nothing comes but what the system still holds."""
+    HERE = 2
+    """All that there is was received."""
+
+
+class Ending(IntEnum):
+    """What the end of the server means for a connection."""
+
+    NONE = 0
+    ANNOUNCED = 1
+    """The next head says `close`."""
+    LAST_CALL = 2
+    """And its request has to come soon."""
+    NOW = 3
+    """No further request is taken."""
+
+
+# A member looked up on its class costs several times a global, and these are read for each request.
+OPEN, ANNOUNCED, HERE = End
