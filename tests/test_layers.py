@@ -32,6 +32,7 @@ LAYERS = [
     "protocols.http.*_impl protocols.websockets.*_impl",
     "protocols.http.protocol protocols.websockets.session",
     "protocols.http.attributes protocols.http.h1_stream protocols.websockets.attributes protocols.websockets.peer_end",
+    "protocols.http.input",
     "protocols.http.carrier",
     "protocols.http.protocol_settings",
     "protocols.http.request_reader protocols.native_server protocols.websockets.denial protocols.websockets.inbox",

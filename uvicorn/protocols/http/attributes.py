@@ -19,6 +19,7 @@ from uvicorn.protocols.http.hooks import original
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.cycle import RequestResponseCycle
+    from uvicorn.protocols.http.input import Input
     from uvicorn.protocols.http.scope import ScopeBase
     from uvicorn.state import ServerState
 
@@ -51,13 +52,13 @@ def _in_scopes(name: str, meaning: str) -> Any:
 class Attributes(asyncio.Protocol):
     """The attributes of a connection that have a meaning to others; `HTTPProtocol` is the connection."""
 
-    __slots__ = ("settings", "server_state", "loop", "cycle", "_base", "_last_scope")
+    __slots__ = ("settings", "server_state", "loop", "_base", "_input", "_last_scope")
 
     settings: Any
     server_state: ServerState
     loop: asyncio.AbstractEventLoop
-    cycle: RequestResponseCycle | None
     _base: ScopeBase
+    _input: Input
     _last_scope: HTTPScope | None
 
     ws_protocol_class = _setting(
@@ -91,14 +92,21 @@ class Attributes(asyncio.Protocol):
         self._own_settings().set_app(app)
 
     @property
+    def cycle(self) -> RequestResponseCycle | None:
+        """That of the request being answered."""
+        return self._input.cycle if self._input is not None else None
+
+    @property
     def scope(self) -> HTTPScope | None:
         """The scope of the request being answered, or of the last one if the class is a subclass of the program's."""
-        return self.cycle.scope if self.cycle is not None else self._last_scope
+        cycle = self.cycle
+        return self._last_scope if cycle is None else cycle.scope
 
     @scope.setter
     def scope(self, scope: HTTPScope) -> None:
-        if self.cycle is not None:
-            self.cycle.scope = scope
+        cycle = self.cycle
+        if cycle is not None:
+            cycle.scope = scope
         else:
             self._last_scope = scope
 

@@ -12,9 +12,11 @@ from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.event_pool import EventPool
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import Field
+from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.request_reader import BODY, RequestReader
 from uvicorn.protocols.http.response import BodyFraming, encode_interim
 from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
+from uvicorn.protocols.http.states import HERE
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.protocol import HTTPProtocol
@@ -32,9 +34,11 @@ class H1Stream:
         keep_alive: the request in hand lets the connection live on.
     """
 
-    __slots__ = ("flow", "logger", "writer", "keep_alive", "_connection", "_carrier", "_reader")
+    __slots__ = ("flow", "logger", "writer", "keep_alive", "_connection", "_carrier", "_reader", "_input")
 
-    def __init__(self, connection: HTTPProtocol, carrier: Carrier, reader: RequestReader, flow: FlowControl) -> None:
+    def __init__(
+        self, connection: HTTPProtocol, carrier: Carrier, reader: RequestReader, source: Input, flow: FlowControl
+    ) -> None:
         self.flow = flow
         self.logger: logging.Logger = connection.logger
         self.writer = ResponseWriter()
@@ -42,6 +46,7 @@ class H1Stream:
         self._connection = connection
         self._carrier = carrier
         self._reader = reader
+        self._input = source
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -66,9 +71,9 @@ class H1Stream:
     def start(self, status: int, fields: Iterable[Field]) -> bool:
         """Encode the head, which waits for the first piece of the body; and log the response."""
         connection, reader, writer = self._connection, self._reader, self.writer
-        cycle = connection.cycle
+        cycle = self._input.cycle
         assert cycle is not None
-        close = not self.keep_alive or connection.ending != 0 or (connection.ended and not reader.pending)
+        close = not self.keep_alive or connection.ending != 0 or (self._input.end is HERE and not reader.pending)
         if reader.state is BODY:
             # The body that is held back may come or not: nobody can tell which bytes are the next request.
             close = close or (cycle.expect_continue and not reader.body_begun)
@@ -147,7 +152,7 @@ class H1Stream:
 
     def abort(self) -> None:
         """Break off the response of the request in hand, if that is not over."""
-        if self._connection.cycle is not None:
+        if self._input.cycle is not None:
             self._connection.abort_response()
 
     # The request, and room for the response.
@@ -155,7 +160,7 @@ class H1Stream:
     def want_body(self) -> None:
         """Read on, and give the client its time, if nothing was read because too much waited."""
         if self.flow.read_paused:
-            self._connection.regulate()
+            self._input.regulate()
             if self._reader.state is BODY:
                 self._connection.await_body()
 

@@ -59,7 +59,7 @@ class Input:
         self._heeded = -1  # the socket's descriptor, while reading is paused and its end is to be heard of
 
     def take(self, piece: Piece) -> bool:
-        """Give the application a piece of the request's body. Returns false if the response is complete: it is dropped."""
+        """Give the application a piece of its request's body. Returns whether it may still have it."""
         cycle, deadline = self.cycle, self._deadline
         assert cycle is not None
         if cycle.state is COMPLETE:

@@ -27,16 +27,17 @@ from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.head import Framing, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
+from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
 from uvicorn.protocols.http.response import STATUS_PHRASES, encode_interim, error_response
 from uvicorn.protocols.http.response_writer import AWAITING
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.http.states import Ending
+from uvicorn.protocols.http.states import HERE, OPEN, Ending
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl, start_task
 from uvicorn.state import ServerState
 
@@ -60,7 +61,6 @@ class HTTPProtocol(Attributes):
 
     Attributes:
         ending: what the end of the server means for the connection.
-        ended: the client has, and all that it has sent was read.
     """
 
     __slots__ = (
@@ -69,13 +69,10 @@ class HTTPProtocol(Attributes):
         "transport",
         "flow",
         "ending",
-        "ended",
         "_carrier",
         "_reader",
         "_stream",
         "_deadline",
-        "_end_is_near",
-        "_heeded",
         "__weakref__",
     )
 
@@ -97,7 +94,6 @@ class HTTPProtocol(Attributes):
         self.server_state = server_state
         self.app_state = app_state
         self.logger = logging.getLogger("uvicorn.error")
-        self.cycle: RequestResponseCycle | None = None
         self.ending = ENDING_NONE
         # Until there is a transport.
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -105,12 +101,10 @@ class HTTPProtocol(Attributes):
         self._base: ScopeBase = cast(ScopeBase, None)
         self._reader: RequestReader = cast(RequestReader, None)
         self._carrier: Carrier = cast(Carrier, None)
+        self._input: Input = cast(Input, None)
         self._stream: H1Stream = cast(H1Stream, None)
         self._deadline: Deadline = cast(Deadline, None)
         self._last_scope: HTTPScope | None = None  # for a subclass that looks at it when the response is complete
-        self.ended = False
-        self._end_is_near = False  # the client has nothing more to send than what the system still holds
-        self._heeded = -1  # the socket's descriptor, while reading is paused and its end is to be heard of
 
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
@@ -149,13 +143,14 @@ class HTTPProtocol(Attributes):
         )
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, base.line)
         self._carrier = carrier = Carrier(transport, base, reader, settings, self.logger, self.connection_lost)
-        self._stream = H1Stream(self, carrier, reader, flow)
-        self._deadline = Deadline(self.loop, context, settings, self._expired)
+        self._deadline = deadline = Deadline(self.loop, context, settings, self._expired)
+        self._input = Input(carrier, flow, reader, deadline, settings, context)
+        self._stream = H1Stream(self, carrier, reader, self._input, flow)
         self.server_state.connections.add(self)
         if settings.metrics is not None:
             settings.metrics.add(OPENED)
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection made")
-        self._deadline.set(Waits.FIRST, settings.timeout_head)
+        deadline.set(Waits.FIRST, settings.timeout_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, for whatever reason."""
@@ -163,15 +158,11 @@ class HTTPProtocol(Attributes):
         self._deadline.close()
         self._forget()
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection lost")
-        if self.cycle is not None:
-            self.cycle.disconnect()
-            self.cycle = None
+        self._input.close()
         self._last_scope = None
         self._stream = cast(H1Stream, None)  # which knows its connection
         self.flow.resume_writing()
         self._carrier.leave()
-        if self._heeded >= 0:
-            self._ignore_end()
 
     def _forget(self) -> None:
         """This protocol is not on its connection any more."""
@@ -182,7 +173,7 @@ class HTTPProtocol(Attributes):
 
     def eof_received(self) -> bool:
         """The client has nothing more to send; it may still read. Returns whether the connection stays open."""
-        self.ended = True
+        self._input.end = HERE
         if self._carrier.is_tls:
             return False
         cycle = self.cycle
@@ -207,7 +198,7 @@ class HTTPProtocol(Attributes):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
-        reader, carrier = self._reader, self._carrier
+        reader, carrier, source = self._reader, self._carrier, self._input
         if self.settings.metrics is not None:
             self.settings.metrics.words[BYTES_RECEIVED] += len(data)
         budget = limits.MAX_EAGER_REQUESTS
@@ -216,7 +207,8 @@ class HTTPProtocol(Attributes):
             event = reader.receive(data) if data else reader.resume()
             while event is not None:
                 if type(event) is Piece:
-                    self._take(event)
+                    if not source.take(event):
+                        self._drop(event)
                 else:
                     self._begin(event)
                 if not reader.more:
@@ -225,7 +217,7 @@ class HTTPProtocol(Attributes):
                     budget -= 1
                 if budget <= 0 and self.settings.real_loop and reader.state is HEAD:
                     reader.keep()
-                    self._take_turns()
+                    source.take_turns(self.loop, self._go_on)
                     break
                 event = reader.read()
         except RequestRefused as refused:
@@ -235,11 +227,11 @@ class HTTPProtocol(Attributes):
             if carrier.held:
                 carrier.flush()
         if reader.pending or self.flow.read_paused:
-            self.regulate()
+            source.regulate()
         if reader.state is HEAD:
-            if reader.pending and not self.ended:
+            if reader.pending and source.end is not HERE:
                 self._await_head()
-            elif self.ended or self.ending is not ENDING_NONE:
+            elif source.end is HERE or self.ending is not ENDING_NONE:
                 self._idle()
             elif self._deadline.waits is NOTHING:
                 self._deadline.set(_IDLE, self.settings.timeout_idle)
@@ -247,44 +239,6 @@ class HTTPProtocol(Attributes):
     def _go_on(self) -> None:
         """Work through what is pending. Nothing was received, so it is nothing to a class that overrides that."""
         HTTPProtocol.data_received(self, b"")
-
-    def regulate(self) -> None:
-        """Read from the socket while what waits for its turn, or for the application, is below the high-water mark."""
-        state = self._reader.state
-        if state >= LINGER:
-            return
-        if state is WAIT:
-            waits = len(self._reader.pending)
-        elif state is BODY and self.cycle is not None and self.cycle.state is not COMPLETE:
-            waits = len(self.cycle.body)
-        else:
-            waits = 0  # part of a head, which has limits of its own, or nothing that is kept
-        if waits <= HIGH_WATER_LIMIT:
-            if self.flow.read_paused:
-                self._resume_reading()
-        else:
-            if not self.flow.read_paused:
-                self._carrier.attempt(self.flow.pause_reading)
-            if state is BODY:
-                self._deadline.waits = NOTHING  # nobody is late with what is not read
-            else:
-                self._carrier.attempt(self._heed_end)
-
-    def _heed_end(self) -> None:
-        """Have the client's end heard of though nobody reads: the application may be waiting for it."""
-        sock = self.transport.get_extra_info("socket")
-        if self._heeded < 0 and self.settings.real_loop and sock is not None and not self.transport.is_closing():
-            self._heeded = sock.fileno()
-            self.settings.hang_ups.watch(self._heeded, self._end_heard)
-
-    def _end_heard(self, reset: bool) -> None:
-        """The client has ended, or reset the connection. What it has sent before is still there, and has its turn."""
-        if reset:
-            self._carrier.abort()
-            return
-        self._end_is_near = True
-        if self.cycle is not None:
-            self.cycle.disconnect(reachable=True)
 
     # Requests.
 
@@ -299,7 +253,8 @@ class HTTPProtocol(Attributes):
             if head and self._upgrades(framing):
                 self._hand_over(head, framing.expect_continue)
                 return
-        settings, state, stream = self.settings, self.server_state, self._stream
+        settings = self.settings
+        state, stream, source = self.server_state, self._stream, self._input
         _, stream.keep_alive, expect_continue, _, forwarded = framing
         app = settings.app if forwarded else settings.direct_app
         limit = settings.limit_concurrency
@@ -312,7 +267,7 @@ class HTTPProtocol(Attributes):
         writer.head_request = line[0] == "HEAD"
         writer.http_10 = line[1] == "1.0"
         self._deadline.waits = NOTHING
-        self.cycle = cycle = settings.cycle_class(stream, scope, body is None, expect_continue)
+        source.cycle = cycle = settings.cycle_class(stream, scope, body is None, expect_continue)
         if settings.formatted is not None:
             cycle.entry = settings.formatted.begin(scope)
         if settings.metrics is not None:
@@ -325,12 +280,12 @@ class HTTPProtocol(Attributes):
             # What is there reaches the cycle before the application starts, which then need not wait for it.
             piece = self._reader.read()
             if piece is not None:
-                self._take(cast(Piece, piece))
-        if self.ended or self._end_is_near:
+                source.take(cast(Piece, piece))
+        if source.end is not OPEN:
             cycle.disconnect(reachable=True)
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
         # After the client's end a response has to know whether it is the last: not before all input is pending.
-        eager = settings.eager and not self.ended
+        eager = settings.eager and source.end is not HERE
         task = start_task(self.loop, cycle.run_asgi(app), context, eager)
         if not (eager and task.done()):
             cycle.task = task
@@ -341,26 +296,13 @@ class HTTPProtocol(Attributes):
         base = self._base
         return base.scheme == "https" or is_trusted_gateway(self.settings.app, base.client)
 
-    def _take(self, piece: Piece) -> None:
-        """Give the application a piece of the request's body; it is dropped if the response is complete."""
-        reader, cycle, deadline = self._reader, self.cycle, self._deadline
-        assert cycle is not None
-        if cycle.state is COMPLETE:
-            if reader.discarded > limits.MAX_DISCARDED:
-                self._close(linger=True)
-            elif piece.end:
-                deadline.waits = NOTHING
-                self._next_request()
-            return
-        if piece.data:
-            cycle.feed(piece.data)
-            if len(cycle.body) > HIGH_WATER_LIMIT and not piece.end:
-                self.regulate()
-        if piece.end:
-            deadline.waits = NOTHING
-            cycle.feed_end()
-        elif deadline.waits:
-            deadline.put_off(piece.size / limits.BODY_BYTES_PER_SECOND, self.settings.timeout_body)
+    def _drop(self, piece: Piece) -> None:
+        """Nobody reads what is left of the body: the response is complete."""
+        if self._reader.discarded > limits.MAX_DISCARDED:
+            self._close(linger=True)
+        elif piece.end:
+            self._deadline.waits = NOTHING
+            self._next_request()
 
     def await_body(self) -> None:
         """The client has its time to send some of the request's body."""
@@ -368,9 +310,9 @@ class HTTPProtocol(Attributes):
 
     def on_response_complete(self) -> None:
         """The response is complete: go on with the next request, or close."""
-        settings = self.settings
-        if settings.metrics is not None and self.cycle is not None and self.cycle.course is not None:
-            self.cycle.course.end()
+        settings, source = self.settings, self._input
+        if settings.metrics is not None and source.cycle is not None and source.cycle.course is not None:
+            source.cycle.course.end()
         if settings.customised:
             self._last_scope = self.scope
         self.server_state.request_complete()
@@ -382,7 +324,7 @@ class HTTPProtocol(Attributes):
         elif reader.state is BODY:
             self._discard_body()
         elif self._carrier.holding:
-            self.cycle = None
+            source.cycle = None
             reader.state = HEAD
         else:
             self._next_request()
@@ -390,11 +332,11 @@ class HTTPProtocol(Attributes):
     def _discard_body(self) -> None:
         """The application has answered without reading the whole body: keep the connection if the rest is short."""
         reader, deadline = self._reader, self._deadline
-        if self.ended or reader.too_much_is_left():
+        if self._input.end is HERE or reader.too_much_is_left():
             self._close(linger=True)
             return
         reader.discard()
-        self._resume_reading()
+        self._input.resume()
         if not deadline.waits or self.ending is ENDING_LAST_CALL:
             last_call = self.ending is ENDING_LAST_CALL
             deadline.set(Waits.DISCARD, limits.LAST_CALL_SECONDS if last_call else self.settings.timeout_body)
@@ -402,7 +344,7 @@ class HTTPProtocol(Attributes):
             deadline.waits = Waits.DISCARD
 
     def _next_request(self) -> None:
-        self.cycle = None
+        self._input.cycle = None
         reader = self._reader
         reader.state = HEAD
         if self._carrier.holding:
@@ -410,26 +352,16 @@ class HTTPProtocol(Attributes):
         if reader.pending:
             if self.settings.eager:
                 # Not now: the application that has just completed its response is still running.
-                self._take_turns()
+                self._input.take_turns(self.loop, self._go_on)
             else:
                 self._go_on()
         else:
-            self._resume_reading()
+            self._input.resume()
             self._idle()
-
-    def _take_turns(self) -> None:
-        """Go on with what is pending in the loop's next turn, when other connections have had theirs."""
-        self._reader.state = WAIT
-        self.server_state.context.run(self.loop.call_soon, self._next_turn)
-
-    def _next_turn(self) -> None:
-        if self._reader.state is WAIT:
-            self._reader.state = HEAD
-            self._go_on()
 
     def _idle(self) -> None:
         """Nothing is being asked: wait for the next request, not for ever, nor for what can no longer come."""
-        if self.ended:
+        if self._input.end is HERE:
             self._close()
         elif not self._deadline.waits:
             if self.ending is ENDING_LAST_CALL:
@@ -507,7 +439,7 @@ class HTTPProtocol(Attributes):
             self._carrier.write(encode_interim(100))
         self._carrier.note(TRACE_LOG_LEVEL, "Upgrading to WebSocket")
         self._carrier.flush()
-        self._resume_reading()
+        self._input.resume()
         self._carrier.leave()
         data = head + self._reader.rest()
         self._reader.stop(CLOSED)
@@ -532,7 +464,7 @@ class HTTPProtocol(Attributes):
     def _close(self, linger: bool = False) -> None:
         """Close once everything is written; with `linger` only after the peer had a chance to read it."""
         self._carrier.flush()
-        cycle, self.cycle = self.cycle, None
+        cycle, self._input.cycle = self._input.cycle, None
         state = self._reader.state
         self._reader.stop(state)
         if cycle is not None:
@@ -544,7 +476,7 @@ class HTTPProtocol(Attributes):
             # Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
             self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
             self._carrier.attempt(self.transport.write_eof)
-            self._resume_reading()
+            self._input.resume()
         else:
             self._reader.state = CLOSED
             self._deadline.close()
@@ -552,25 +484,18 @@ class HTTPProtocol(Attributes):
 
     def _can_linger(self) -> bool:
         transport = self.transport
-        if self.ended or self._carrier.is_tls or not self.settings.real_loop or self._reader.state is CLOSED:
+        if (
+            self._input.end is HERE
+            or self._carrier.is_tls
+            or not self.settings.real_loop
+            or self._reader.state is CLOSED
+        ):
             return False
         try:
             return not transport.is_closing() and transport.can_write_eof()
         except Exception as exc:
             self._carrier.fail(exc)
             return False
-
-    # A transport that raises.
-
-    def _resume_reading(self) -> None:
-        if self._heeded >= 0:
-            self._ignore_end()
-        if self.flow.read_paused:
-            self._carrier.attempt(self.flow.resume_reading)
-
-    def _ignore_end(self) -> None:
-        self.settings.hang_ups.unwatch(self._heeded)
-        self._heeded = -1
 
     # The end of the server, and deadlines.
 
@@ -600,7 +525,7 @@ class HTTPProtocol(Attributes):
         if reader.state is WAIT:
             return  # it is there
         left = limits.LAST_CALL_SECONDS
-        if reader.state >= LINGER or self.ended:
+        if reader.state >= LINGER or self._input.end is HERE:
             left = 0.0
         elif reader.state is HEAD and not reader.pending:
             # Without a deadline nobody knows since when the client has nothing to ask.
@@ -612,8 +537,7 @@ class HTTPProtocol(Attributes):
 
     def disconnect(self) -> None:
         """Tell the application that its client is gone, while its response can still be sent."""
-        if self.cycle is not None:
-            self.cycle.disconnect(reachable=True)
+        self._input.disconnect()
 
     def _expired(self, waits: Waits) -> None:
         """The client was waited for long enough."""
@@ -633,7 +557,7 @@ class HTTPProtocol(Attributes):
 
     def _own_settings(self) -> ProtocolSettings:
         settings: ProtocolSettings = super()._own_settings()
-        for room in (self._carrier,):
+        for room in (self._carrier, self._input):
             if room is not None:
                 room.settings = settings
         return settings
