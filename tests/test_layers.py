@@ -32,6 +32,8 @@ LAYERS = [
     "protocols.http.*_impl protocols.websockets.*_impl",
     "protocols.http.protocol protocols.websockets.session",
     "protocols.http.attributes protocols.http.h1_stream protocols.websockets.attributes protocols.websockets.peer_end",
+    "protocols.http.patience",
+    "protocols.http.closing",
     "protocols.http.input",
     "protocols.http.carrier",
     "protocols.http.protocol_settings",

@@ -164,6 +164,17 @@ class Carrier:
         """Close at once, whatever is still to be written."""
         self.attempt(self.transport.abort)
 
+    def can_half_close(self) -> bool:
+        """Tell whether the client can be told of the end while it is still listened to."""
+        transport = self.transport
+        if self.is_tls or not self.settings.real_loop:
+            return False
+        try:
+            return not transport.is_closing() and transport.can_write_eof()
+        except Exception as exc:
+            self.fail(exc)
+            return False
+
     def reset_on_close(self) -> None:
         """See to it that closing resets the connection, so that the peer does not take it for a regular end."""
         reset_on_close(self.transport)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from uvicorn.metrics import BYTES_SENT
 from uvicorn.protocols.http.carrier import Carrier
+from uvicorn.protocols.http.closing import Closing
 from uvicorn.protocols.http.event_pool import EventPool
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import Field
 from uvicorn.protocols.http.input import Input
+from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.request_reader import BODY, RequestReader
 from uvicorn.protocols.http.response import BodyFraming, encode_interim
 from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
-from uvicorn.protocols.http.states import HERE
+from uvicorn.protocols.http.states import ENDING_NONE, HERE
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.protocol import HTTPProtocol
@@ -34,19 +36,40 @@ class H1Stream:
         keep_alive: the request in hand lets the connection live on.
     """
 
-    __slots__ = ("flow", "logger", "writer", "keep_alive", "_connection", "_carrier", "_reader", "_input")
+    __slots__ = (
+        "flow",
+        "logger",
+        "writer",
+        "keep_alive",
+        "_connection",
+        "_carrier",
+        "_reader",
+        "_input",
+        "_closing",
+        "_patience",
+    )
 
     def __init__(
-        self, connection: HTTPProtocol, carrier: Carrier, reader: RequestReader, source: Input, flow: FlowControl
+        self,
+        connection: HTTPProtocol,
+        carrier: Carrier,
+        flow: FlowControl,
+        reader: RequestReader,
+        writer: ResponseWriter,
+        source: Input,
+        closing: Closing,
+        patience: Patience,
     ) -> None:
         self.flow = flow
         self.logger: logging.Logger = connection.logger
-        self.writer = ResponseWriter()
+        self.writer = writer
         self.keep_alive = True
         self._connection = connection
         self._carrier = carrier
         self._reader = reader
         self._input = source
+        self._closing = closing
+        self._patience = patience
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -73,7 +96,11 @@ class H1Stream:
         connection, reader, writer = self._connection, self._reader, self.writer
         cycle = self._input.cycle
         assert cycle is not None
-        close = not self.keep_alive or connection.ending != 0 or (self._input.end is HERE and not reader.pending)
+        close = (
+            not self.keep_alive
+            or self._closing.ending is not ENDING_NONE
+            or (self._input.end is HERE and not reader.pending)
+        )
         if reader.state is BODY:
             # The body that is held back may come or not: nobody can tell which bytes are the next request.
             close = close or (cycle.expect_continue and not reader.body_begun)
@@ -111,7 +138,7 @@ class H1Stream:
         if status == 100:
             self._carrier.write(encode_interim(100))
             if self._reader.state is BODY:
-                self._connection.await_body()
+                self._patience.await_body()
         elif not writer.http_10 and (writer.head or writer.state is AWAITING):
             self._carrier.write(encode_interim(status, fields))
 
@@ -148,12 +175,12 @@ class H1Stream:
 
     def announce_close(self) -> None:
         """The response is the last, and says so."""
-        self._connection.announce_close()
+        self._closing.announce()
 
     def abort(self) -> None:
         """Break off the response of the request in hand, if that is not over."""
         if self._input.cycle is not None:
-            self._connection.abort_response()
+            self._closing.abort_response()
 
     # The request, and room for the response.
 
@@ -162,7 +189,7 @@ class H1Stream:
         if self.flow.read_paused:
             self._input.regulate()
             if self._reader.state is BODY:
-                self._connection.await_body()
+                self._patience.await_body()
 
     async def writable(self) -> None:
         """Wait until the transport takes more."""

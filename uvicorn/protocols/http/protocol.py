@@ -25,6 +25,7 @@ from uvicorn.middleware.proxy_headers import is_trusted_gateway
 from uvicorn.protocols.http import limits, refusals, texts
 from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.carrier import Carrier
+from uvicorn.protocols.http.closing import Closing
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -32,17 +33,16 @@ from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.head import Framing, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.input import Input
+from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
 from uvicorn.protocols.http.response import STATUS_PHRASES, encode_interim, error_response
-from uvicorn.protocols.http.response_writer import AWAITING
+from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.http.states import HERE, OPEN, Ending
+from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl, start_task
 from uvicorn.state import ServerState
 
-# A member looked up on its class costs several times a global, and these are read for each request.
-ENDING_NONE, ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NOW = Ending
 _IDLE = Waits.IDLE
 
 
@@ -58,9 +58,6 @@ class HTTPProtocol(Attributes):
         server_state: shared by the connections of one event loop.
         app_state: what the lifespan left, copied into each scope.
         _loop: the running event loop unless given.
-
-    Attributes:
-        ending: what the end of the server means for the connection.
     """
 
     __slots__ = (
@@ -68,11 +65,12 @@ class HTTPProtocol(Attributes):
         "logger",
         "transport",
         "flow",
-        "ending",
         "_carrier",
         "_reader",
         "_stream",
         "_deadline",
+        "_closing",
+        "_patience",
         "__weakref__",
     )
 
@@ -94,7 +92,6 @@ class HTTPProtocol(Attributes):
         self.server_state = server_state
         self.app_state = app_state
         self.logger = logging.getLogger("uvicorn.error")
-        self.ending = ENDING_NONE
         # Until there is a transport.
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.flow: FlowControl = cast(FlowControl, None)
@@ -104,6 +101,8 @@ class HTTPProtocol(Attributes):
         self._input: Input = cast(Input, None)
         self._stream: H1Stream = cast(H1Stream, None)
         self._deadline: Deadline = cast(Deadline, None)
+        self._closing: Closing = cast(Closing, None)
+        self._patience: Patience = cast(Patience, None)
         self._last_scope: HTTPScope | None = None  # for a subclass that looks at it when the response is complete
 
     @staticmethod
@@ -144,13 +143,16 @@ class HTTPProtocol(Attributes):
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, base.line)
         self._carrier = carrier = Carrier(transport, base, reader, settings, self.logger, self.connection_lost)
         self._deadline = deadline = Deadline(self.loop, context, settings, self._expired)
-        self._input = Input(carrier, flow, reader, deadline, settings, context)
-        self._stream = H1Stream(self, carrier, reader, self._input, flow)
+        self._input = source = Input(carrier, flow, reader, deadline, settings, context)
+        writer = ResponseWriter()
+        self._closing = closing = Closing(carrier, flow, reader, writer, deadline, source)
+        self._patience = patience = Patience(deadline, reader, source, closing, settings)
+        self._stream = H1Stream(self, carrier, flow, reader, writer, source, closing, patience)
         self.server_state.connections.add(self)
         if settings.metrics is not None:
             settings.metrics.add(OPENED)
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection made")
-        deadline.set(Waits.FIRST, settings.timeout_head)
+        self._patience.await_first()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, for whatever reason."""
@@ -230,9 +232,9 @@ class HTTPProtocol(Attributes):
             source.regulate()
         if reader.state is HEAD:
             if reader.pending and source.end is not HERE:
-                self._await_head()
-            elif source.end is HERE or self.ending is not ENDING_NONE:
-                self._idle()
+                self._patience.await_head()
+            elif source.end is HERE or self._closing.ending is not ENDING_NONE:
+                self._patience.await_request()
             elif self._deadline.waits is NOTHING:
                 self._deadline.set(_IDLE, self.settings.timeout_idle)
 
@@ -276,7 +278,7 @@ class HTTPProtocol(Attributes):
             cycle.body = body
         else:
             if not expect_continue:
-                self.await_body()
+                self._patience.await_body()
             # What is there reaches the cycle before the application starts, which then need not wait for it.
             piece = self._reader.read()
             if piece is not None:
@@ -299,14 +301,10 @@ class HTTPProtocol(Attributes):
     def _drop(self, piece: Piece) -> None:
         """Nobody reads what is left of the body: the response is complete."""
         if self._reader.discarded > limits.MAX_DISCARDED:
-            self._close(linger=True)
+            self._closing.close(linger=True)
         elif piece.end:
             self._deadline.waits = NOTHING
             self._next_request()
-
-    def await_body(self) -> None:
-        """The client has its time to send some of the request's body."""
-        self._deadline.set(Waits.BODY, self.settings.timeout_body)
 
     def on_response_complete(self) -> None:
         """The response is complete: go on with the next request, or close."""
@@ -319,29 +317,15 @@ class HTTPProtocol(Attributes):
         reader = self._reader
         if reader.state is CLOSED:
             return  # the transport has failed
-        if self._stream.writer.close or self.ending is ENDING_NOW:
-            self._close(linger=reader.state is BODY or bool(reader.pending))
+        if self._stream.writer.close or self._closing.ending is ENDING_NOW:
+            self._closing.close(linger=reader.state is BODY or bool(reader.pending))
         elif reader.state is BODY:
-            self._discard_body()
+            self._patience.discard_body()
         elif self._carrier.holding:
             source.cycle = None
             reader.state = HEAD
         else:
             self._next_request()
-
-    def _discard_body(self) -> None:
-        """The application has answered without reading the whole body: keep the connection if the rest is short."""
-        reader, deadline = self._reader, self._deadline
-        if self._input.end is HERE or reader.too_much_is_left():
-            self._close(linger=True)
-            return
-        reader.discard()
-        self._input.resume()
-        if not deadline.waits or self.ending is ENDING_LAST_CALL:
-            last_call = self.ending is ENDING_LAST_CALL
-            deadline.set(Waits.DISCARD, limits.LAST_CALL_SECONDS if last_call else self.settings.timeout_body)
-        else:
-            deadline.waits = Waits.DISCARD
 
     def _next_request(self) -> None:
         self._input.cycle = None
@@ -357,26 +341,7 @@ class HTTPProtocol(Attributes):
                 self._go_on()
         else:
             self._input.resume()
-            self._idle()
-
-    def _idle(self) -> None:
-        """Nothing is being asked: wait for the next request, not for ever, nor for what can no longer come."""
-        if self._input.end is HERE:
-            self._close()
-        elif not self._deadline.waits:
-            if self.ending is ENDING_LAST_CALL:
-                self._deadline.set(Waits.LAST_CALL, limits.LAST_CALL_SECONDS)
-            else:
-                self._deadline.set(_IDLE, self.settings.timeout_idle)
-
-    def _await_head(self) -> None:
-        """A head has begun and is not complete; that of the first request has no deadline of its own."""
-        reader = self._reader
-        if reader.head_begins() and not reader.first:
-            if self.ending is ENDING_LAST_CALL:
-                self._deadline.set(Waits.LAST_CALL, limits.LAST_CALL_SECONDS)
-            else:
-                self._deadline.set(Waits.HEAD, self.settings.timeout_head)
+            self._patience.await_request()
 
     # Refusing, upgrading.
 
@@ -388,14 +353,14 @@ class HTTPProtocol(Attributes):
         cycle = self.cycle
         if cycle is not None and cycle.state is COMPLETE:
             # What is left of a body that nobody will read.
-            self._close(linger=True)
+            self._closing.close(linger=True)
             return
         status, phrase = refused.status, STATUS_PHRASES[refused.status]
         line = texts.REQUEST_REFUSED.format(status=status, phrase=phrase, reason=refused.reason)
         self.logger.warning(texts.INVALID_REQUEST if status == 400 else line)
         self._carrier.note(logging.DEBUG, line)
         if cycle is not None and cycle.state is not IDLE:
-            self.abort_response()
+            self._closing.abort_response()
             return
         if cycle is not None and cycle.course is not None:
             cycle.course.respond(status)
@@ -410,7 +375,7 @@ class HTTPProtocol(Attributes):
             self._carrier.flush()  # a method that is not ours knows the transport only
         self.send_400_response(texts.INVALID_REQUEST)
         if self._reader.state < LINGER:
-            self._close(linger=True)
+            self._closing.close(linger=True)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no request with `msg`, and end the connection."""
@@ -419,7 +384,7 @@ class HTTPProtocol(Attributes):
     def _answer(self, status: int, text: str) -> None:
         head_request = self._stream.writer.head_request
         self._carrier.write(error_response(status, text.encode(), self.server_state.default_head, head_request))
-        self._close(linger=True)
+        self._closing.close(linger=True)
 
     def _upgrades(self, framing: Framing) -> bool:
         """Tell whether the connection is to become a WebSocket; log why not."""
@@ -455,85 +420,18 @@ class HTTPProtocol(Attributes):
 
     # Writing and closing.
 
-    def abort_response(self) -> None:
-        """End a response that cannot be completed, so that the client notices."""
-        if self._stream.writer.cannot_tell_the_end():
-            self._carrier.reset_on_close()
-        self._close()
-
-    def _close(self, linger: bool = False) -> None:
-        """Close once everything is written; with `linger` only after the peer had a chance to read it."""
-        self._carrier.flush()
-        cycle, self._input.cycle = self._input.cycle, None
-        state = self._reader.state
-        self._reader.stop(state)
-        if cycle is not None:
-            cycle.disconnect()
-            self.flow.resume_writing()  # whoever waits to send has nothing to wait for
-        if linger and self._can_linger():
-            # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
-            self._reader.state = LINGER
-            # Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
-            self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
-            self._carrier.attempt(self.transport.write_eof)
-            self._input.resume()
-        else:
-            self._reader.state = CLOSED
-            self._deadline.close()
-            self._carrier.close()
-
-    def _can_linger(self) -> bool:
-        transport = self.transport
-        if (
-            self._input.end is HERE
-            or self._carrier.is_tls
-            or not self.settings.real_loop
-            or self._reader.state is CLOSED
-        ):
-            return False
-        try:
-            return not transport.is_closing() and transport.can_write_eof()
-        except Exception as exc:
-            self._carrier.fail(exc)
-            return False
-
     # The end of the server, and deadlines.
 
     def announce_close(self) -> None:
         """The next response whose head is encoded is the last, and says so; nothing else changes."""
-        self.ending = max(self.ending, ENDING_ANNOUNCED)
+        self._closing.announce()
 
     def shutdown(self) -> None:
         """The server stops: close now if idle, otherwise when the response is complete.
 
         Behind an `announce_close` a client that was told nothing yet is given a moment for one more request.
         """
-        if self.ending is ENDING_NONE:
-            self.ending = ENDING_NOW
-        elif self.ending is ENDING_ANNOUNCED:
-            self.ending = ENDING_LAST_CALL
-        cycle = self.cycle
-        if cycle is None or cycle.state is COMPLETE:
-            if self.ending is ENDING_LAST_CALL:
-                self._wait_for_last_call()
-            else:
-                self._close()
-
-    def _wait_for_last_call(self) -> None:
-        """Nothing is being answered: close when the time for one more request is over."""
-        reader, deadline = self._reader, self._deadline
-        if reader.state is WAIT:
-            return  # it is there
-        left = limits.LAST_CALL_SECONDS
-        if reader.state >= LINGER or self._input.end is HERE:
-            left = 0.0
-        elif reader.state is HEAD and not reader.pending:
-            # Without a deadline nobody knows since when the client has nothing to ask.
-            left = left - deadline.waited() if deadline.waits else 0.0
-        if left > 0:
-            deadline.set(Waits.DISCARD if reader.state is BODY else Waits.LAST_CALL, left)
-        else:
-            self._close()
+        self._closing.stop()
 
     def disconnect(self) -> None:
         """Tell the application that its client is gone, while its response can still be sent."""
@@ -545,11 +443,11 @@ class HTTPProtocol(Attributes):
         if waits is Waits.LINGER:
             self._carrier.abort()
         elif waits is Waits.DISCARD:
-            self._close(linger=True)  # answered already: nothing is refused
+            self._closing.close(linger=True)  # answered already: nothing is refused
         elif waits is Waits.BODY:
             self._refuse(RequestRefused(refusals.BODY_TIMEOUT, settings.timeout_body))
         elif waits is Waits.LAST_CALL or (waits is Waits.FIRST and not reader.pending):
-            self._close()
+            self._closing.close()
         elif reader.pending:
             self._refuse(RequestRefused(refusals.HEAD_TIMEOUT, settings.timeout_head), asks_for_head(reader.pending))
         else:
@@ -557,11 +455,11 @@ class HTTPProtocol(Attributes):
 
     def _own_settings(self) -> ProtocolSettings:
         settings: ProtocolSettings = super()._own_settings()
-        for room in (self._carrier, self._input):
+        for room in (self._carrier, self._input, self._patience):
             if room is not None:
                 room.settings = settings
         return settings
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing more was asked for `timeout_keep_alive` seconds: close."""
-        self._close()
+        self._closing.close()

@@ -33,3 +33,4 @@ class Ending(IntEnum):
 
 # A member looked up on its class costs several times a global, and these are read for each request.
 OPEN, ANNOUNCED, HERE = End
+ENDING_NONE, ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NOW = Ending

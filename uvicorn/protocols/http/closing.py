@@ -1,0 +1,121 @@
+"""The end of one connection from the server's side: at once or when the client has read its answer, and its last call.
+
+::
+
+    open ──close(linger)──▶ LINGER: half-closed, what still comes is thrown away ──▶ CLOSED
+      └────────close───────────────────────────────────────────────────────────────────▲
+
+The states are those of `Reading`: whoever lingers or is closed reads no requests.
+"""
+
+from __future__ import annotations
+
+from uvicorn.protocols.http import limits
+from uvicorn.protocols.http.carrier import Carrier
+from uvicorn.protocols.http.cycle import COMPLETE
+from uvicorn.protocols.http.deadline import Deadline, Waits
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.input import Input
+from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, RequestReader
+from uvicorn.protocols.http.response_writer import ResponseWriter
+from uvicorn.protocols.http.states import ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NONE, ENDING_NOW, HERE
+
+
+class Closing:
+    """How one connection ends.
+
+    Args:
+        carrier: what is closed.
+        flow: of its transport.
+        reader: what reads nothing any more.
+        writer: of the response that may not be complete.
+        deadline: for the client's end.
+        source: what comes from the client.
+
+    Attributes:
+        ending: what the end of the server means for the connection.
+    """
+
+    __slots__ = ("ending", "_carrier", "_flow", "_reader", "_writer", "_deadline", "_input")
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        flow: FlowControl,
+        reader: RequestReader,
+        writer: ResponseWriter,
+        deadline: Deadline,
+        source: Input,
+    ) -> None:
+        self.ending = ENDING_NONE
+        self._carrier = carrier
+        self._flow = flow
+        self._reader = reader
+        self._writer = writer
+        self._deadline = deadline
+        self._input = source
+
+    def close(self, linger: bool = False) -> None:
+        """Close once everything is written; with `linger` only after the peer had a chance to read it."""
+        self._carrier.flush()
+        cycle, self._input.cycle = self._input.cycle, None
+        state = self._reader.state
+        self._reader.stop(state)
+        if cycle is not None:
+            cycle.disconnect()
+            self._flow.resume_writing()  # whoever waits to send has nothing to wait for
+        if linger and self._input.end is not HERE and state is not CLOSED and self._carrier.can_half_close():
+            # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
+            self._reader.state = LINGER
+            # Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
+            self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
+            self._carrier.attempt(self._carrier.transport.write_eof)
+            self._input.resume()
+        else:
+            self._reader.state = CLOSED
+            self._deadline.close()
+            self._carrier.close()
+
+    def abort_response(self) -> None:
+        """End a response that cannot be completed, so that the client notices."""
+        if self._writer.cannot_tell_the_end():
+            self._carrier.reset_on_close()
+        self.close()
+
+    # The end of the server.
+
+    def announce(self) -> None:
+        """The next response whose head is encoded is the last, and says so; nothing else changes."""
+        self.ending = max(self.ending, ENDING_ANNOUNCED)
+
+    def stop(self) -> None:
+        """Close now if nothing is being answered, otherwise when the response is complete.
+
+        Behind an `announce` a client that was told nothing yet is given a moment for one more request.
+        """
+        if self.ending is ENDING_NONE:
+            self.ending = ENDING_NOW
+        elif self.ending is ENDING_ANNOUNCED:
+            self.ending = ENDING_LAST_CALL
+        cycle = self._input.cycle
+        if cycle is None or cycle.state is COMPLETE:
+            if self.ending is ENDING_LAST_CALL:
+                self._wait_for_last_call()
+            else:
+                self.close()
+
+    def _wait_for_last_call(self) -> None:
+        """Nothing is being answered: close when the time for one more request is over."""
+        reader, deadline = self._reader, self._deadline
+        if reader.state is WAIT:
+            return  # it is there
+        left = limits.LAST_CALL_SECONDS
+        if reader.state >= LINGER or self._input.end is HERE:
+            left = 0.0
+        elif reader.state is HEAD and not reader.pending:
+            # Without a deadline nobody knows since when the client has nothing to ask.
+            left = left - deadline.waited() if deadline.waits else 0.0
+        if left > 0:
+            deadline.set(Waits.DISCARD if reader.state is BODY else Waits.LAST_CALL, left)
+        else:
+            self.close()
