@@ -7,6 +7,8 @@ import contextvars
 import socket
 import string
 import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.doubles import MockLoop, MockTransport
+from uvicorn.protocols import utils
 from uvicorn.protocols.utils import (
     EAGER_START,
     ClientDisconnected,
@@ -250,7 +253,9 @@ async def test_older_interpreters_start_the_task_in_its_context_too(
 
     with monkeypatch.context() as patch:
         patch.setattr(sys, "version_info", version)
-        task = start_task(asyncio.get_running_loop(), run(), contextvars.Context(), eager=True)
+        older = ModuleType("older")
+        exec(Path(utils.__file__).read_text("utf-8"), vars(older))  # it decides when it is imported
+        task = older.start_task(asyncio.get_running_loop(), run(), contextvars.Context(), eager=True)
     assert not task.done()
     await task
 

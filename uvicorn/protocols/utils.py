@@ -97,20 +97,32 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return monotonic if getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time else loop.time
 
 
-def start_task(
-    loop: asyncio.AbstractEventLoop,
-    coroutine: Coroutine[Any, Any, None],
-    context: contextvars.Context,
-    eager: bool = False,
+def _start_later(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None], context: contextvars.Context
 ) -> asyncio.Task[None]:
-    """Run `coroutine` in a task whose context is `context`: a copy of it before 3.11, and if there is a task factory.
+    if sys.version_info >= (3, 11):
+        # Factories need not know the keyword.
+        if isinstance(loop, asyncio.AbstractEventLoop) and loop.get_task_factory() is None:
+            return loop.create_task(coroutine, context=context)
+    return context.run(loop.create_task, coroutine)
 
-    With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
-    factory, is in debug mode, where it would call the callback slow that is only interrupted, or may be run again from
-    inside that step, where a connection that waits for its turn to end would hear of nothing more. Ask for it on real
-    loops only: tests hand the protocols one that can only `create_task` and `call_later`.
-    """
-    if sys.version_info >= (3, 12):
+
+# Decided once: to compare versions for each request costs more than all that is asked there.
+if sys.version_info >= (3, 12):
+
+    def start_task(
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, None],
+        context: contextvars.Context,
+        eager: bool = False,
+    ) -> asyncio.Task[None]:
+        """Run `coroutine` in a task whose context is `context`: a copy before 3.11, and if there is a task factory.
+
+        With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
+        factory, is in debug mode, where it would call the callback slow that is only interrupted, or may be run again
+        from inside that step, where a connection that waits for its turn to end would hear of nothing more. Ask for it
+        on real loops only: tests hand the protocols one that can only `create_task` and `call_later`.
+        """
         if (
             eager
             and loop.get_task_factory() is None
@@ -119,11 +131,21 @@ def start_task(
             and (getattr(type(loop), "_run_once", None) is _NOT_REENTRANT or not is_reentrant(loop))
         ):
             return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
-    if sys.version_info >= (3, 11):
-        # Factories need not know the keyword.
-        if isinstance(loop, asyncio.AbstractEventLoop) and loop.get_task_factory() is None:
-            return loop.create_task(coroutine, context=context)
-    return context.run(loop.create_task, coroutine)
+        return _start_later(loop, coroutine, context)
+
+else:
+
+    def start_task(
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, None],
+        context: contextvars.Context,
+        eager: bool = False,
+    ) -> asyncio.Task[None]:
+        """Run `coroutine` in a task whose context is `context`: a copy before 3.11, and if there is a task factory.
+
+        Versions before 3.12 cannot start it at once.
+        """
+        return _start_later(loop, coroutine, context)
 
 
 def is_thrown_away(task: asyncio.Task[None] | None) -> bool:
