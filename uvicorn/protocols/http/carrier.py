@@ -19,7 +19,6 @@ from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.readers import waiting
 from uvicorn.protocols.http.request_reader import CLOSED, RequestReader
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.utils import is_ssl
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -47,6 +46,7 @@ class Carrier:
 
     Args:
         transport: of the connection.
+        is_tls: whether it is encrypted.
         base: says who its client is.
         reader: reads nothing any more once the transport has failed.
         settings: of the connection.
@@ -54,10 +54,9 @@ class Carrier:
         lost: called if the transport cannot even be aborted, because nobody else will say so.
 
     Attributes:
-        transport: of the connection.
-        is_tls: whether it is encrypted.
+        transport, is_tls: as above.
         settings: of the connection; assigned when a program gives it some of its own.
-        logger: where its lines go.
+        logger: where its lines go; assigned when a program has one of its own.
         holding: what is written is held until the next `flush`; assigned while input is consumed.
         held: that.
     """
@@ -67,6 +66,7 @@ class Carrier:
     def __init__(
         self,
         transport: asyncio.Transport,
+        is_tls: bool,
         base: ScopeBase,
         reader: RequestReader,
         settings: ProtocolSettings,
@@ -74,7 +74,7 @@ class Carrier:
         lost: Callable[[Exception | None], None],
     ) -> None:
         self.transport = transport
-        self.is_tls = is_ssl(transport)
+        self.is_tls = is_tls
         self.settings = settings
         self.logger = logger
         self.holding = False

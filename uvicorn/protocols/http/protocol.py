@@ -2,45 +2,46 @@
 
 ::
 
-    data_received ──▶ RequestReader ──Request──▶ RequestResponseCycle ──▶ the application
-                                                        │ start, body, …
-    transport.write ◀── ResponseWriter ◀── H1Stream ◀───┘
-                            Deadline ──▶ refuse, close
+    data_received ──▶ RequestReader ──Request──▶ Runner ──▶ RequestResponseCycle ──▶ the application
+                            ▲          Piece──▶ Input ─────────────▲ │ start, body, …
+    transport ◀── Carrier ◀─┼─ ResponseWriter ◀── H1Stream ◀─────────┘
+                            └ Patience ──▶ Deadline ──▶ Refusal, Closing
 
+What has a state of its own is an object of its own, a room, and is the only one that changes it. This is the face: what
+asyncio, the server and programs that make subclasses call, each in few lines, and what has to be done next by whom.
 At most one request is being answered. What arrives behind it waits in the reader, and reading pauses when that grows.
-Bytes written while input is being consumed leave in one write at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from typing import Any, cast
 
 from uvicorn._types import HTTPScope, ProtocolConfig
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.metrics import BYTES_RECEIVED, GONE, OPENED
-from uvicorn.middleware.proxy_headers import is_trusted_gateway
-from uvicorn.protocols.http import limits, refusals, texts
+from uvicorn.protocols.http import limits, refusals
 from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.closing import Closing
-from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
+from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h1_stream import H1Stream
-from uvicorn.protocols.http.head import Framing, RequestRefused, asks_for_head
+from uvicorn.protocols.http.head import RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
-from uvicorn.protocols.http.response import STATUS_PHRASES, encode_interim, error_response
-from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
+from uvicorn.protocols.http.refusal import Refusal
+from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, WAIT, Piece, Request, RequestReader, Special
+from uvicorn.protocols.http.response import encode_interim
+from uvicorn.protocols.http.response_writer import ResponseWriter
+from uvicorn.protocols.http.runner import Runner
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl, start_task
+from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.state import ServerState
 
 _IDLE = Waits.IDLE
@@ -62,15 +63,17 @@ class HTTPProtocol(Attributes):
 
     __slots__ = (
         "app_state",
-        "logger",
         "transport",
         "flow",
         "_carrier",
         "_reader",
-        "_stream",
+        "_writer",
         "_deadline",
         "_closing",
         "_patience",
+        "_refusal",
+        "_runner",
+        "_logger",
         "__weakref__",
     )
 
@@ -91,15 +94,17 @@ class HTTPProtocol(Attributes):
         self.settings: ProtocolSettings = settings
         self.server_state = server_state
         self.app_state = app_state
-        self.logger = logging.getLogger("uvicorn.error")
-        # Until there is a transport.
+        self._logger = logging.getLogger("uvicorn.error")
+        # The rooms of a connection, once there is one.
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.flow: FlowControl = cast(FlowControl, None)
         self._base: ScopeBase = cast(ScopeBase, None)
         self._reader: RequestReader = cast(RequestReader, None)
         self._carrier: Carrier = cast(Carrier, None)
         self._input: Input = cast(Input, None)
-        self._stream: H1Stream = cast(H1Stream, None)
+        self._writer: ResponseWriter = cast(ResponseWriter, None)
+        self._refusal: Refusal = cast(Refusal, None)
+        self._runner: Runner = cast(Runner, None)
         self._deadline: Deadline = cast(Deadline, None)
         self._closing: Closing = cast(Closing, None)
         self._patience: Patience = cast(Patience, None)
@@ -116,6 +121,17 @@ class HTTPProtocol(Attributes):
         return RequestResponseCycle
 
     @property
+    def logger(self) -> logging.Logger:
+        """Where errors of the application and of the client are told."""
+        return self._logger
+
+    @logger.setter
+    def logger(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        if self._carrier is not None:
+            self._carrier.logger = logger
+
+    @property
     def timeout_keep_alive_task(self) -> asyncio.TimerHandle | None:
         """The timer that ends an idle connection, `None` while it is not idle."""
         reader = self._reader
@@ -129,11 +145,12 @@ class HTTPProtocol(Attributes):
         transport = cast(asyncio.Transport, transport)
         settings = self.settings
         context = self.server_state.context
+        is_tls = is_ssl(transport)
         self.transport = transport
         self.flow = flow = FlowControl(transport, context)
         self._base = base = ScopeBase(
             settings.asgi_version,
-            "https" if is_ssl(transport) else "http",
+            "https" if is_tls else "http",
             get_remote_addr(transport),
             get_local_addr(transport),
             settings.root_path,
@@ -141,13 +158,17 @@ class HTTPProtocol(Attributes):
             settings.extensions,
         )
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, base.line)
-        self._carrier = carrier = Carrier(transport, base, reader, settings, self.logger, self.connection_lost)
+        self._carrier = carrier = Carrier(transport, is_tls, base, reader, settings, self.logger, self.connection_lost)
         self._deadline = deadline = Deadline(self.loop, context, settings, self._expired)
         self._input = source = Input(carrier, flow, reader, deadline, settings, context)
-        writer = ResponseWriter()
+        self._writer = writer = ResponseWriter()
         self._closing = closing = Closing(carrier, flow, reader, writer, deadline, source)
         self._patience = patience = Patience(deadline, reader, source, closing, settings)
-        self._stream = H1Stream(self, carrier, flow, reader, writer, source, closing, patience)
+        self._refusal = Refusal(carrier, reader, writer, source, closing, self.server_state, settings)
+        stream = H1Stream(self, carrier, flow, reader, writer, source, closing, patience)
+        self._runner = Runner(
+            self.loop, carrier, self.server_state, base, reader, source, stream, deadline, patience, settings
+        )
         self.server_state.connections.add(self)
         if settings.metrics is not None:
             settings.metrics.add(OPENED)
@@ -162,7 +183,7 @@ class HTTPProtocol(Attributes):
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection lost")
         self._input.close()
         self._last_scope = None
-        self._stream = cast(H1Stream, None)  # which knows its connection
+        self._runner = cast(Runner, None)  # whose stream knows its connection
         self.flow.resume_writing()
         self._carrier.leave()
 
@@ -201,6 +222,7 @@ class HTTPProtocol(Attributes):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
         reader, carrier, source = self._reader, self._carrier, self._input
+        runner = self._runner
         if self.settings.metrics is not None:
             self.settings.metrics.words[BYTES_RECEIVED] += len(data)
         budget = limits.MAX_EAGER_REQUESTS
@@ -211,8 +233,8 @@ class HTTPProtocol(Attributes):
                 if type(event) is Piece:
                     if not source.take(event):
                         self._drop(event)
-                else:
-                    self._begin(event)
+                elif event[4] is None or not self._leaves(event):
+                    runner.begin(event)
                 if not reader.more:
                     break
                 if type(event) is not Piece:
@@ -244,59 +266,17 @@ class HTTPProtocol(Attributes):
 
     # Requests.
 
-    def _begin(self, request: Request) -> None:
-        """Start the application on a request."""
-        line, fields, framing, body, special = request
-        if special is not None:
-            head, https = special
-            if https and not self._may_ask_for_https():
-                self._refuse(RequestRefused(refusals.MISDIRECTED), line[0] == "HEAD")
-                return
-            if head and self._upgrades(framing):
-                self._hand_over(head, framing.expect_continue)
-                return
-        settings = self.settings
-        state, stream, source = self.server_state, self._stream, self._input
-        _, stream.keep_alive, expect_continue, _, forwarded = framing
-        app = settings.app if forwarded else settings.direct_app
-        limit = settings.limit_concurrency
-        if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
-            self.logger.warning(texts.CONCURRENCY_EXCEEDED)
-            app = settings.unavailable_app
-        scope = self._base.build(line, fields)
-        writer = stream.writer
-        writer.state = AWAITING
-        writer.head_request = line[0] == "HEAD"
-        writer.http_10 = line[1] == "1.0"
-        self._deadline.waits = NOTHING
-        source.cycle = cycle = settings.cycle_class(stream, scope, body is None, expect_continue)
-        if settings.formatted is not None:
-            cycle.entry = settings.formatted.begin(scope)
-        if settings.metrics is not None:
-            cycle.course = settings.metrics.begin(scope["method"])
-        if body is not None:
-            cycle.body = body
-        else:
-            if not expect_continue:
-                self._patience.await_body()
-            # What is there reaches the cycle before the application starts, which then need not wait for it.
-            piece = self._reader.read()
-            if piece is not None:
-                source.take(cast(Piece, piece))
-        if source.end is not OPEN:
-            cycle.disconnect(reachable=True)
-        context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
-        # After the client's end a response has to know whether it is the last: not before all input is pending.
-        eager = settings.eager and source.end is not HERE
-        task = start_task(self.loop, cycle.run_asgi(app), context, eager)
-        if not (eager and task.done()):
-            cycle.task = task
-            state.tasks.add(task)
-            task.add_done_callback(state.tasks.discard)
-
-    def _may_ask_for_https(self) -> bool:
-        base = self._base
-        return base.scheme == "https" or is_trusted_gateway(self.settings.app, base.client)
+    def _leaves(self, request: Request) -> bool:
+        """Deal with a request that is special. Returns false if it is one for the application."""
+        line, _, framing, _, special = request
+        head, https = cast(Special, special)
+        if https and not self._refusal.may_ask_for_https(self._base):
+            self._refuse(RequestRefused(refusals.MISDIRECTED), line[0] == "HEAD")
+            return True
+        if head and not self._refusal.refuses_upgrade(framing):
+            self._hand_over(head, framing.expect_continue)
+            return True
+        return False
 
     def _drop(self, piece: Piece) -> None:
         """Nobody reads what is left of the body: the response is complete."""
@@ -317,7 +297,7 @@ class HTTPProtocol(Attributes):
         reader = self._reader
         if reader.state is CLOSED:
             return  # the transport has failed
-        if self._stream.writer.close or self._closing.ending is ENDING_NOW:
+        if self._writer.close or self._closing.ending is ENDING_NOW:
             self._closing.close(linger=reader.state is BODY or bool(reader.pending))
         elif reader.state is BODY:
             self._patience.discard_body()
@@ -350,52 +330,11 @@ class HTTPProtocol(Attributes):
 
         `head_request` says that what is refused asks for a head only, if it has no cycle.
         """
-        cycle = self.cycle
-        if cycle is not None and cycle.state is COMPLETE:
-            # What is left of a body that nobody will read.
-            self._closing.close(linger=True)
-            return
-        status, phrase = refused.status, STATUS_PHRASES[refused.status]
-        line = texts.REQUEST_REFUSED.format(status=status, phrase=phrase, reason=refused.reason)
-        self.logger.warning(texts.INVALID_REQUEST if status == 400 else line)
-        self._carrier.note(logging.DEBUG, line)
-        if cycle is not None and cycle.state is not IDLE:
-            self._closing.abort_response()
-            return
-        if cycle is not None and cycle.course is not None:
-            cycle.course.respond(status)
-        elif self.settings.metrics is not None:
-            self.settings.metrics.refuse(status)
-        if cycle is None:
-            self._stream.writer.head_request = head_request
-        if status != 400:
-            self._answer(status, phrase)
-            return
-        if self.settings.customised:
-            self._carrier.flush()  # a method that is not ours knows the transport only
-        self.send_400_response(texts.INVALID_REQUEST)
-        if self._reader.state < LINGER:
-            self._closing.close(linger=True)
+        self._refusal.refuse(refused, head_request, self.send_400_response)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no request with `msg`, and end the connection."""
-        self._answer(400, msg)
-
-    def _answer(self, status: int, text: str) -> None:
-        head_request = self._stream.writer.head_request
-        self._carrier.write(error_response(status, text.encode(), self.server_state.default_head, head_request))
-        self._closing.close(linger=True)
-
-    def _upgrades(self, framing: Framing) -> bool:
-        """Tell whether the connection is to become a WebSocket; log why not."""
-        wanted = [name.strip(b" \t") for name in framing.upgrade.split(b",")]
-        websocket = b"websocket" in wanted and framing.length == 0
-        if websocket and self.settings.ws_protocol_class is not None:
-            return True
-        self.logger.warning(texts.UPGRADE_UNSUPPORTED)
-        if websocket:
-            self.logger.warning(texts.WEBSOCKET_UNSUPPORTED)
-        return False
+        self._refusal.answer(400, msg)
 
     def _hand_over(self, head: bytes, expect_continue: bool) -> None:
         """Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it."""
@@ -409,7 +348,7 @@ class HTTPProtocol(Attributes):
         data = head + self._reader.rest()
         self._reader.stop(CLOSED)
         self._deadline.close()
-        self._stream = cast(H1Stream, None)
+        self._runner = cast(Runner, None)
         protocol = self.settings.ws_protocol_class(
             config=self.settings.config, server_state=self.server_state, app_state=self.app_state
         )
@@ -417,8 +356,6 @@ class HTTPProtocol(Attributes):
         self._forget()
         self.transport.set_protocol(protocol)
         protocol.data_received(data)
-
-    # Writing and closing.
 
     # The end of the server, and deadlines.
 
@@ -455,7 +392,7 @@ class HTTPProtocol(Attributes):
 
     def _own_settings(self) -> ProtocolSettings:
         settings: ProtocolSettings = super()._own_settings()
-        for room in (self._carrier, self._input, self._patience):
+        for room in (self._carrier, self._input, self._patience, self._refusal, self._runner):
             if room is not None:
                 room.settings = settings
         return settings

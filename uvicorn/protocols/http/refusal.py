@@ -1,0 +1,116 @@
+"""Responses of the server's own to requests that no application gets to see."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from uvicorn.middleware.proxy_headers import is_trusted_gateway
+from uvicorn.protocols.http import texts
+from uvicorn.protocols.http.carrier import Carrier
+from uvicorn.protocols.http.closing import Closing
+from uvicorn.protocols.http.cycle import COMPLETE, IDLE
+from uvicorn.protocols.http.head import Framing, RequestRefused
+from uvicorn.protocols.http.input import Input
+from uvicorn.protocols.http.protocol_settings import ProtocolSettings
+from uvicorn.protocols.http.request_reader import LINGER, RequestReader
+from uvicorn.protocols.http.response import STATUS_PHRASES, error_response
+from uvicorn.protocols.http.response_writer import ResponseWriter
+from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.state import ServerState
+
+
+class Refusal:
+    """Refuses what comes on one connection, which ends with that.
+
+    Args:
+        carrier: what the response goes to.
+        reader: what the request was read by.
+        writer: knows whether the request is HEAD.
+        source: knows the request in hand.
+        closing: ends the connection.
+        state: of the server.
+        settings: of the connection.
+
+    Attributes:
+        settings: of the connection; assigned when a program gives it some of its own.
+    """
+
+    __slots__ = ("settings", "_carrier", "_reader", "_writer", "_input", "_closing", "_state")
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        reader: RequestReader,
+        writer: ResponseWriter,
+        source: Input,
+        closing: Closing,
+        state: ServerState,
+        settings: ProtocolSettings,
+    ) -> None:
+        self.settings = settings
+        self._carrier = carrier
+        self._reader = reader
+        self._writer = writer
+        self._input = source
+        self._closing = closing
+        self._state = state
+
+    def refuse(self, refused: RequestRefused, head_request: bool, say: Callable[[str], None]) -> None:
+        """Answer in the application's place, and end the connection.
+
+        Args:
+            refused: what is wrong.
+            head_request: what is refused asks for a head only, if it has no cycle.
+            say: sends a 400; it is the protocol's, because programs have their own.
+        """
+        cycle, settings = self._input.cycle, self.settings
+        if cycle is not None and cycle.state is COMPLETE:
+            # What is left of a body that nobody will read.
+            self._closing.close(linger=True)
+            return
+        status = refused.status
+        self._note(status, refused.reason)
+        if cycle is not None and cycle.state is not IDLE:
+            self._closing.abort_response()
+            return
+        if cycle is not None and cycle.course is not None:
+            cycle.course.respond(status)
+        elif settings.metrics is not None:
+            settings.metrics.refuse(status)
+        if cycle is None:
+            self._writer.head_request = head_request
+        if status != 400:
+            self.answer(status, STATUS_PHRASES[status])
+            return
+        if settings.customised:
+            self._carrier.flush()  # a method that is not ours knows the transport only
+        say(texts.INVALID_REQUEST)
+        if self._reader.state < LINGER:
+            self._closing.close(linger=True)
+
+    def _note(self, status: int, reason: str) -> None:
+        line = texts.REQUEST_REFUSED.format(status=status, phrase=STATUS_PHRASES[status], reason=reason)
+        self._carrier.logger.warning(texts.INVALID_REQUEST if status == 400 else line)
+        self._carrier.note(logging.DEBUG, line)
+
+    def answer(self, status: int, text: str) -> None:
+        """Answer with `text`, and end the connection."""
+        head_request = self._writer.head_request
+        self._carrier.write(error_response(status, text.encode(), self._state.default_head, head_request))
+        self._closing.close(linger=True)
+
+    def may_ask_for_https(self, base: ScopeBase) -> bool:
+        """Tell whether the client of `base` may ask for a resource of https (RFC 9110 section 7.4)."""
+        return base.scheme == "https" or is_trusted_gateway(self.settings.app, base.client)
+
+    def refuses_upgrade(self, framing: Framing) -> bool:
+        """Tell, and log, that the connection does not become a WebSocket: the request is one like any other."""
+        wanted = [name.strip(b" \t") for name in framing.upgrade.split(b",")]
+        websocket = b"websocket" in wanted and framing.length == 0
+        if websocket and self.settings.ws_protocol_class is not None:
+            return False
+        self._carrier.logger.warning(texts.UPGRADE_UNSUPPORTED)
+        if websocket:
+            self._carrier.logger.warning(texts.WEBSOCKET_UNSUPPORTED)
+        return True
