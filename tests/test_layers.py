@@ -59,7 +59,6 @@ LAYERS = [
 EXCEPTIONS = {
     ("main", "__init__"): "the version",
     ("settings", "config"): "the type of ssl_context_factory's argument",
-    ("protocols.http.h1_stream", "protocols.http.protocol"): "the type of a stream's connection",
 }
 
 

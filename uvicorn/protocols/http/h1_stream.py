@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from uvicorn.metrics import BYTES_SENT
 from uvicorn.protocols.http.carrier import Carrier
@@ -15,15 +15,28 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import Field
 from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.patience import Patience
+from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import BODY, RequestReader
 from uvicorn.protocols.http.response import BodyFraming, encode_interim
 from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
 from uvicorn.protocols.http.states import ENDING_NONE, HERE
-
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.protocol import HTTPProtocol
+from uvicorn.state import ServerState
 
 _NONE = BodyFraming.NONE
+
+
+class Face(Protocol):
+    """The connection as a stream knows it."""
+
+    settings: ProtocolSettings
+    server_state: ServerState
+
+    @property
+    def logger(self) -> logging.Logger:
+        """Where errors of the application are told."""
+
+    def on_response_complete(self) -> None:
+        """The response is complete: go on."""
 
 
 class H1Stream:
@@ -53,7 +66,7 @@ class H1Stream:
 
     def __init__(
         self,
-        connection: HTTPProtocol,
+        connection: Face,
         carrier: Carrier,
         flow: FlowControl,
         reader: RequestReader,
