@@ -121,7 +121,7 @@ class Settings:
         default=20.0,
         section="WebSocket",
         help="Seconds to wait for the answer to a ping; without one close 1011. None, through the Python interface, "
-        "waits for ever.",
+        "waits forever.",
     )
     ws_per_message_deflate: bool = setting(
         default=True,
@@ -256,7 +256,7 @@ class Settings:
         default=None,
         section="Timeouts",
         help="Seconds until what still runs at shutdown is cancelled; by default 25. 0 cancels at once, a negative "
-        "number waits for ever.",
+        "number waits forever.",
     )
     timeout_worker_healthcheck: int = setting(
         default=5, section="Workers", help="Seconds a worker may take to answer before it is replaced."
@@ -336,21 +336,21 @@ class Settings:
         section="Timeouts",
         kw_only=True,
         help="Seconds a request's head may take, from its first byte, or from the connection for the first request; "
-        "then 408. A connection that sent nothing closes without an answer. 0 waits for ever.",
+        "then 408. A connection that sent nothing closes without an answer. 0 waits forever.",
     )
     timeout_request_body: float = setting(
         default=60.0,
         section="Timeouts",
         kw_only=True,
         help="Seconds to wait for a request's body, then 408. Each 240 bytes received give back one second of those "
-        "that have passed, and time stands still while the application does not read. 0 waits for ever.",
+        "that have passed, and time stands still while the application does not read. 0 waits forever.",
     )
     timeout_write: float = setting(
         default=60.0,
         section="Timeouts",
         kw_only=True,
         help="Seconds a client may read nothing of what waits for it, response or message, then its connection is "
-        "dropped. One that takes 240 bytes a second has that time again. 0 waits for ever.",
+        "dropped. One that takes 240 bytes a second has that time again. 0 waits forever.",
     )
     timeout_handshake: float = setting(
         default=10.0, section="Timeouts", kw_only=True, help="Seconds a TLS handshake may take; 0 stands for 60."
@@ -392,7 +392,7 @@ class Settings:
         section="Workers",
         kw_only=True,
         help="Seconds a new worker may take until it serves, imports and start-up included, before its restart is "
-        "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits for ever.",
+        "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits forever.",
     )
     drain_delay: float = setting(
         default=0.0,
