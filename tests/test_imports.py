@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.process import ServerProcess
+
 SERVE = """
 import json, sys
 import uvicorn.supervisors.multiprocess
@@ -39,9 +41,11 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     "name",
     [
         "a2wsgi",
+        "click",
         "dotenv",
         "h11",
         "httptools",
+        "uvicorn.main",
         "uvicorn.protocols.http.protocol",
         "uvicorn.protocols.websockets.session",
         "uvicorn.supervisors.basereload",
@@ -57,6 +61,57 @@ def test_worker_does_not_import_what_it_does_not_use(imported: set[str], name: s
 
 def test_worker_serves_with_the_native_core(imported: set[str]) -> None:
     assert {"app", "uvicorn._native", "uvicorn.protocols.websockets.native_impl"} <= imported
+
+
+TELLING_APP = """
+import sys
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        print("click" in sys.modules, "uvicorn.main" in sys.modules, flush=True)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+"""
+
+SCRIPT = """
+import sys
+from uvicorn.main import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+PROGRAM = """
+import sys
+import uvicorn
+print("run as", __name__, flush=True)
+if __name__ == "__main__":
+    uvicorn.run("app:app", port=0, workers=2)
+"""
+
+
+@pytest.mark.parametrize("name", ["uvicorn", "-m", "program.py"])
+def test_worker_does_not_import_the_command_line(tmp_path: Path, name: str) -> None:
+    """Of a program of somebody else's it runs the file, as it always had, and imports what that does."""
+    (tmp_path / "app.py").write_text(TELLING_APP)
+    (tmp_path / "uvicorn").write_text(SCRIPT)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    arguments = [] if name == "program.py" else ["app:app", "--port", "0", "--workers", "2"]
+    started = ["-m", "uvicorn"] if name == "-m" else [tmp_path / name]
+    with ServerProcess(*arguments, cwd=tmp_path, command=[sys.executable, *started]) as server:
+        server.wait_for("False False\n", count=2)
+        server.stop()
+        assert server.output.count("run as __mp_main__") == (2 if name == "program.py" else 0)
+
+
+@pytest.mark.parametrize(
+    "statement", ["import uvicorn", "import uvicorn.main", "from uvicorn.main import run", "from uvicorn import main"]
+)
+def test_the_command_has_the_name_of_its_module(statement: str) -> None:
+    """In whatever order they are imported, `uvicorn.main` is what it is upstream."""
+    program = f"{statement}; import uvicorn, click; assert isinstance(uvicorn.main, click.Command); uvicorn.run"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(

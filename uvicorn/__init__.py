@@ -8,18 +8,38 @@
 """
 
 import importlib
-from typing import Any
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.config import Config
-from uvicorn.main import Server, main, run
+from uvicorn.server import Server
+
+if TYPE_CHECKING:
+    from uvicorn.main import main, run
 
 # A local label (PEP 440) marks the fork: above 0.54.0 for every resolver, and not mistaken for upstream's own release.
 __version__ = "0.54.100+fast"
 __all__ = ["Config", "Server", "main", "run"]
 
 
+class _Package(ModuleType):
+    """This package: its `main` is the command, also when somebody imports the module of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "main" and isinstance(value, ModuleType):
+            value = value.main
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
-    # Attributes of the package ever since, but only several processes need them: imported when first asked for.
+    # Attributes of the package ever since, but a worker needs no command line, and only several processes need the
+    # others: imported when first asked for.
+    if name in ("main", "run"):
+        return getattr(importlib.import_module("uvicorn.main"), name)
     if name in ("supervisors", "_subprocess"):
         return importlib.import_module(f"uvicorn.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

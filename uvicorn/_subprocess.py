@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
@@ -28,7 +29,22 @@ SETTING_FAILURE = 1
 
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:
     """A process, not started yet, that will call `target(sockets=sockets)`; all three arguments are pickled."""
+    _be_a_module()
     return spawn.Process(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
+
+
+def _be_a_module() -> None:
+    """Let the script `uvicorn` be what `python -m uvicorn` is, so that children do not run it to have what it defines.
+
+    That is nothing: they would import the command line. A program of somebody else's may define what its children need.
+    """
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    if path is None or getattr(main, "__spec__", None) is not None or "uvicorn.main" not in sys.modules:
+        return
+    name, _ = os.path.splitext(os.path.basename(path))
+    if name == "uvicorn" and getattr(main, "main", None) is sys.modules["uvicorn.main"].main:
+        main.__spec__ = ModuleSpec("uvicorn.__main__", None, origin=path)
 
 
 def arguments_of(config: Config, target: Callable[..., None], sockets: list[socket]) -> dict[str, Any]:

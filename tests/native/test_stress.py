@@ -142,7 +142,7 @@ async def give_up(address: Address) -> None:
 async def talk(address: Address) -> None:
     """WebSockets, with whatever others say in between; every second one is broken off."""
     for number in range(ROUNDS // 3):
-        client = await websockets.connect(f"ws://{address[0]}:{address[1]}/", proxy=None)
+        client = await websockets.connect(f"ws://{address[0]}:{address[1]}/", proxy=None, max_queue=None)
         for text in ("one", "two" * 1000, "three"):
             await client.send(text)
             while await client.recv() != text:
