@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,3 +19,12 @@ def each(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+@pytest.fixture(name="anyloop", params=["asyncio", "uvloop"])
+def factory(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes a loop, of each kind in turn."""
+    if request.param == "asyncio":
+        return asyncio.SelectorEventLoop
+    factory: Callable[[], asyncio.AbstractEventLoop] = pytest.importorskip("uvloop").new_event_loop
+    return factory

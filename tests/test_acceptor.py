@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import loops
 from tests.process import ServerProcess
 from tests.utils import open_connection, read_to_end, read_until, request, wait_for, wait_until
 from uvicorn import acceptor
@@ -19,6 +20,8 @@ from uvicorn._compat import asyncio_run
 from uvicorn.acceptor import Acceptor, WatchedServer
 
 pytestmark = pytest.mark.anyio
+
+anyloop = loops.factory
 
 
 @pytest.fixture(autouse=True)
@@ -292,14 +295,6 @@ async def test_closed_acceptor_cannot_start(sock: Faulty, protocol: type[Recorde
 
 
 # A loop that accepts below Python
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyloop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
-    if request.param == "asyncio":
-        return asyncio.SelectorEventLoop
-    factory: Callable[[], asyncio.AbstractEventLoop] = pytest.importorskip("uvloop").new_event_loop
-    return factory
 
 
 async def watched(sock: Faulty, protocol: type[Recorder]) -> WatchedServer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.process import ServerProcess
 from tests.utils import (
     GIL,
@@ -38,11 +41,14 @@ from tests.utils import (
     wait_until,
 )
 from uvicorn import server as module
+from uvicorn._compat import asyncio_run
 from uvicorn.config import Config
 from uvicorn.drain import Stage
 from uvicorn.server import Server
 
 pytestmark = pytest.mark.anyio
+
+anyloop = loops.factory
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 GET = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
@@ -680,6 +686,30 @@ async def test_shutdown_after_a_cancelled_serve_has_the_deadline_that_was_asked_
         await asyncio.wait_for(server.shutdown(), 30)
         assert not server.server_state.tasks
     assert "Cancel 1 running task(s), timeout graceful shutdown exceeded" in lines(log)
+
+
+async def serve_one_request(kept: list[weakref.ref[Any]], http: Any) -> None:
+    """Serve, and leave it to whoever ends the loop to cancel that."""
+    server = Server(make_config(http=http))
+    kept += [weakref.ref(server), weakref.ref(server.server_state.connections)]
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: server.started)
+    async with connect(server) as client:
+        client.send(GET)
+        assert (await client.until(b"ok")).endswith(b"ok")
+    await wait_until(lambda: not server.server_state.connections)
+    assert not task.done()
+
+
+def test_nothing_is_left_of_servers_that_end_with_their_loops(
+    http_protocol_cls: Any, anyloop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """`asyncio.run()` cancels what is left, and nobody calls `shutdown()`: the next lets go of the last."""
+    kept: list[weakref.ref[Any]] = []
+    for _ in range(3):
+        asyncio_run(serve_one_request(kept, http_protocol_cls), loop_factory=anyloop)
+    gc.collect()
+    assert [ref for ref in kept[:-2] if ref() is not None] == []
 
 
 def test_run_that_is_cancelled_from_inside_shuts_the_application_down(

@@ -248,6 +248,7 @@ class Server:
     async def _serve(self, sockets: list[socket.socket] | None) -> None:
         config = self.config
         self.loop = asyncio.get_running_loop()
+        _cancelled.let_go()
         if not config.loaded:
             config.load()
         self.lifespan = config.lifespan_class(config)
@@ -265,6 +266,7 @@ class Server:
         except asyncio.CancelledError:
             self._stop_listening()
             announce_close(self.server_state.connections)
+            _cancelled.servers.append(self)
             raise
         except BaseException:
             # `callback_notify` has failed, or an `on_tick` of the program's.
@@ -479,10 +481,16 @@ class Server:
         try:
             await self._end_lifespan()
         finally:
-            self.server_state.close()
-            if self._measurement is not None:
-                self._measurement.close()
-            self.config.reporters.pop(asyncio.get_running_loop(), None)
+            self._let_go(asyncio.get_running_loop())
+
+    def _let_go(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hold nothing any more that would keep `loop`, on which this server served, and the application alive."""
+        self.server_state.close()
+        if self._measurement is not None:
+            self._measurement.close()
+        self.config.reporters.pop(loop, None)
+        if self in _cancelled.servers:
+            _cancelled.servers.remove(self)
 
     async def _keep_accepting(self) -> None:
         """Serve on for `drain_delay` seconds, so that load balancers see in time that this server is not ready."""
@@ -615,6 +623,26 @@ class Interruption(threading.Thread):
             # A call of the system that it sleeps in returns for this.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
+
+class Cancelled(threading.local):
+    """Servers of this thread whose `serve()` was cancelled, and whose `shutdown()` nobody has called.
+
+    Somebody still may, as long as the event loop lives. When it is closed (`asyncio.run()` cancels what is left, and
+    closes it) nobody can, and the collector cannot see that such a server is over: the native core is a part of it. So
+    the next one lets go of it.
+    """
+
+    def __init__(self) -> None:
+        self.servers: list[Server] = []
+
+    def let_go(self) -> None:
+        """Let go of those whose event loop is closed."""
+        for server in list(self.servers):
+            if server.loop is not None and server.loop.is_closed():
+                server._let_go(server.loop)
+
+
+_cancelled = Cancelled()
 
 _OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit")}
 """What wakes the server if nobody replaces it."""
