@@ -149,6 +149,7 @@ def memory(result: Result) -> list[Table]:
         _idle("idle keep-alive connections", "connections", records),
         _idle("idle WebSockets", "websockets", records),
         _idle("idle WebSockets after one compressed message", "compressed", records),
+        _idle("idle HTTP/2 connections after a hundred requests", "http2", records),
         _table_of(f"work for allocator and collector ({name})", WORK_COLUMNS, records, WORK_NOTE),
     ]
 

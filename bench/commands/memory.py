@@ -13,6 +13,7 @@ from bench import environment, probe, process, scenario, targets
 from bench.allocations import allocation_counter
 from bench.commands import common
 from bench.errors import BenchError
+from bench.load.beside import PREFACE, SETTINGS, FrameReader, frame, get, section
 from bench.load.response import ResponseReader, request_bytes
 from bench.load.sockets import Client, Connection, open_all
 from bench.load.websocket import OFFER, say_compressed, upgrade
@@ -31,6 +32,8 @@ PATIENT = {"keep-alive": "300", "backpressure": "20000"}
 FIRST = 20
 # Connections opened at a time: hypercorn keeps a hundred waiting.
 TOGETHER = 50
+# Requests of each connection of HTTP/2, and how many are asked together.
+ASKED, AT_A_TIME = 100, 10
 
 Figures = dict[str, Any]
 
@@ -174,6 +177,13 @@ def _idle_compressed(work: Work, target: Target) -> Figures:
     return {"compressed": _each_count(work, target, "deflate-64")}
 
 
+def _idle_http2(work: Work, target: Target) -> Figures:
+    """What an open HTTP/2 connection holds that has had a hundred answers, for each number of them."""
+    if "HTTP/2" not in target.features:
+        return {}
+    return {"http2": _each_count(work, target, "h2")}
+
+
 STEPS: dict[str, Callable[[Work, Target], Figures]] = {
     "held": _held,
     "allocations": _allocations,
@@ -182,6 +192,7 @@ STEPS: dict[str, Callable[[Work, Target], Figures]] = {
     "connections": _idle_connections,
     "websockets": _idle_websockets,
     "compressed": _idle_compressed,
+    "http2": _idle_http2,
 }
 
 
@@ -238,8 +249,35 @@ def _open(client: Client, one: Scenario, count: int) -> None:
             upgrade(client, connections, one.workload.path, OFFER if deflate else None)
             if deflate:
                 say_compressed(client, connections, one.workload.body)
+        elif one.workload.http2:
+            _exchange_http2(client, connections, one)
         else:
             _exchange(client, connections, one)
+
+
+def _exchange_http2(client: Client, connections: Sequence[Connection], one: Scenario) -> None:
+    """A hundred requests and their answers on each connection, ten at a time; raises BenchError when one gets none."""
+    fields = section(one.workload.path, "http", f"127.0.0.1:{client.port}")
+    for connection in connections:
+        connection.reader, connection.left = FrameReader(), ASKED
+        client.send(connection, PREFACE + frame(SETTINGS, 0, 0) + get(fields, 1, AT_A_TIME))
+    waiting, deadline = len(connections), time.perf_counter() + ANSWER_TIMEOUT
+    while waiting and time.perf_counter() < deadline:
+        for connection, got in client.wait(time.perf_counter() + 0.05):
+            reader = connection.reader
+            assert isinstance(reader, FrameReader)
+            if got is None:
+                raise BenchError("the server closed an idle connection")
+            ended, answer = reader.feed(got)
+            if answer:
+                client.send(connection, answer)
+            connection.left -= ended
+            if ended and connection.left == 0:
+                waiting -= 1
+            elif ended and connection.left % AT_A_TIME == 0:
+                client.send(connection, get(fields, 1 + 2 * (ASKED - connection.left), AT_A_TIME))
+    if waiting:
+        raise BenchError(f"{waiting} connections got no answer")
 
 
 def _exchange(client: Client, connections: Sequence[Connection], one: Scenario) -> None:

@@ -52,6 +52,35 @@ def section(path: str, scheme: str, authority: str) -> bytes:
     return fields
 
 
+def get(fields: bytes, first: int, count: int) -> bytes:
+    """So many requests with these fields, on streams from `first` on."""
+    streams = range(first, first + 2 * count, 2)
+    return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, fields) for stream in streams)
+
+
+class FrameReader:
+    """Counts the streams that end; what has to be answered is answered."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def feed(self, data: bytes) -> tuple[int, bytes]:
+        """How many streams have ended, and what the server waits for."""
+        data, at = self._data + data, 0
+        ended, answer = 0, b""
+        while len(data) - at >= 9:
+            length, kind, flags, _ = _head(data, at)
+            behind = at + 9 + length
+            if behind > len(data):
+                break
+            if kind in (SETTINGS, PING) and not flags & ACK:
+                answer += frame(kind, ACK, 0, data[at + 9 : behind] if kind == PING else b"")
+            ended += kind in (DATA, HEADERS) and flags & END_STREAM
+            at = behind
+        self._data = data[at:]
+        return ended, answer
+
+
 def connect(aim: Aim) -> socket.socket:
     """One connection, encrypted if the aim is."""
     sock = socket.socket()
@@ -107,7 +136,7 @@ class Beside:
 
     def _request(self, fields: bytes) -> int:
         stream, self._next_stream = self._next_stream, self._next_stream + 2
-        self._sock.sendall(frame(HEADERS, END_HEADERS | END_STREAM, stream, fields))
+        self._sock.sendall(get(fields, stream, 1))
         return stream
 
     def _download(self) -> None:
@@ -167,7 +196,7 @@ class Beside:
             self._taken = 0
 
 
-def _head(data: memoryview, at: int) -> tuple[int, int, int, int]:
+def _head(data: memoryview | bytes, at: int) -> tuple[int, int, int, int]:
     high, low, kind, flags, stream = struct.unpack_from("!BHBBI", data, at)
     return high << 16 | low, kind, flags, stream
 

@@ -89,7 +89,7 @@ def test_allocations_are_counted_exactly(tmp_path: Path) -> None:
 
 
 def test_memory_is_measured_at_rest_under_load_and_per_connection(ours: Any, tmp_path: Path) -> None:
-    steps = ("--steps", "held,collector,traced,connections,websockets,compressed")
+    steps = ("--steps", "held,collector,traced,connections,websockets,compressed,http2")
     result = _run(tmp_path, "memory", "ours", "--idle", "10,60", "--markdown", *steps, *SHORT)
     record = result.data["records"]["ours"]
     assert record["peak_pss"] > 0.9 * record["rest_pss"] > 4 * 2**20
@@ -98,6 +98,7 @@ def test_memory_is_measured_at_rest_under_load_and_per_connection(ours: Any, tmp
     assert [one["count"] for one in record["connections"]] == [10, 60]
     assert [one["count"] for one in record["websockets"]] == [10, 60]
     assert [one["count"] for one in record["compressed"]] == [10, 60]
+    assert [one["count"] for one in record["http2"]] == [10, 60]
     assert all(one["rss"] < 200_000 and one["objects"] < 500 for one in record["connections"])
     assert result.notes == ()
 
