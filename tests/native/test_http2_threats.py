@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.native.http2_client import (
+    COMPRESSION_ERROR,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -23,6 +24,7 @@ from tests.native.http2_client import (
     ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADERS,
+    INITIAL_WINDOW_SIZE,
     PING,
     PRIORITY,
     PROTOCOL_ERROR,
@@ -35,7 +37,7 @@ from tests.native.http2_client import (
     window_update,
 )
 from tests.native.leak_server import resident
-from tests.protocols.harness import Calls, Service, echo, serve
+from tests.protocols.harness import Calls, Service, echo, respond, serve
 from tests.utils import turns
 
 pytestmark = pytest.mark.anyio
@@ -318,3 +320,58 @@ async def test_small_messages_that_are_read_are_no_attack(native: Any) -> None:
         await client.send_data(b"!", 1)
         await client.send(window_update(2**20) + window_update(2**20, 1))
         assert (await client.answer()).body == b"a" * 50_000 + b"!"
+
+
+async def test_a_window_below_zero_lets_nothing_through(native: Any) -> None:
+    """H7: a setting takes back what was used already (RFC 9113 section 6.9.2)."""
+    async with serve(native, respond(bytes(200_000)), http2=True) as service:
+        client = await connect(service)
+        await client.send(window_update(2**20) + client.head())
+        await client.pong()
+        assert len(client.answers[1].body) == 65535
+        await client.send(frame(SETTINGS, payload=struct.pack("!HI", INITIAL_WINDOW_SIZE, 1)))
+        # 1 - 65535, and so much is nothing at all.
+        await client.send(window_update(65534, 1))
+        await client.pong()
+        assert len(client.answers[1].body) == 65535
+        await client.send(window_update(10, 1))
+        await client.pong()
+        assert len(client.answers[1].body) == 65545
+        # Others have the new one.
+        await client.send(client.head())
+        await client.pong()
+        assert len(client.answers[3].body) == 1
+        await client.send(window_update(2**20, 1) + window_update(2**20, 3))
+        assert len((await client.answer(1)).body) == len((await client.answer(3)).body) == 200_000
+
+
+async def test_the_size_of_the_table_changes_between_requests(native: Any) -> None:
+    """H4: what the client says it keeps is all that is referred to (RFC 7541 section 4.2)."""
+    fields = [(b"x-%d" % number, b"a" * 200) for number in range(20)]
+    async with serve(native, respond(headers=fields), http2=True) as service:
+        client = await connect(service)
+        for size in (4096, 0, 4096, 300, 0, 0, 2**31, 1, 4096):
+            await client.send(frame(SETTINGS, payload=struct.pack("!HI", 1, size)))
+            await client.until(SETTINGS)
+            client.decoder.max_allowed_table_size = size
+            for _ in range(2):
+                assert (await client.ask()).headers == fields
+            assert client.decoder.header_table_size <= size
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(b"\x3f\xe2\x1f", id="above what was announced"),
+        pytest.param(b"\x82\x20", id="behind a field"),
+        pytest.param(b"\x3f" + b"\x80" * 20 + b"\x01", id="an integer without end"),
+        pytest.param(b"\x00\x01a\x81\xff", id="a code that is padding only"),
+    ],
+)
+async def test_games_with_the_table_end_the_connection(native: Any, block: bytes) -> None:
+    """H4: RFC 7541, sections 4.2, 5.1, 5.2 and 6.3."""
+    async with serve(native, respond(), http2=True) as service:
+        client = await connect(service)
+        await client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block + b"\x82\x86\x84\x41\x01a"))
+        assert (await client.end()).code == COMPRESSION_ERROR
+        await assert_served(service)
