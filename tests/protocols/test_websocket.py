@@ -180,13 +180,18 @@ async def test_client_gets_the_reason_while_it_is_still_sending(http_protocol_cl
         await writer.wait_closed()
 
 
-async def test_large_last_message_reaches_a_slow_client_whole(http_protocol_cls: Any, ws_protocol_cls: Any) -> None:
+@pytest.mark.parametrize("key", ["bytes", "text"])
+async def test_large_last_message_reaches_a_slow_client_whole(
+    http_protocol_cls: Any, ws_protocol_cls: Any, key: str
+) -> None:
     """W3: the close frame comes behind it, and the connection ends after the client's answer."""
-    size = 5_000_000
+    text = "".join(f"{number:x}é" for number in range(800_000))
+    message = text if key == "text" else text.encode()
 
     async def script(receive: Any, send: Any) -> None:
         await accept(receive, send)
-        await send({"type": "websocket.send", "bytes": b"x" * size})
+        await send({"type": "websocket.send", "text": "first"})
+        await send({"type": "websocket.send", key: message})
         await send({"type": "websocket.close", "code": 3001})
 
     app = Application(script)
@@ -196,7 +201,8 @@ async def test_large_last_message_reaches_a_slow_client_whole(http_protocol_cls:
     ):
         # The client's library stops reading when its queue is full.
         await wait_until(lambda: app.done)
-        assert len(await client.recv()) == size
+        assert await client.recv() == "first"
+        assert await client.recv() == message
         assert await closed(client) == (3001, "")
 
 
@@ -262,8 +268,9 @@ async def test_connection_works_over_tls(
         serving(app, http_protocol_cls, ws_protocol_cls, **settings) as (_, url),
         connect(url.replace("ws:", "wss:"), ssl=tls_ca_ssl_context) as client,
     ):
-        await client.send("hello")
-        assert await client.recv() == "hello"
+        for message in ("hello", "é" * 300_000, bytes(600_000)):
+            await client.send(message)
+            assert await client.recv() == message
         await client.close()
         client.transport.close()  # before 3.11 asyncio takes it for left open otherwise, and warns
     assert app.scope["scheme"] == "wss"

@@ -110,6 +110,14 @@ impl Carrier {
         }
     }
 
+    /// Write `head` and `body`, or keep a copy of what cannot be written yet.
+    pub(crate) fn write_both(&self, py: Python<'_>, names: &Names, head: &[u8], body: &[u8]) -> PyResult<()> {
+        match self {
+            Self::Socket(socket) => socket.write_both(py, head, body),
+            _ => self.write(py, names, &[head, body].concat()),
+        }
+    }
+
     /// Bytes that wait on this side of the kernel.
     pub(crate) fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
         match self {

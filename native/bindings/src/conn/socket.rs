@@ -472,6 +472,25 @@ impl Socket {
         self.flush(py)
     }
 
+    /// The same of a body that is the caller's: what of it the kernel does not take is copied.
+    pub(crate) fn write_both(self: &Rc<Self>, py: Python<'_>, head: &[u8], body: &[u8]) -> PyResult<()> {
+        if !self.takes_output() {
+            return Ok(());
+        }
+        let sent = self.send_now(py, &[IoSlice::new(head), IoSlice::new(body)])?;
+        if sent == head.len() + body.len() || !self.takes_output() {
+            return self.keep_records(py);
+        }
+        {
+            let mut output = self.output.borrow_mut();
+            let (behind_head, behind_body) = (head.get(sent..), body.get(sent.saturating_sub(head.len())..));
+            for rest in behind_head.into_iter().chain(behind_body).filter(|rest| !rest.is_empty()) {
+                output.push(rest);
+            }
+        }
+        self.keep(py)
+    }
+
     /// Give the kernel what it takes of something new, unless something older waits.
     #[inline]
     fn send_now(&self, py: Python<'_>, pieces: &[IoSlice<'_>]) -> PyResult<usize> {

@@ -8,7 +8,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
 use wire::texts;
-use wire::ws::{Kind, is_close_code, truncate_reason};
+use wire::ws::{is_close_code, truncate_reason};
 
 use super::handshake::get;
 use super::session::Session;
@@ -98,7 +98,7 @@ impl Session {
             let encoded = text.to_str()?;
             self.core.count(places::MESSAGES_SENT);
             self.log_sent(py, 1, || PyBytes::new(py, encoded.as_bytes()))?;
-            return self.write_message(py, text.as_any(), Kind::Text, encoded.as_bytes());
+            return self.write_text(py, &text, encoded.as_bytes());
         };
         let payload = as_bytes(payload)?;
         if !self.is_accepted() {

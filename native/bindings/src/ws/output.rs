@@ -53,13 +53,7 @@ impl Session {
     }
 
     /// Write a message, of which `object` is the whole.
-    pub(super) fn write_message(
-        &self,
-        py: Python<'_>,
-        object: &Bound<'_, PyAny>,
-        kind: Kind,
-        payload: &[u8],
-    ) -> PyResult<()> {
+    fn write_message(&self, py: Python<'_>, object: &Bound<'_, PyAny>, kind: Kind, payload: &[u8]) -> PyResult<()> {
         self.write_encoded(py, |wire, out, pool| {
             if !wire.compresses() || !is_exact(object) {
                 return wire.message(out, kind, payload, pool);
@@ -75,17 +69,32 @@ impl Session {
     /// Write a binary message: a large one from where it is.
     pub(super) fn write_bytes(&self, py: Python<'_>, payload: &Bound<'_, PyBytes>) -> PyResult<()> {
         let bytes = payload.as_bytes();
-        if bytes.len() >= LARGE {
-            let head = match &*self.state.borrow() {
-                State::Accepted(wire) => wire.message_head(Kind::Binary, bytes.len(), &self.core.pool.borrow()),
-                _ => return Ok(()),
-            };
-            if let Some(head) = head.map_err(refused)? {
-                self.put(|out| out.extend_from_slice(head.as_bytes()));
-                return self.flush_with(py, payload);
-            }
+        if !self.put_head_of_large(Kind::Binary, bytes)? {
+            return self.write_message(py, payload.as_any(), Kind::Binary, bytes);
         }
-        self.write_message(py, payload.as_any(), Kind::Binary, bytes)
+        self.flush_with(py, bytes.len(), |carrier, names, out| carrier.write_with(py, names, out, payload))
+    }
+
+    /// Write a text: a large one from where it is, but of one that has to wait a copy is kept.
+    pub(super) fn write_text(&self, py: Python<'_>, text: &Bound<'_, PyString>, encoded: &[u8]) -> PyResult<()> {
+        if !self.put_head_of_large(Kind::Text, encoded)? {
+            return self.write_message(py, text.as_any(), Kind::Text, encoded);
+        }
+        self.flush_with(py, encoded.len(), |carrier, names, out| carrier.write_both(py, names, out, encoded))
+    }
+
+    /// Append what stands in front of a large message that is sent as it is. Returns whether it is one.
+    fn put_head_of_large(&self, kind: Kind, payload: &[u8]) -> PyResult<bool> {
+        if payload.len() < LARGE {
+            return Ok(false);
+        }
+        let head = match &*self.state.borrow() {
+            State::Accepted(wire) => wire.message_head(kind, payload.len(), &self.core.pool.borrow()),
+            _ => return Ok(false),
+        };
+        let Some(head) = head.map_err(refused)? else { return Ok(false) };
+        self.put(|out| out.extend_from_slice(head.as_bytes()));
+        Ok(true)
     }
 
     /// Write `data`.
@@ -119,12 +128,15 @@ impl Session {
         written
     }
 
-    /// The same, and behind it a large object, without a copy of it.
-    fn flush_with(&self, py: Python<'_>, payload: &Bound<'_, PyBytes>) -> PyResult<()> {
+    /// The same, and behind it so many bytes that are somewhere else.
+    fn flush_with(
+        &self,
+        py: Python<'_>,
+        length: usize,
+        write: impl FnOnce(&Carrier, &Names, &[u8]) -> PyResult<()>,
+    ) -> PyResult<()> {
         let out = self.out.take();
-        let written = self.write_out(py, out.len() + payload.as_bytes().len(), |carrier, names| {
-            carrier.write_with(py, names, &out, payload)
-        });
+        let written = self.write_out(py, out.len() + length, |carrier, names| write(carrier, names, &out));
         self.core.hub.buffers.give(out);
         written
     }
