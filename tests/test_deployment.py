@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import uvicorn
 from tests.process import ROOT, ServerProcess
 from tests.supervisors.load import Load
 from tests.utils import is_listening, wait_for
@@ -246,3 +247,35 @@ def test_container_file_installs_what_it_has_built() -> None:
     assert any(line.startswith("ENV ") and "UVICORN_REQUIRE_NATIVE=1" in line for line in lines)
     (command,) = [line.removeprefix("CMD ") for line in lines if line.startswith("CMD ")]
     assert json.loads(command)[0] == "uvicorn"
+
+
+def manifests() -> list[dict[str, Any]]:
+    """The objects of the example for Kubernetes."""
+    yaml = pytest.importorskip("yaml")
+    return list(yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text()))
+
+
+def test_manifests_are_what_the_schemas_of_kubernetes_say() -> None:
+    """Of two versions; the package that brings the schemas is large, and none of the extras."""
+    validate = pytest.importorskip("kubernetes_validate").validate
+    for manifest in manifests():
+        for version in ("1.28", "1.34"):
+            validate(manifest, version, strict=True)
+
+
+def test_the_times_of_a_pod_fit_each_other() -> None:
+    """Its options are the server's; it has ended by itself before it is killed; its probes are answered."""
+    deployment = manifests()[0]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    arguments = [*container["command"][1:], *container["args"]]
+    options = uvicorn.main.make_context("uvicorn", arguments).params
+    needed = options["drain_delay"] + options["timeout_graceful_shutdown"]
+    assert needed < pod["terminationGracePeriodSeconds"]
+    readiness, liveness = container["readinessProbe"], container["livenessProbe"]
+    assert readiness["periodSeconds"] * readiness["failureThreshold"] <= options["drain_delay"]
+    assert {readiness["httpGet"]["path"], liveness["httpGet"]["path"]} == {"/-/ready", "/-/live"}
+    assert options["lifecycle_path"] == "/-/"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": options["port"], "metrics": int(options["metrics"].rpartition(":")[2])}
+    assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]

@@ -162,6 +162,23 @@ def test_a_second_interrupt_forces_the_end_of_all() -> None:
     assert all(loop.force_exit for loop in server.servers)
 
 
+def test_each_signal_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIG-08: SIGINT's exception does not swallow the SIGTERM before it."""
+    raised: list[int] = []
+
+    def raise_signal(number: int) -> None:
+        raised.append(number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(signal, "raise_signal", raise_signal)
+    server = ThreadedServer(config_of(Application(), threads=2))
+    server._captured = [signal.SIGTERM, signal.SIGINT]
+    with pytest.raises(KeyboardInterrupt):
+        server._raise()
+    assert raised == [signal.SIGINT, signal.SIGTERM]
+
+
 def test_a_loop_that_starts_when_the_end_was_asked_for_ends() -> None:
     server = ThreadedServer(config_of(Application(), threads=2))
     server._wakeup.open()

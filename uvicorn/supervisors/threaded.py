@@ -196,8 +196,9 @@ class ThreadedServer:
         errors = [exc for exc in self._errors if not isinstance(exc, KeyboardInterrupt)]
         if errors:
             raise errors[0]
-        for captured in reversed(self._captured):
-            signal.raise_signal(captured)
+        with contextlib.ExitStack() as stack:  # last in, first out; each is raised even if one raises an exception
+            for captured in self._captured:
+                stack.callback(signal.raise_signal, captured)
 
     def _sleep(self, seconds: float | None = None) -> None:
         wait(self._wakeup.sources, seconds)
