@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http
 import re
+from collections import UserDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -176,6 +177,42 @@ async def test_body_may_be_bytes_like(http_protocol_cls: Any, kind: Any, size: i
     assert response.body == data[:size] * 2
 
 
+@pytest.mark.parametrize("pieces", [[None], [b"a", None, b"b", None]])
+@pytest.mark.parametrize("mapping", [dict, UserDict])
+async def test_body_may_be_none(http_protocol_cls: Any, pieces: list[bytes | None], mapping: Any) -> None:
+    """Upstream takes it for an empty one."""
+    last = len(pieces) - 1
+    messages = [mapping(body(piece, at < last)) for at, piece in enumerate(pieces)]  # type: ignore[arg-type]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in (mapping(start()), *messages):
+            await send(message)
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        assert (await client.ask()).body == b"".join(filter(None, pieces))
+        assert await is_kept(client)
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+@pytest.mark.parametrize("met", [False, True])
+async def test_header_may_be_bytes_like(http_protocol_cls: Any, kind: Any, met: bool) -> None:
+    """As with upstream, and also if no earlier response had the same in bytes."""
+    name = f"x-{kind.__name__}-{met:d}".encode()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        is_first = met and scope["path"] == "/first"
+        value = bytearray(b"a")
+        await send(start(200, (name, b"a") if is_first else (kind(name), kind(value))))
+        value[:] = b"b"
+        await send(body())
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        for path in ("/first", "/second"):
+            assert (name, b"a") in (await client.ask(request("GET", path))).headers
+
+
 # What may not be sent: raised in the application, and nothing of it on the wire
 
 
@@ -264,7 +301,7 @@ async def test_application_that_recovers_from_an_invalid_head_answers(http_proto
         assert await is_kept(client)
 
 
-@pytest.mark.parametrize("wrong", ["text", "t" * 70_000, None, 5, ["x"]])
+@pytest.mark.parametrize("wrong", ["text", "t" * 70_000, 5, ["x"]])
 @pytest.mark.parametrize("headers", [[], [(b"content-length", b"4")]])
 async def test_body_that_is_not_bytes_is_raised_in_the_application(
     http_protocol_cls: Any, wrong: Any, headers: Any

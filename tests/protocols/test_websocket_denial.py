@@ -293,6 +293,21 @@ async def test_headers_and_body_may_be_left_out(ws_protocol_cls: Any) -> None:
         assert (peer.status, peer.body, app.error) == (404, b"", None)
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+async def test_fields_may_be_bytes_like_and_a_body_none(ws_protocol_cls: Any, kind: Any) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await receive()
+        await send({**START, "headers": [(kind(b"x-a"), kind(b"b"))]})
+        await send({**body(b""), "body": None})
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        peer.send(handshake())
+        await peer.until(lambda: app.done)
+        assert b"x-a: b" in peer.head.split(b"\r\n")
+        assert peer.body == b""
+
+
 async def test_status_without_a_name_has_an_empty_phrase(ws_protocol_cls: Any) -> None:
     """WSR-07 WSR-11"""
 

@@ -30,7 +30,7 @@ from uvicorn.protocols.http.files import send_file
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.http.head import Field
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.http.response import accepts_trailers, as_bytes, check_links, check_trailers
+from uvicorn.protocols.http.response import accepts_trailers, as_body, check_links, check_trailers
 from uvicorn.protocols.utils import is_thrown_away
 
 
@@ -56,7 +56,7 @@ def _copy(message: Any) -> Any:
     """Return a copy of `message`: what the application does with its own meanwhile, and its buffer, changes nothing."""
     copy = dict(message)
     if "body" in copy:
-        copy["body"] = as_bytes(copy["body"])
+        copy["body"] = as_body(copy["body"])
     return copy
 
 
@@ -244,7 +244,7 @@ class RequestResponseCycle:
             more_body = bool(message.get("more_body", False))
             body: Any = message.get("body", b"")
             if type(body) is not bytes:
-                body = as_bytes(body)  # what is not bytes-like is refused here, what can change is copied
+                body = as_body(body)  # what is not bytes-like is refused here, what can change is copied
             if self.state is not STARTED:
                 # Reading the message ran code of the application, which has sent something meanwhile.
                 raise self.out_of_order(message_type)

@@ -75,7 +75,7 @@ _LINE_BYTES = 128
 def _check_field(name: object, value: object) -> tuple[bytes, bytes]:
     """Return the name in lower case and the value without outer white space."""
     if not isinstance(name, bytes) or not isinstance(value, bytes):
-        raise TypeError(texts.FIELD_TYPE.format(name=repr(name), value=repr(value)))
+        name, value = _copy_field(name, value)
     # By the methods of `bytes` itself: a class derived from it could give the line something that was not looked at.
     name, value = bytes.lower(name), bytes.strip(value, b" \t")
     if not _is_token(name):
@@ -83,6 +83,13 @@ def _check_field(name: object, value: object) -> tuple[bytes, bytes]:
     if HEADER_VALUE_RE.search(value):
         raise RuntimeError(texts.FIELD_VALUE)
     return name, value
+
+
+def _copy_field(name: object, value: object) -> tuple[bytes, bytes]:
+    try:
+        return as_bytes(name), as_bytes(value)
+    except TypeError:
+        raise TypeError(texts.FIELD_TYPE.format(name=repr(name), value=repr(value))) from None
 
 
 def _encode_line(name: object, value: object) -> tuple[bytes, _Kind, int]:
@@ -102,7 +109,7 @@ def encode_line(header: tuple[bytes, bytes]) -> tuple[bytes, _Kind, int]:
 
     Raises:
         RuntimeError: the name is not a token, the value holds a control character other than tab, or is no length.
-        TypeError: one of them is not bytes.
+        TypeError: one of them is not bytes-like.
     """
     name, value = header
     encoded = _encode_line(name, value)
@@ -171,7 +178,7 @@ def encode_parts(
 
     Raises:
         RuntimeError: status, header name or header value that may not be sent, or lengths that contradict each other.
-        TypeError: a status that is not an int, a header that is not bytes.
+        TypeError: a status that is not an int, a header that is not bytes-like.
     """
     # A call of Python code is a noticeable part of a response, so the usual status goes without.
     final = type(status) is int and 200 <= status <= 599
@@ -181,8 +188,8 @@ def encode_parts(
     for header in headers:
         try:
             line, kind, number = _lines[header]
-        except (KeyError, TypeError):
-            # Not met before, or a list, which upstream takes as well.
+        except (KeyError, TypeError, ValueError):
+            # Not met before, or nothing that has a hash: lists and buffers, which upstream takes as well.
             line, kind, number = encode_line(header)
         lines.append(line)
         if kind is not _PLAIN:
@@ -276,6 +283,11 @@ def as_bytes(data: Any) -> bytes:
         ValueError: it is a memoryview that was released.
     """
     return data if type(data) is bytes else bytes(memoryview(data))
+
+
+def as_body(data: Any) -> bytes:
+    """The same of what a message has for a body, where None is an empty one, as with upstream."""
+    return b"" if data is None else as_bytes(data)
 
 
 def encode_chunk(body: bytes, last: bool) -> bytes:

@@ -26,7 +26,7 @@ class DenialResponse:
 
     Raises:
         RuntimeError: status, header name or header value that may not be sent.
-        TypeError: a status that is not an int, a header that is not bytes.
+        TypeError: a status that is not an int, a header that is not bytes-like.
     """
 
     __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_chunks", "_writer")

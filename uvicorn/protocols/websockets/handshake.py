@@ -204,9 +204,10 @@ def accept_response(
     if extension:
         lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % extension)
     lines.append(default_head)
-    for name, value in headers:
-        line = encode_line((name, value))[0]
-        if name.lower() not in _RESERVED and not (subprotocol and name.lower() == b"sec-websocket-protocol"):
+    for header in headers:
+        line = encode_line(header)[0]
+        name = line[: line.index(b":")]  # in lower case, and bytes, whatever the application has
+        if name not in _RESERVED and not (subprotocol and name == b"sec-websocket-protocol"):
             lines.append(line)
     if subprotocol:
         token = subprotocol.encode()

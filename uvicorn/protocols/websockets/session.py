@@ -52,7 +52,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.readers import Readers
-from uvicorn.protocols.http.response import STATUS_PHRASES, as_bytes
+from uvicorn.protocols.http.response import STATUS_PHRASES, as_body, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
     ClientDisconnected,
@@ -519,7 +519,7 @@ class WebSocketSession(Attributes):
         elif state is SessionState.DENYING:
             if kind != "websocket.http.response.body":
                 raise RuntimeError(f"Expected ASGI message 'websocket.http.response.body' but got '{kind}'.")
-            body, more_body = as_bytes(message.get("body", b"")), bool(message.get("more_body", False))
+            body, more_body = as_body(message.get("body", b"")), bool(message.get("more_body", False))
             if self.state is not SessionState.DENYING:
                 self._send_other(message)  # reading it ran code of the application, which has sent the last piece
                 return

@@ -170,7 +170,7 @@ fn each_plain_pair<'py, E>(
     Ok(true)
 }
 
-/// Use the two byte strings of a header, a tuple or any other sequence of two.
+/// Use the two byte strings, or whatever is bytes-like, of a header, a tuple or any other sequence of two.
 #[inline]
 pub(crate) fn with_pair<R>(
     header: &Bound<'_, PyAny>,
@@ -200,5 +200,20 @@ fn with_bytes<R>(
     if let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) {
         return use_pair(name.as_bytes(), value.as_bytes());
     }
-    Err(PyTypeError::new_err(texts::field_type(name.repr()?, value.repr()?)))
+    match copy_field(name, value) {
+        Ok((name, value)) => use_pair(name.as_bytes(), value.as_bytes()),
+        Err(error) if error.is_instance_of::<PyTypeError>(name.py()) => {
+            Err(PyTypeError::new_err(texts::field_type(name.repr()?, value.repr()?)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What two bytes-like objects show at this moment.
+#[cold]
+fn copy_field<'py>(
+    name: &Bound<'py, PyAny>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    Ok((copy_of(name)?, copy_of(value)?))
 }

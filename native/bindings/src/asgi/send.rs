@@ -44,6 +44,7 @@ pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<
             let body = match parts.body.as_ref().map(|body| (body, body.cast_exact::<PyBytes>())) {
                 None => None,
                 Some((_, Ok(bytes))) => Some(bytes),
+                Some((other, Err(_))) if other.is_none() => None,
                 Some((other, Err(_))) => {
                     copy = copy_of(other)?;
                     Some(&copy)

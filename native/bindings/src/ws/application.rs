@@ -196,7 +196,10 @@ impl Session {
     fn send_response_body(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = message.py();
         let names = &self.core.names;
-        let body = as_bytes(message.call_method1("get", (&names.body, &names.empty_bytes))?)?;
+        let body = match look_up(message, &names.body)? {
+            Some(body) => as_bytes(body)?,
+            None => names.empty_bytes.bind(message.py()).clone(),
+        };
         let more_body = message.call_method1("get", (&names.more_body, false))?.is_truthy()?;
         let response = match &*self.state.borrow() {
             State::Denying(response) => Some(response.clone_ref(py)),
