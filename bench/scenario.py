@@ -312,26 +312,22 @@ def for_application(application: str, *, method: str, path: str, headers: Mappin
 
 @dataclass(frozen=True)
 class Mode:
-    """How many processes serve, and through which interface."""
+    """How many processes serve, or how many event loops in one, and through which interface."""
 
     kind: str = "single"
     processes: int = 1
+    threads: int = 1
 
     def __str__(self) -> str:
-        return f"{self.kind}={self.processes}" if self.kind == "processes" else self.kind
-
-
-# Asked for by name often enough; no server here can be started so.
-NO_MODES = ("threads", "hybrid")
+        count = {"processes": self.processes, "threads": self.threads}.get(self.kind)
+        return self.kind if count is None else f"{self.kind}={count}"
 
 
 def parse_mode(text: str) -> Mode:
-    """Read `single`, `wsgi` or `processes=N`; raises BenchError for anything else."""
+    """Read `single`, `wsgi`, `processes=N` or `threads=N`; raises BenchError for anything else."""
     kind, _, count = text.partition("=")
     if kind in ("single", "wsgi") and not count:
         return Mode(kind)
-    if kind == "processes" and count.isdecimal() and int(count) > 0:
-        return Mode(kind, int(count))
-    if kind in NO_MODES:
-        raise BenchError(f"no server here has a {kind} mode: single, wsgi, processes=N")
-    raise BenchError(f"unknown mode {text!r}: single, wsgi, processes=N")
+    if kind in ("processes", "threads") and count.isdecimal() and int(count) > 0:
+        return Mode(kind, **{kind: int(count)})
+    raise BenchError(f"unknown mode {text!r}: single, wsgi, processes=N, threads=N")

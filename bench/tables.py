@@ -341,6 +341,7 @@ _P999: Column = ("p99.9", "p999", report.micros)
 _CPU: Column = ("CPU/req", "cpu", report.micros)
 _PSS: Column = ("PSS MiB", "pss", report.mib)
 _COUNT: Column = ("workers", "workers", lambda value: f"{value:.0f}")
+_MODE: Column = ("mode", "mode", str)
 _ERRORS: Column = ("errors", "errors", lambda value: f"{value:,.0f}")
 
 WORKER_COLUMNS: dict[str, tuple[Column, ...]] = {
@@ -353,6 +354,14 @@ WORKER_COLUMNS: dict[str, tuple[Column, ...]] = {
         ("USS MiB", "uss", report.mib),
         ("to stop", "stop", report.micros),
     ),
+    "profiles": (
+        _MODE,
+        ("to first answer", "first_answer", report.micros),
+        ("all up", "complete", report.micros),
+        _PSS,
+        ("PSS MiB per loop", "pss_per_worker", report.mib),
+    ),
+    "parallel": (("workload", "workload", str), _MODE, _RATE, _CPU, _P50, _P99, _PSS, _ERRORS),
     "scaling": (_COUNT, _RATE, _CPU, _P50, _P99, _PSS, _ERRORS),
     "peak": (
         ("connections", "connections", lambda value: f"{value:.0f}"),

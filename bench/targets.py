@@ -95,6 +95,8 @@ def _uvicorn(launch: Launch) -> list[str]:
         argv += ["--no-access-log", "--log-level", "warning"]
     if launch.mode.processes > 1:
         argv += ["--workers", str(launch.mode.processes)]
+    if launch.mode.threads > 1:
+        argv += ["--threads", str(launch.mode.threads)]
     if launch.mode.kind == "wsgi":
         argv += ["--interface", "wsgi"]
     argv += launch.tls("--ssl-certfile", "--ssl-keyfile")
@@ -180,7 +182,7 @@ TABLE = (
         _uvicorn,
         python="ours",
         features=_ASGI | _DEFLATE | _HTTP2,
-        modes=frozenset({"single", "processes", "wsgi"}),
+        modes=frozenset({"single", "processes", "threads", "wsgi"}),
         allowed=frozenset({*_UVICORN, "root"}),
         distributions=("uvicorn", *_COMMON),
         package="uvicorn",

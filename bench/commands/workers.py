@@ -124,6 +124,41 @@ def startup(work: Work) -> Iterator[Record]:
         }
 
 
+def profiles(work: Work) -> Iterator[Record]:
+    """The same as for `startup`, for as many processes of one event loop, and event loops of one process."""
+    for count in work.arguments.counts:
+        for mode in _profiles(work.target, count):
+            load = Load(work.arguments.tool, 1, 1, work.arguments.seconds)
+            with work.runner.alone(work.target, Scenario(scenario.WORKLOADS["hello"], mode, load)) as (server, _):
+                first = server.ready_after
+                wait_settled(server, mode.processes)
+                complete = time.perf_counter() - server.started
+                held = process.read_memory(server.pid)
+            yield {
+                "target": work.target.label(),
+                "mode": str(mode),
+                "first_answer": first,
+                "complete": complete,
+                "pss": held.pss,
+                "pss_per_worker": held.pss / count,
+            }
+
+
+def parallel(work: Work) -> Iterator[Record]:
+    """What a second event loop brings, in a process of its own or in the same: to an echo, and where one computes."""
+    for name in ("echo", "cpu"):
+        for mode in (Mode(), *_profiles(work.target, 2)):
+            load = Load(work.arguments.tool, work.arguments.connections, 1, work.arguments.seconds)
+            record = _loaded(work, Scenario(scenario.WORKLOADS[name], mode, load))
+            yield {**record, "workload": name, "mode": str(mode)}
+
+
+def _profiles(target: Target, count: int) -> list[Mode]:
+    """So many event loops, in the ways that a server has."""
+    modes = (Mode("processes", processes=count), Mode("threads", threads=count))
+    return [mode for mode in modes if mode.kind in target.modes]
+
+
 def wait_settled(server: Server, count: int) -> None:
     """Wait until so many processes live and the tree has stopped using CPU. Raises BenchError when that never comes."""
     deadline, calm, last = time.monotonic() + SETTLE_TIMEOUT, 0, -1.0
@@ -262,6 +297,8 @@ def _leaking(work: Work, one: Scenario) -> Record:
 
 SECTIONS: dict[str, Callable[[Work], Iterator[Record]]] = {
     "startup": startup,
+    "profiles": profiles,
+    "parallel": parallel,
     "scaling": scaling,
     "peak": peak,
     "sustained": sustained,

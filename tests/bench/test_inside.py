@@ -209,6 +209,19 @@ def test_many_workers_are_measured_section_by_section(ours: Any, tmp_path: Path)
     assert [one["errors"] for one in mixed] == [0, 0]
 
 
+def test_processes_are_measured_beside_threads(ours: Any, tmp_path: Path) -> None:
+    sections = ("--sections", "profiles,parallel", "--counts", "2", "--seconds", "0.3", "--connections", "4")
+    result = _run(tmp_path, "workers", "ours", "--markdown", "--tool", "closedloop", *sections)
+    profiles, parallel = (result.data["sections"][name] for name in ("profiles", "parallel"))
+    assert [one["mode"] for one in profiles] == ["processes=2", "threads=2"]
+    assert all(one["pss"] > 0 for one in profiles)
+    modes = ["single", "processes=2", "threads=2"]
+    assert [(one["workload"], one["mode"]) for one in parallel] == [
+        (w, mode) for w in ("echo", "cpu") for mode in modes
+    ]
+    assert [one["errors"] for one in parallel] == [0] * 6
+
+
 def _workers(rps: float, workers: int, p99: float = 0.01) -> dict[str, Any]:
     return {"target": "ours", "workers": workers, "rps": rps, "p99": p99, "pss": workers * 2**20, "errors": 0}
 
@@ -220,7 +233,9 @@ def test_the_recommendation_takes_no_more_workers_than_it_needs() -> None:
     assert table.rows == (("ours", "4", "2", "1", "2.0"),)
 
 
-@pytest.mark.parametrize("section", ["startup", "peak", "sustained", "recycling", "leak", "mixed"])
+@pytest.mark.parametrize(
+    "section", ["startup", "profiles", "parallel", "peak", "sustained", "recycling", "leak", "mixed"]
+)
 def test_every_section_of_workers_has_a_table(section: str) -> None:
     from bench import tables
 

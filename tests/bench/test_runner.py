@@ -131,8 +131,7 @@ def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
         pytest.param(("run", "fake", "--workload", "x"), "unknown workload 'x': choose from hello", id="workload"),
         pytest.param(("run", "fake", "--tool", "ab"), "unknown load generator 'ab'", id="generator"),
         pytest.param(("run", "fake", "--mode", "many", *SHORT), "unknown mode 'many'", id="mode"),
-        pytest.param(("run", "fake", "--mode", "threads=2", *SHORT), "no server here has a threads mode", id="threads"),
-        pytest.param(("run", "fake", "--mode", "hybrid=2x2", *SHORT), "no server here has a hybrid mode", id="hybrid"),
+        pytest.param(("run", "fake", "--mode", "hybrid=2x2", *SHORT), "unknown mode 'hybrid=2x2'", id="hybrid"),
         pytest.param(("run", "fake", "--mode", "processes=0", *SHORT), "unknown mode 'processes=0'", id="no processes"),
         pytest.param((), "the following arguments are required: COMMAND", id="no command"),
         pytest.param(("mesure",), "invalid choice: 'mesure'", id="command"),
@@ -342,6 +341,7 @@ def test_a_directory_that_would_hide_the_servers_is_refused(bench: Bench, capsys
         pytest.param("epoll", "log", "single", "has no access log", id="no log"),
         pytest.param("fastpysgi", "websocket", "single", "has no websocket", id="no websocket"),
         pytest.param("daphne", "hello", "processes=2", "has no processes mode", id="no processes"),
+        pytest.param("upstream", "hello", "threads=2", "has no threads mode", id="no threads"),
         pytest.param("ours", "stream", "wsgi", "has no WSGI form", id="no WSGI form"),
     ],
 )
@@ -355,7 +355,7 @@ def test_what_a_server_cannot_do_is_said_before_it_is_started(name: str, workloa
 
 @pytest.mark.parametrize("target", [pytest.param(one, id=one.name) for one in targets.TABLE if "asgi" in one.features])
 def test_each_command_line_names_application_port_and_loopback(target: Target) -> None:
-    for mode in (Mode(), Mode("processes", 3), Mode("wsgi")):
+    for mode in (Mode(), Mode("processes", 3), Mode("threads", threads=3), Mode("wsgi")):
         if mode.kind in target.modes:
             launch = targets.Launch("m:app", 4711, mode, mode.kind == "single", "/venv/bin/python")
             argv = target.command(launch)
@@ -364,7 +364,7 @@ def test_each_command_line_names_application_port_and_loopback(target: Target) -
             assert "4711" in joined
             assert "127.0.0.1" in joined
             assert "m:app" in joined
-            assert ("3" in argv) == (mode.kind == "processes")
+            assert ("3" in argv) == (mode.kind in ("processes", "threads"))
 
 
 def test_a_server_gets_nothing_of_the_harness_s_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
