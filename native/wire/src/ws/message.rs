@@ -26,6 +26,9 @@ use crate::ws::limits::Limits;
 use crate::ws::mask::Mask;
 use crate::ws::utf8::Utf8;
 
+/// How many times what is there of a message room is made for at once: who announces much and sends nothing is given little.
+const AHEAD: usize = 64;
+
 /// A data frame whose payload is not complete.
 #[derive(Clone, Copy)]
 struct Frame {
@@ -54,6 +57,13 @@ struct Content {
 }
 
 impl Content {
+    /// Make room for all of a frame that is coming, instead of growing with each piece of it.
+    fn expect(&mut self, piece: usize, left: u64) {
+        let there = self.bytes.len().saturating_add(piece);
+        let ahead = usize::try_from(left).unwrap_or(usize::MAX).min(there.saturating_mul(AHEAD));
+        self.bytes.reserve(piece.saturating_add(ahead));
+    }
+
     /// Add plain bytes. What comes first decides whether it is too much or no text.
     fn push(&mut self, plain: &[u8], limits: &Limits) -> Result<(), Failure> {
         let room = limits.message.saturating_sub(self.bytes.len());
@@ -225,7 +235,7 @@ impl Reader {
             self.frame = Some(frame).filter(|frame| frame.left > 0);
             return Ok(Some(Event::Piece { payload: begin..*at, left: frame.left }));
         }
-        self.add(piece, frame.fin, pool, limits)?;
+        self.add(piece, frame, pool, limits)?;
         if frame.left > 0 {
             return Ok(Some(Event::NeedMore));
         }
@@ -233,12 +243,17 @@ impl Reader {
         if frame.fin { self.finish(pool, limits).map(Some) } else { Ok(None) }
     }
 
-    fn add(&mut self, piece: &[u8], last: bool, pool: &mut Pool, limits: &Limits) -> Result<(), Failure> {
+    fn add(&mut self, piece: &[u8], frame: Frame, pool: &mut Pool, limits: &Limits) -> Result<(), Failure> {
         let Some(message) = &mut self.message else { return Ok(()) };
         let content = &mut message.content;
         match &mut self.inflater {
-            Some(inflater) if message.deflated => inflater.push(piece, last, pool, |plain| content.push(plain, limits)),
-            _ => content.push(piece, limits),
+            Some(inflater) if message.deflated => {
+                inflater.push(piece, frame.fin, pool, |plain| content.push(plain, limits))
+            }
+            _ => {
+                content.expect(piece.len(), frame.left);
+                content.push(piece, limits)
+            }
         }
     }
 
@@ -318,5 +333,24 @@ impl Search {
         let begin = *at + header.size;
         *at = begin + length;
         control(header, payload, begin).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// W8: memory follows what has come, not what is announced.
+    #[test]
+    fn room_is_made_once_and_not_for_what_is_only_announced() {
+        let mut content = Content { bytes: Vec::new(), utf8: None };
+        content.expect(1, 1 << 40);
+        assert!((1..=2 * (1 + AHEAD)).contains(&content.bytes.capacity()));
+        content.expect(1000, 63_000);
+        let capacity = content.bytes.capacity();
+        assert!(capacity >= 64_000);
+        content.push(&[0; 1000], &Limits::default()).unwrap();
+        content.expect(63_000, 0);
+        assert_eq!(content.bytes.capacity(), capacity);
     }
 }
