@@ -38,6 +38,8 @@ LAYERS = [
     "protocols.http.input",
     "protocols.http.carrier",
     "protocols.http.protocol_settings",
+    "protocols.websockets.output",
+    "protocols.websockets.session_log",
     "protocols.http.request_reader protocols.native_server protocols.websockets.denial protocols.websockets.inbox",
     "protocols.http.body protocols.http.cycle protocols.http.scope protocols.http.response_writer "
     "protocols.websockets.de[cf]* protocols.websockets.h*",

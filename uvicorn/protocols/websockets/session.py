@@ -34,12 +34,9 @@ from uvicorn._types import (
     ProtocolConfig,
     WebSocketScope,
 )
-from uvicorn.access import Entry
-from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.metrics import (
     ACCEPTED,
     BYTES_RECEIVED,
-    BYTES_SENT,
     GONE,
     MESSAGES_RECEIVED,
     MESSAGES_SENT,
@@ -51,15 +48,12 @@ from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.http.readers import Readers
-from uvicorn.protocols.http.response import STATUS_PHRASES, as_body, as_bytes
+from uvicorn.protocols.http.response import as_body, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
     ClientDisconnected,
     clock_of,
-    get_client_addr,
     get_local_addr,
-    get_path_with_query_string,
     get_remote_addr,
     is_ssl,
     is_thrown_away,
@@ -69,7 +63,6 @@ from uvicorn.protocols.websockets.attributes import Attributes
 from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE, Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
-from uvicorn.protocols.websockets.frame_log import FrameLog
 from uvicorn.protocols.websockets.frames import (
     FIN,
     RSV1,
@@ -87,13 +80,14 @@ from uvicorn.protocols.websockets.handshake import (
     HandshakeReader,
     accept_response,
     refuse_response,
-    requested_target,
 )
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
 from uvicorn.protocols.websockets.outline import SessionState
+from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
+from uvicorn.protocols.websockets.session_log import SessionLog
 from uvicorn.state import ServerState
 
 # Read for every message.
@@ -121,11 +115,11 @@ class WebSocketSession(Attributes):
         "app_state",
         "server_state",
         "loop",
-        "logger",
         "transport",
         "scope",
         "state",
         "closer",
+        "_output",
         "_handshake",
         "_head",
         "_reader",
@@ -137,10 +131,7 @@ class WebSocketSession(Attributes):
         "_response",
         "_half_closed",
         "_awaiting_close",
-        "_pong",
-        "_readers",
         "_log",
-        "_entry",
         "_task",
         "__weakref__",
     )
@@ -159,7 +150,6 @@ class WebSocketSession(Attributes):
         self.app_state = app_state
         self.server_state = server_state
         self.loop = _loop or asyncio.get_event_loop()
-        self.logger = logging.getLogger("uvicorn.error")
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)  # until connection_made
         self.flow: FlowControl = cast(FlowControl, None)
         self.scope: WebSocketScope | None = None  # until the handshake is read
@@ -167,6 +157,7 @@ class WebSocketSession(Attributes):
         self.keepalive = KeepAlive(self.loop, self, config.ws_ping_interval, config.ws_ping_timeout)
         self.inbox = Inbox(config.ws_max_queue, clock_of(self.loop))
         self.closer: Closer = cast(Closer, None)
+        self._output: Output = cast(Output, None)
         self._handshake: Handshake | None = None
         self._head = HandshakeReader(
             HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
@@ -180,10 +171,7 @@ class WebSocketSession(Attributes):
         self._response: DenialResponse | None = None
         self._half_closed = False  # the client has nothing more to send
         self._awaiting_close = False  # we have sent a close frame, and read on for the client's
-        self._pong = b""  # the answer to the latest ping, while the peer does not read
-        self._readers: Readers = server_state.readers(self.loop, config.timeout_write)
-        self._log: FrameLog | None = None  # if debug lines are wanted
-        self._entry: Entry | None = None  # of the access log, if that has a format of the user's
+        self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head)
         self._task: asyncio.Task[None] | None = None
 
     # What a subclass does with its library.
@@ -211,6 +199,15 @@ class WebSocketSession(Attributes):
     # Names that tools and upstream's users read.
 
     @property
+    def logger(self) -> logging.Logger:
+        """Where errors of the application and the end of the connection are told."""
+        return self._log.logger
+
+    @logger.setter
+    def logger(self, logger: logging.Logger) -> None:
+        self._log.logger = logger
+
+    @property
     def handshake_complete(self) -> bool:
         """The connection was accepted, or refused."""
         return self.state is not SessionState.CONNECTING
@@ -222,16 +219,17 @@ class WebSocketSession(Attributes):
         self.transport = cast(asyncio.Transport, transport)
         self.flow = FlowControl(self.transport, self.server_state.context)
         self.closer = Closer(self.loop, self.transport)
-        self._log = FrameLog.of(self.logger)
+        readers = self.server_state.readers(self.loop, self.config.timeout_write)
+        self._output = Output(self.transport, self.flow, self.server_state, readers, self._log)
         self.server_state.connections.add(self)
         self._count(OPENED, UPGRADED)
-        self._trace("%sWebSocket connection made")
+        self._log.connected(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, for whatever reason."""
         self.server_state.connections.discard(self)
         self._count(GONE, SESSIONS_GONE)
-        self._trace("%sWebSocket connection lost")
+        self._log.trace("%sWebSocket connection lost")
         self._peer_end.take_effect()
         self._peer_gone()
         self.state = SessionState.CLOSED
@@ -270,21 +268,11 @@ class WebSocketSession(Attributes):
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark."""
         if self.state < SessionState.CLOSING:  # then there is nobody who could wait
-            self.flow.pause_writing()
-            self._readers.wait(self)
-
-    def reader_is_late(self) -> None:
-        """The client has taken next to nothing in all its time."""
-        self._trace("%sWebSocket client does not read")
-        self.transport.abort()
+            self._output.pause()
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
-        self._readers.forget(self)
-        self.flow.resume_writing()
-        if self._pong:
-            pong, self._pong = self._pong, b""
-            self._write(pong)
+        self._output.resume()
 
     def _count(self, *places: int) -> None:
         metrics = self.server_state.metrics
@@ -324,7 +312,7 @@ class WebSocketSession(Attributes):
                 self._begin(handshake)
                 self._reader.feed(self._head.take_rest())
         except RequestRefused as refused:
-            self._note_refusal(refused)
+            self._log.refused(refused)
             self._refuse(refused.status, f"Failed to open a WebSocket connection: {refused.reason}.\n")
 
     def _begin(self, handshake: Handshake) -> None:
@@ -345,13 +333,12 @@ class WebSocketSession(Attributes):
                 self._reader = FrameReader(config.ws_max_size, self._deflate.inflate)
         line = base.line(b"GET", handshake.target, b"1")
         self.scope = base.build_websocket(line, handshake.headers, handshake.subprotocols)
-        log = getattr(self.server_state.protocol_settings, "formatted", None)
-        if log is not None:
-            self._entry = log.begin(self.scope)
+        formatted = getattr(self.server_state.protocol_settings, "formatted", None)
+        self._log.asked(self.scope, None if formatted is None else formatted.begin(self.scope))
         self._handshake = handshake
-        if self._log is not None:
+        if self._log.frames is not None:
             lines = [b"GET %b HTTP/1.1" % handshake.target, *(b"%b: %b" % field for field in handshake.headers)]
-            self._log.head("<", b"\r\n".join(lines))
+            self._log.frames.head("<", b"\r\n".join(lines))
         self.inbox.queue.append({"type": "websocket.connect"})
         state = self.server_state
         context = contextvars.Context() if config.reset_contextvars else state.context.copy()
@@ -372,13 +359,13 @@ class WebSocketSession(Attributes):
         if self.state is not SessionState.CONNECTING:
             # Reading the headers ran code of the application, which has sent something meanwhile.
             self._send_other(message)
-        self._log_handshake(101, response)
+        self._log.answered(101, response)
         self.state = _ACCEPTED
         self._handshake = None
         self._count(ACCEPTED)
         self.open(self._deflate)
-        self._write_head(response)
-        self.logger.info("connection open")
+        self._output.write_head(response)
+        self._log.opened()
         self.start_keepalive()
         self.inbox.begin()
         self._resume_reading()
@@ -387,15 +374,15 @@ class WebSocketSession(Attributes):
         """Answer with a response of the server's own."""
         head_request = asks_for_head(self._head.head)
         response = refuse_response(status, text.encode(), self.server_state.default_head, head_request)
-        self._log_handshake(status, response)
-        if self._entry is not None:
-            self._entry.sent = len(text)
-        self._write_head(response)
+        self._log.answered(status, response)
+        if self._log.entry is not None:
+            self._log.entry.sent = len(text)
+        self._output.write_head(response)
         self._rejected(status)
 
     def _rejected(self, status: int) -> None:
         """The connection was not opened, and the client was told so."""
-        self.logger.info("connection rejected (%d %s)", status, STATUS_PHRASES[status])
+        self._log.rejected(status)
         self._end(1006)
         self._start_closing()
         self.flow.resume_reading()
@@ -484,13 +471,15 @@ class WebSocketSession(Attributes):
             payload = as_bytes(payload)
             if self.state is not _ACCEPTED:
                 self._send_other(message)  # as for an accept: a buffer can be made by code
-        if self._log is not None:
-            self._log.frame(">", first & 0x0F, payload)
+        if self._log.frames is not None:
+            self._log.frames.frame(">", first & 0x0F, payload)
         if self._deflate is not None and len(payload) >= DEFLATE_MIN_SIZE:
             first |= RSV1
             payload = self._deflate.deflate(payload)
-        self._count(MESSAGES_SENT)
-        self._send_out(encode_message(first, payload))
+        metrics = self.server_state.metrics
+        if metrics is not None:
+            metrics.add(MESSAGES_SENT)
+        self._output.send(encode_message(first, payload))
 
     def _send_other(self, message: Any) -> None:
         """Take an event that is not a message on an open connection."""
@@ -501,9 +490,9 @@ class WebSocketSession(Attributes):
                 self._accept(message)
             elif kind == "websocket.close":
                 response = refuse_response(403, b"", self.server_state.default_head)
-                self._log_handshake(403, response)
+                self._log.answered(403, response)
                 self._ended = "after sending 'websocket.close'"
-                self._write_head(response)
+                self._output.write_head(response)
                 self._rejected(403)
             elif kind == "websocket.http.response.start":
                 self._start_response(message)
@@ -544,14 +533,14 @@ class WebSocketSession(Attributes):
         if self.state is not SessionState.CONNECTING:
             self._send_other(message)  # as for an accept
         self._response = response
-        self._log_handshake(response.status, response.head)
+        self._log.answered(response.status, response.head)
         self.state = SessionState.DENYING
 
     def _send_response_body(self, body: bytes, more_body: bool) -> None:
         assert self._response is not None
-        self._write(self._response.encode(body, more_body))
-        if self._entry is not None:
-            self._entry.head, self._entry.sent = self._response.head, self._response.sent
+        self._output.write(self._response.encode(body, more_body))
+        if self._log.entry is not None:
+            self._log.entry.head, self._log.entry.sent = self._response.head, self._response.sent
         if not more_body:
             self._ended = "after response already completed"
             self._rejected(self._response.status)
@@ -590,8 +579,8 @@ class WebSocketSession(Attributes):
 
     def _receive_close(self, frame: Frame) -> None:
         code, reason = parse_close(frame.data)
-        if self._log is not None:
-            self._log.close("<", code, reason)
+        if self._log.frames is not None:
+            self._log.frames.close("<", code, reason)
         if self.state is _ACCEPTED:
             self._reader.clear()
             self._peer_ends(partial(self._peer_close, code, reason))
@@ -600,11 +589,13 @@ class WebSocketSession(Attributes):
 
     def _deliver(self, content: str | bytes) -> None:
         """Queue a message for the application, and stop reading when it falls behind."""
-        self._count(MESSAGES_RECEIVED)
+        metrics = self.server_state.metrics
+        if metrics is not None:
+            metrics.add(MESSAGES_RECEIVED)
         if self.inbox.put(content):
             self.flow.pause_reading()
-        if self._log is not None:
-            self._log.message(content)
+        if self._log.frames is not None:
+            self._log.frames.message(content)
 
     def _resume_reading(self) -> None:
         if self._peer_end:
@@ -630,13 +621,9 @@ class WebSocketSession(Attributes):
 
     def on_ping(self, payload: bytes, pong: bytes) -> None:
         """A ping, and the frame that answers it."""
-        if self._log is not None:
-            self._log.frame("<", Opcode.PING, payload)
-        if self.flow.write_paused:
-            # RFC 6455 section 5.5.3: only the latest need be answered. A peer that does not read gets no heap of them.
-            self._pong = pong
-        else:
-            self._write(pong)
+        if self._log.frames is not None:
+            self._log.frames.frame("<", Opcode.PING, payload)
+        self._output.write_pong(pong)
 
     # The end.
 
@@ -653,25 +640,22 @@ class WebSocketSession(Attributes):
         """Tell the application that the connection has ended; the first to say so is right."""
         if self.inbox.end is None:
             if self.state is _ACCEPTED:
-                self._log_end(code)
+                self._log.ended(code)
             self.inbox.put_end(code, reason)
 
     def _start_closing(self) -> None:
         """From now on nothing is sent but what the close needs; writers who wait find out."""
         self.state = SessionState.CLOSING
-        if self._entry is not None:
-            self._entry.end()
+        self._log.closed()
         self.stop_keepalive()
-        self._readers.forget(self)
         self._pieces = None
-        self._pong = b""
-        self.flow.resume_writing()
+        self._output.end()
 
     def _close(self, code: int, reason: str = "") -> None:
         """Start the closing handshake and wait for the client's part of it (RFC 6455 section 7.1.2), not for ever."""
         self._end(code, reason)
         self._start_closing()
-        self._write(self._close_frame(code, reason))
+        self._output.write(self._close_frame(code, reason))
         if self._peer_end:
             self._peer_end.take_effect()
         else:
@@ -690,7 +674,7 @@ class WebSocketSession(Attributes):
         if self.state is _ACCEPTED:
             self._end(code, reason)
             self._start_closing()
-            self._write(self._close_frame(code, reason))
+            self._output.write(self._close_frame(code, reason))
         self.closer.close()
 
     def _fail(self, error: FrameError) -> None:
@@ -702,7 +686,7 @@ class WebSocketSession(Attributes):
             return
         self._end(error.code, error.reason)
         self._start_closing()
-        self._write(self._close_frame(error.code, error.reason))
+        self._output.write(self._close_frame(error.code, error.reason))
         if error.is_last:
             self._reader.clear()
             if not self.transport.is_closing():
@@ -713,23 +697,23 @@ class WebSocketSession(Attributes):
             self._await_close()
 
     def _close_frame(self, code: int, reason: str) -> bytes:
-        if self._log is not None:
-            self._log.close(">", code, reason)
+        if self._log.frames is not None:
+            self._log.frames.close(">", code, reason)
         return self.encode_close(code, reason)
 
     def keepalive_timeout(self) -> None:
         """The client did not answer a ping in time."""
-        self._trace("%sWebSocket keepalive ping timeout")
+        self._log.trace("%sWebSocket keepalive ping timeout")
         self._end(1005)
         self._start_closing()
-        self._write(self._close_frame(1011, "keepalive ping timeout"))
+        self._output.write(self._close_frame(1011, "keepalive ping timeout"))
         self.closer.close()
 
     def send_ping(self, payload: bytes) -> None:
         """Write a ping frame."""
-        if self._log is not None:
-            self._log.frame(">", Opcode.PING, payload)
-        self._write(self.encode_ping(payload))
+        if self._log.frames is not None:
+            self._log.frames.frame(">", Opcode.PING, payload)
+        self._output.write(self.encode_ping(payload))
 
     def shutdown(self) -> None:
         """The server stops: close an open connection, refuse one that is not; a response in progress is completed."""
@@ -746,59 +730,6 @@ class WebSocketSession(Attributes):
         """Tell the application that its client is gone, without waiting for it."""
         self.shutdown()
         self._end(1006)
-
-    def _write(self, data: bytes) -> None:
-        if not self.transport.is_closing():
-            self._send_out(data)
-
-    def _send_out(self, data: bytes) -> None:
-        metrics = self.server_state.metrics
-        if metrics is not None:
-            metrics.add(BYTES_SENT, len(data))
-        self.transport.write(data)
-
-    def _write_head(self, response: bytes) -> None:
-        if self._log is not None:
-            self._log.head(">", response)
-        self._write(response)
-
-    # Log lines.
-
-    def _asked(self) -> tuple[str, str]:
-        """Return who asked for what, as log lines say it."""
-        if self.scope is not None:
-            return get_client_addr(self.scope), get_path_with_query_string(self.scope)
-        client = get_remote_addr(self.transport)
-        return "%s:%d" % client if client else "", requested_target(self._head.head)
-
-    def _log_handshake(self, status: int, head: bytes) -> None:
-        """Log what became of the handshake, with the client and what it asked for; in the access log if it has a format
-        of the user's."""
-        if self._entry is not None and status == 101:
-            self._entry.conclude(status, head)
-        elif self._entry is not None:
-            self._entry.start(status, head)
-        elif status == 101:
-            self.logger.info('%s - "WebSocket %s" [accepted]', *self._asked())
-        else:
-            self.logger.info('%s - "WebSocket %s" %d', *self._asked(), status)
-
-    def _log_end(self, code: int) -> None:
-        """Log that an open connection ends, with what the application is told of it."""
-        self.logger.info('%s - "WebSocket %s" [closed %d]', *self._asked(), code)
-
-    def _note_refusal(self, refused: RequestRefused) -> None:
-        """Log why a handshake is refused, as the HTTP protocols do for requests."""
-        if self.logger.isEnabledFor(logging.DEBUG):
-            client = get_remote_addr(self.transport)
-            status, reason = refused.status, refused.reason
-            text = texts.REQUEST_REFUSED.format(status=status, phrase=STATUS_PHRASES[status], reason=reason)
-            self.logger.debug("%s%s", "%s:%d - " % client if client else "", text)
-
-    def _trace(self, text: str) -> None:
-        if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
-            client = get_remote_addr(self.transport)
-            self.logger.log(TRACE_LOG_LEVEL, text, "%s:%d - " % client if client else "")
 
 
 def _copied(message: Any) -> Any:

@@ -1,0 +1,101 @@
+"""The lines about one connection: its beginning and its end, its handshake, and the debug lines of frames."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from uvicorn._types import WebSocketScope
+from uvicorn.access import Entry
+from uvicorn.logging import TRACE_LOG_LEVEL
+from uvicorn.protocols.http import texts
+from uvicorn.protocols.http.head import RequestRefused
+from uvicorn.protocols.http.response import STATUS_PHRASES
+from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string, get_remote_addr
+from uvicorn.protocols.websockets.frame_log import FrameLog
+from uvicorn.protocols.websockets.handshake import HandshakeReader, requested_target
+
+
+class SessionLog:
+    """Writes them.
+
+    Args:
+        logger: where they go.
+        head: as far as it is there, it says what is asked for.
+
+    Attributes:
+        logger: where they go.
+        frames: the debug lines, if they are wanted.
+        entry: of the access log, if that has a format of the user's.
+    """
+
+    __slots__ = ("logger", "frames", "entry", "_head", "_transport", "_scope")
+
+    def __init__(self, logger: logging.Logger, head: HandshakeReader) -> None:
+        self.logger = logger
+        self.frames: FrameLog | None = None
+        self.entry: Entry | None = None
+        self._head = head
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until `connected`
+        self._scope: WebSocketScope | None = None
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """The connection is here."""
+        self._transport = transport
+        self.frames = FrameLog.of(self.logger)
+        self.trace("%sWebSocket connection made")
+
+    def asked(self, scope: WebSocketScope, entry: Entry | None) -> None:
+        """The handshake is read."""
+        self._scope = scope
+        self.entry = entry
+
+    def _who_and_what(self) -> tuple[str, str]:
+        if self._scope is not None:
+            return get_client_addr(self._scope), get_path_with_query_string(self._scope)
+        client = get_remote_addr(self._transport)
+        return "%s:%d" % client if client else "", requested_target(self._head.head)
+
+    def answered(self, status: int, head: bytes) -> None:
+        """Log what became of the handshake, with the client and what it asked for; in the access log if it has a format
+        of the user's."""
+        if self.entry is not None and status == 101:
+            self.entry.conclude(status, head)
+        elif self.entry is not None:
+            self.entry.start(status, head)
+        elif status == 101:
+            self.logger.info('%s - "WebSocket %s" [accepted]', *self._who_and_what())
+        else:
+            self.logger.info('%s - "WebSocket %s" %d', *self._who_and_what(), status)
+
+    def opened(self) -> None:
+        """Log that the client was told so."""
+        self.logger.info("connection open")
+
+    def rejected(self, status: int) -> None:
+        """Log that the client was told so."""
+        self.logger.info("connection rejected (%d %s)", status, STATUS_PHRASES[status])
+
+    def refused(self, refused: RequestRefused) -> None:
+        """Log why a handshake is refused, as the HTTP protocols do for requests."""
+        if self.logger.isEnabledFor(logging.DEBUG):
+            client = get_remote_addr(self._transport)
+            status, reason = refused.status, refused.reason
+            text = texts.REQUEST_REFUSED.format(status=status, phrase=STATUS_PHRASES[status], reason=reason)
+            self.logger.debug("%s%s", "%s:%d - " % client if client else "", text)
+
+    def ended(self, code: int) -> None:
+        """Log that an open connection ends, with what the application is told of it."""
+        self.logger.info('%s - "WebSocket %s" [closed %d]', *self._who_and_what(), code)
+
+    def closed(self) -> None:
+        """Nothing more is sent."""
+        if self.entry is not None:
+            self.entry.end()
+
+    def trace(self, text: str) -> None:
+        """Log a line of the lowest level, with the client for its `%s`."""
+        if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
+            client = get_remote_addr(self._transport)
+            self.logger.log(TRACE_LOG_LEVEL, text, "%s:%d - " % client if client else "")
