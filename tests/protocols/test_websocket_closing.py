@@ -979,14 +979,8 @@ async def test_no_object_of_a_connection_has_a_dict(ws_protocol_cls: Any) -> Non
         objects = [session]
         if isinstance(session, WebSocketSession):
             objects += [session._reader, session._handshake, session.flow, session.closer]
-            objects += [
-                session.keepalive,
-                session.inbox,
-                session._peer_end,
-                session._head,
-                session._output,
-                session._log,
-            ]
+            objects += [session.keepalive, session.inbox, session._peer_end, session._head]
+            objects += [session._output, session._log, session._closing]
         await peer.until(lambda: peer.wire.written)
         objects += [session._log.frames] if isinstance(session, WebSocketSession) and session._log.frames else []
         for item in objects:

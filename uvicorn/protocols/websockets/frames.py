@@ -224,11 +224,10 @@ class FrameReader:
     def __init__(self, max_size: int | None, inflate: Callable[[bytes, bool], bytes] | None = None) -> None:
         limit = sys.maxsize if max_size is None else max_size
         self._max_size = limit
-        # What does not compress grows by a few bytes per block.
-        self._max_wire_size = limit if inflate is None else limit + (limit >> 4) + 64
-        self._inflate = inflate
+        self._max_wire_size = limit
+        self._inflate: Callable[[bytes, bool], bytes] | None = None
         # First bytes of the frames that are whole messages; none while a message in fragments is in progress.
-        self._whole = _WHOLE if inflate is None else _WHOLE_DEFLATED
+        self._whole = _WHOLE
         self._data: bytes | bytearray = b""
         self._start = 0  # where in _data the next frame begins; what is beyond its end is dropped when it comes
         self._partial: _Partial | None = None  # the frame in front of that, if it is not complete
@@ -237,6 +236,15 @@ class FrameReader:
         self._headers = 0  # of those, in bytes
         self._deflated = False  # and whether they are compressed
         self._text_end: bytes | None = None  # the last bytes of a text in fragments, which may be part of a character
+        if inflate is not None:
+            self.inflate_with(inflate)
+
+    def inflate_with(self, inflate: Callable[[bytes, bool], bytes]) -> None:
+        """Compression was negotiated before anything was read; see the class."""
+        # What does not compress grows by a few bytes per block.
+        self._max_wire_size = self._max_size + (self._max_size >> 4) + 64
+        self._inflate = inflate
+        self._whole = _WHOLE_DEFLATED
 
     def __len__(self) -> int:
         """Bytes received that were not yet looked at."""

@@ -12,10 +12,10 @@ What ends an open connection from the client's side, a close frame, a mistake or
 behind the messages in front of it, when the application has taken those and asks for more: until then it can answer. So
 it makes no difference which of them came in one segment.
 
-The session joins what waits for the application (`inbox.py`), the client's end (`peer_end.py`), the pings
-(`keepalive.py`) and the end of the transport (`closing.py`). It reads messages of one frame and writes all messages
-itself (`frames.py`); what a library is for, it does in the hooks of a subclass: `open`, `receive_frame`,
-`encode_close`, `encode_ping`.
+The session joins what waits for the application (`inbox.py`), what is written (`output.py`), pings (`keepalive.py`),
+the end of it all (`close_handshake.py`) and the lines about that (`session_log.py`). It reads messages of one frame and
+writes all messages itself (`frames.py`); what a library is for, it does in the hooks of a subclass: `open`,
+`receive_frame`, `encode_close`, `encode_ping`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ import asyncio
 import contextvars
 import io
 import logging
-from collections.abc import Callable
-from functools import partial
 from typing import Any, cast
 
 from uvicorn._types import (
@@ -60,6 +58,7 @@ from uvicorn.protocols.utils import (
     start_task,
 )
 from uvicorn.protocols.websockets.attributes import Attributes
+from uvicorn.protocols.websockets.close_handshake import CloseHandshake
 from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE, Deflate, negotiate
 from uvicorn.protocols.websockets.denial import DenialResponse
@@ -72,7 +71,6 @@ from uvicorn.protocols.websockets.frames import (
     Opcode,
     encode_message,
     is_close_code,
-    parse_close,
     truncate_reason,
 )
 from uvicorn.protocols.websockets.handshake import (
@@ -130,7 +128,7 @@ class WebSocketSession(Attributes):
         "_ended",
         "_response",
         "_half_closed",
-        "_awaiting_close",
+        "_closing",
         "_log",
         "_task",
         "__weakref__",
@@ -158,6 +156,7 @@ class WebSocketSession(Attributes):
         self.inbox = Inbox(config.ws_max_queue, clock_of(self.loop))
         self.closer: Closer = cast(Closer, None)
         self._output: Output = cast(Output, None)
+        self._closing: CloseHandshake = cast(CloseHandshake, None)
         self._handshake: Handshake | None = None
         self._head = HandshakeReader(
             HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
@@ -170,7 +169,6 @@ class WebSocketSession(Attributes):
         self._ended = ""  # what the application did to end the connection
         self._response: DenialResponse | None = None
         self._half_closed = False  # the client has nothing more to send
-        self._awaiting_close = False  # we have sent a close frame, and read on for the client's
         self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head)
         self._task: asyncio.Task[None] | None = None
 
@@ -220,7 +218,10 @@ class WebSocketSession(Attributes):
         self.flow = FlowControl(self.transport, self.server_state.context)
         self.closer = Closer(self.loop, self.transport)
         readers = self.server_state.readers(self.loop, self.config.timeout_write)
-        self._output = Output(self.transport, self.flow, self.server_state, readers, self._log)
+        self._output = output = Output(self.transport, self.flow, self.server_state, readers, self._log)
+        self._closing = CloseHandshake(
+            self, self._reader, self.flow, self.inbox, self._peer_end, self.closer, output, self._log
+        )
         self.server_state.connections.add(self)
         self._count(OPENED, UPGRADED)
         self._log.connected(self.transport)
@@ -231,23 +232,11 @@ class WebSocketSession(Attributes):
         self._count(GONE, SESSIONS_GONE)
         self._log.trace("%sWebSocket connection lost")
         self._peer_end.take_effect()
-        self._peer_gone()
+        self._closing.lose()
         self.state = SessionState.CLOSED
         self.closer.cancel()
         self.keepalive.close()
-
-    def _peer_gone(self) -> None:
-        """Nothing can be sent or received any more."""
-        # There was no close frame, which RFC 6455 section 7.1.5 calls 1006 and upstream 1005 once it is open.
-        self._end(1005 if self.state is _ACCEPTED else 1006)
-        self._start_closing()
-        self._awaiting_close = False
-        self._reader.clear()
-
-    def _peer_left(self) -> None:
-        """The client sends nothing more, and has had its answers."""
-        self._peer_gone()
-        self.closer.close()
+        self._closing.release()
 
     def eof_received(self) -> bool:
         """The client sends nothing more. Returns whether the connection stays open: for answers that it still reads."""
@@ -256,11 +245,10 @@ class WebSocketSession(Attributes):
                 self._half_closed = True
                 return True
             if self.state is _ACCEPTED:
-                if not self._peer_end:
-                    self._peer_ends(self._peer_left)
+                self._closing.receive_end()
                 return True
         self._peer_end.take_effect()
-        self._peer_gone()
+        self._closing.lose()
         # Closing waits for what is still to be written, which a peer that has gone never reads.
         self.closer.close_within(CLOSE_TIMEOUT)
         return False
@@ -296,9 +284,9 @@ class WebSocketSession(Attributes):
             self._reader.feed(data)
             if len(self._reader) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-        elif self._awaiting_close:
+        elif self._closing.awaiting:
             self._reader.feed(data)
-            self._read_close()
+            self._closing.look_for_answer()
 
     # The handshake.
 
@@ -330,7 +318,7 @@ class WebSocketSession(Attributes):
             agreed = negotiate(handshake.extensions, config.ws_max_size)
             if agreed is not None:
                 self._deflate, self._extension = agreed
-                self._reader = FrameReader(config.ws_max_size, self._deflate.inflate)
+                self._reader.inflate_with(self._deflate.inflate)
         line = base.line(b"GET", handshake.target, b"1")
         self.scope = base.build_websocket(line, handshake.headers, handshake.subprotocols)
         formatted = getattr(self.server_state.protocol_settings, "formatted", None)
@@ -383,8 +371,8 @@ class WebSocketSession(Attributes):
     def _rejected(self, status: int) -> None:
         """The connection was not opened, and the client was told so."""
         self._log.rejected(status)
-        self._end(1006)
-        self._start_closing()
+        self._closing.tell(1006)
+        self._closing.begin()
         self.flow.resume_reading()
         if self._half_closed:
             self.closer.close()
@@ -418,13 +406,13 @@ class WebSocketSession(Attributes):
     def _app_ended(self, failed: bool) -> None:
         """Nobody will send any more: end what is still open."""
         if self.state is _ACCEPTED:
-            self._close(1011 if failed else 1000)
+            self._closing.close(1011 if failed else 1000)
         elif self.state is SessionState.CONNECTING:
             self._refuse(500, "Internal Server Error")
         elif self.state is SessionState.DENYING:
             # As with any response that was started: the client sees that it is not complete.
-            self._end(1006)
-            self._start_closing()
+            self._closing.tell(1006)
+            self._closing.begin()
             self.closer.close()
 
     async def receive(self) -> ASGIReceiveEvent:
@@ -525,7 +513,7 @@ class WebSocketSession(Attributes):
         if not is_close_code(code):
             raise ValueError(f"Invalid close code {int(code)}: 1000 to 1003, 1007 to 1014 or 3000 to 4999 can be sent.")
         self._ended = "after sending 'websocket.close'"
-        self._close(code, truncate_reason(message.get("reason") or ""))
+        self._closing.close(code, truncate_reason(message.get("reason") or ""))
 
     def _start_response(self, message: Any) -> None:
         headers = message.get("headers") or ()
@@ -558,34 +546,12 @@ class WebSocketSession(Attributes):
                 if not isinstance(item, Frame):
                     self._deliver(item)
                 elif item.opcode is Opcode.CLOSE:
-                    self._receive_close(item)
+                    self._closing.receive(item)
                     return
                 else:
                     self.receive_frame(item)
         except FrameError as error:
-            self._peer_ends(partial(self._fail, error))
-
-    def _read_close(self) -> None:
-        """Look for the answer to our close frame; nothing else counts any more."""
-        try:
-            frame = self._reader.read_close()
-            if frame is None:
-                return
-            self._receive_close(frame)
-        except FrameError:
-            self.closer.close()
-        self._awaiting_close = False
-        self._reader.clear()
-
-    def _receive_close(self, frame: Frame) -> None:
-        code, reason = parse_close(frame.data)
-        if self._log.frames is not None:
-            self._log.frames.close("<", code, reason)
-        if self.state is _ACCEPTED:
-            self._reader.clear()
-            self._peer_ends(partial(self._peer_close, code, reason))
-        else:
-            self.closer.close()
+            self._closing.receive_mistake(error)
 
     def _deliver(self, content: str | bytes) -> None:
         """Queue a message for the application, and stop reading when it falls behind."""
@@ -627,87 +593,14 @@ class WebSocketSession(Attributes):
 
     # The end.
 
-    def _peer_ends(self, act: Callable[[], None]) -> None:
-        """The client has sent its last: `act` on it when the application has had the chance to answer all before it."""
-        if self.inbox.is_awaited():
-            act()
-            return
-        self.flow.pause_reading()
-        self.stop_keepalive()  # no pong would be read
-        self._peer_end.wait(act)
-
-    def _end(self, code: int, reason: str | None = None) -> None:
-        """Tell the application that the connection has ended; the first to say so is right."""
-        if self.inbox.end is None:
-            if self.state is _ACCEPTED:
-                self._log.ended(code)
-            self.inbox.put_end(code, reason)
-
-    def _start_closing(self) -> None:
-        """From now on nothing is sent but what the close needs; writers who wait find out."""
-        self.state = SessionState.CLOSING
-        self._log.closed()
-        self.stop_keepalive()
+    def drop_pieces(self) -> None:
+        """No message will be complete any more."""
         self._pieces = None
-        self._output.end()
-
-    def _close(self, code: int, reason: str = "") -> None:
-        """Start the closing handshake and wait for the client's part of it (RFC 6455 section 7.1.2), not for ever."""
-        self._end(code, reason)
-        self._start_closing()
-        self._output.write(self._close_frame(code, reason))
-        if self._peer_end:
-            self._peer_end.take_effect()
-        else:
-            self._await_close()
-
-    def _await_close(self) -> None:
-        if self.transport.is_closing():
-            return
-        self._awaiting_close = True
-        self.closer.close_within(CLOSE_TIMEOUT)
-        self.flow.resume_reading()
-        self._read_close()
-
-    def _peer_close(self, code: int, reason: str) -> None:
-        """A close frame: echo it if it is not the echo of ours, and close (section 5.5.1)."""
-        if self.state is _ACCEPTED:
-            self._end(code, reason)
-            self._start_closing()
-            self._output.write(self._close_frame(code, reason))
-        self.closer.close()
-
-    def _fail(self, error: FrameError) -> None:
-        """The client broke the protocol or a limit: say why, and close (section 7.1.7)."""
-        if error.code == 1007:
-            self.logger.error("Invalid UTF-8 sequence received from client.")
-        if self.state is not _ACCEPTED:
-            self.closer.close()
-            return
-        self._end(error.code, error.reason)
-        self._start_closing()
-        self._output.write(self._close_frame(error.code, error.reason))
-        if error.is_last:
-            self._reader.clear()
-            if not self.transport.is_closing():
-                self.flow.resume_reading()
-                self.closer.linger()
-        else:
-            # It may be in the middle of a message that is refused: its library would fail if we half-closed.
-            self._await_close()
-
-    def _close_frame(self, code: int, reason: str) -> bytes:
-        if self._log.frames is not None:
-            self._log.frames.close(">", code, reason)
-        return self.encode_close(code, reason)
 
     def keepalive_timeout(self) -> None:
         """The client did not answer a ping in time."""
         self._log.trace("%sWebSocket keepalive ping timeout")
-        self._end(1005)
-        self._start_closing()
-        self._output.write(self._close_frame(1011, "keepalive ping timeout"))
-        self.closer.close()
+        self._closing.time_out("keepalive ping timeout")
 
     def send_ping(self, payload: bytes) -> None:
         """Write a ping frame."""
@@ -719,17 +612,17 @@ class WebSocketSession(Attributes):
         """The server stops: close an open connection, refuse one that is not; a response in progress is completed."""
         if self.state is _ACCEPTED:
             code = self.config.ws_shutdown_code
-            self._end(code)
-            self._close(code)
+            self._closing.tell(code)
+            self._closing.close(code)
         elif self.state is SessionState.CONNECTING and self.scope is not None:
             self._refuse(500, "Internal Server Error")
-        elif self.state is not SessionState.DENYING and not self._awaiting_close:
+        elif self.state is not SessionState.DENYING and not self._closing.awaiting:
             self.transport.close()
 
     def disconnect(self) -> None:
         """Tell the application that its client is gone, without waiting for it."""
         self.shutdown()
-        self._end(1006)
+        self._closing.tell(1006)
 
 
 def _copied(message: Any) -> Any:

@@ -1,0 +1,214 @@
+"""The end of a WebSocket that was open, from either side, and of one that never was: RFC 6455 section 7.
+
+::
+
+    ACCEPTED ──close frame sent──▶ CLOSING, awaiting the client's ──close frame, time over──▶ the transport closes
+        └──────close frame received, echoed; a mistake, answered; no more of the client──────────────▲
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, cast
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.websockets.closing import Closer
+from uvicorn.protocols.websockets.frames import Frame, FrameError, FrameReader, parse_close
+from uvicorn.protocols.websockets.inbox import Inbox
+from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
+from uvicorn.protocols.websockets.outline import SessionState
+from uvicorn.protocols.websockets.output import Output
+from uvicorn.protocols.websockets.peer_end import PeerEnd
+from uvicorn.protocols.websockets.session_log import SessionLog
+
+_ACCEPTED = SessionState.ACCEPTED
+
+
+class Ended(Protocol):
+    """The session that ends."""
+
+    state: SessionState
+
+    def encode_close(self, code: int, reason: str) -> bytes:
+        """Return a close frame."""
+
+    def stop_keepalive(self) -> None:
+        """No more pings, no more deadlines."""
+
+    def drop_pieces(self) -> None:
+        """No message will be complete any more."""
+
+
+class CloseHandshake:
+    """How one session ends.
+
+    Args:
+        session: whose state it moves on; let go of by `release`.
+        reader: of frames, the client's close frame among them.
+        flow: of the transport.
+        inbox: where the application is told.
+        peer_end: what the client has sent last, behind what the application can still answer.
+        closer: of the transport.
+        output: what close frames are written to.
+        log: of the connection.
+
+    Attributes:
+        awaiting: we have sent a close frame, and read on for the client's.
+    """
+
+    __slots__ = ("awaiting", "_session", "_reader", "_flow", "_inbox", "_peer_end", "_closer", "_output", "_log")
+
+    def __init__(
+        self,
+        session: Ended,
+        reader: FrameReader,
+        flow: FlowControl,
+        inbox: Inbox,
+        peer_end: PeerEnd,
+        closer: Closer,
+        output: Output,
+        log: SessionLog,
+    ) -> None:
+        self.awaiting = False
+        self._session = session
+        self._reader = reader
+        self._flow = flow
+        self._inbox = inbox
+        self._peer_end = peer_end
+        self._closer = closer
+        self._output = output
+        self._log = log
+
+    def tell(self, code: int, reason: str | None = None) -> None:
+        """Tell the application that the connection has ended; the first to say so is right."""
+        if self._inbox.end is None:
+            if self._session.state is _ACCEPTED:
+                self._log.ended(code)
+            self._inbox.put_end(code, reason)
+
+    def begin(self) -> None:
+        """From now on nothing is sent but what the close needs; writers who wait find out."""
+        session = self._session
+        session.state = SessionState.CLOSING
+        self._log.closed()
+        session.stop_keepalive()
+        session.drop_pieces()
+        self._output.end()
+
+    def release(self) -> None:
+        """The connection is gone, and everybody was told."""
+        self._session = cast(Ended, None)
+
+    # From the server's side.
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Start the closing handshake and wait for the client's part of it (section 7.1.2), not for ever."""
+        self._say(code, reason)
+        if self._peer_end:
+            self._peer_end.take_effect()
+        else:
+            self._await_answer()
+
+    def time_out(self, reason: str) -> None:
+        """Say why, and close: nobody is there to answer."""
+        self.tell(1005)
+        self._say(1011, reason)
+        self._closer.close()
+
+    def _say(self, code: int, reason: str) -> None:
+        self.tell(code, reason)
+        self.begin()
+        if self._log.frames is not None:
+            self._log.frames.close(">", code, reason)
+        self._output.write(self._session.encode_close(code, reason))
+
+    def _await_answer(self) -> None:
+        if self._output.transport.is_closing():
+            return
+        self.awaiting = True
+        self._closer.close_within(CLOSE_TIMEOUT)
+        self._flow.resume_reading()
+        self.look_for_answer()
+
+    def look_for_answer(self) -> None:
+        """Look for the answer to our close frame in what was read; nothing else counts any more."""
+        try:
+            frame = self._reader.read_close()
+            if frame is None:
+                return
+            self.receive(frame)
+        except FrameError:
+            self._closer.close()
+        self.awaiting = False
+        self._reader.clear()
+
+    # From the client's.
+
+    def act_behind_messages(self, act: Callable[[], None]) -> None:
+        """The client has sent its last: `act` on it when the application has had the chance to answer all before it."""
+        if self._inbox.is_awaited():
+            act()
+            return
+        self._flow.pause_reading()
+        self._session.stop_keepalive()  # no pong would be read
+        self._peer_end.wait(act)
+
+    def receive(self, frame: Frame) -> None:
+        """A close frame.
+
+        Raises:
+            FrameError: it is no good.
+        """
+        code, reason = parse_close(frame.data)
+        if self._log.frames is not None:
+            self._log.frames.close("<", code, reason)
+        if self._session.state is _ACCEPTED:
+            self._reader.clear()
+            self.act_behind_messages(partial(self._answer, code, reason))
+        else:
+            self._closer.close()
+
+    def _answer(self, code: int, reason: str) -> None:
+        """Echo a close frame if it is not the echo of ours, and close (section 5.5.1)."""
+        if self._session.state is _ACCEPTED:
+            self._say(code, reason)
+        self._closer.close()
+
+    def receive_mistake(self, error: FrameError) -> None:
+        """The client broke the protocol or a limit."""
+        self.act_behind_messages(partial(self._fail, error))
+
+    def _fail(self, error: FrameError) -> None:
+        """Say why, and close (section 7.1.7)."""
+        if error.code == 1007:
+            self._log.logger.error("Invalid UTF-8 sequence received from client.")
+        if self._session.state is not _ACCEPTED:
+            self._closer.close()
+            return
+        self._say(error.code, error.reason)
+        if error.is_last:
+            self._reader.clear()
+            if not self._output.transport.is_closing():
+                self._flow.resume_reading()
+                self._closer.linger()
+        else:
+            # It may be in the middle of a message that is refused: its library would fail if we half-closed.
+            self._await_answer()
+
+    def receive_end(self) -> None:
+        """The client sends nothing more, and still reads: answers to all that it has sent."""
+        if not self._peer_end:
+            self.act_behind_messages(self._leave)
+
+    def _leave(self) -> None:
+        self.lose()
+        self._closer.close()
+
+    def lose(self) -> None:
+        """Nothing can be sent or received any more."""
+        # There was no close frame, which section 7.1.5 calls 1006 and upstream 1005 once it is open.
+        self.tell(1005 if self._session.state is _ACCEPTED else 1006)
+        self.begin()
+        self.awaiting = False
+        self._reader.clear()
