@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from tests.native.http2_client import INITIAL_WINDOW_SIZE, HTTP2Client, window_update
 from tests.native.test_http2 import Encrypted
 from tests.native.test_http2 import server_context as server_context  # a fixture
+from tests.process import ROOT
 from tests.protocols.harness import Calls, respond, serve
 from tests.utils import turns, wait_until
 
@@ -96,3 +99,47 @@ async def test_who_takes_nothing_is_not_asked_for_ever(native: Any) -> None:
         assert 100 < asked < 20_000
         await turns()
         assert len(calls.scopes) == asked
+
+
+READER = """
+import socket, struct, sys
+sys.path.insert(0, sys.argv[2])
+from tests.native.http2_client import *
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
+    fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "test")]
+    ask = frame(HEADERS, END_HEADERS | END_STREAM, 1, hpack.Encoder().encode(fields))
+    sock.sendall(PREFACE + settings({INITIAL_WINDOW_SIZE: 2**31 - 1}) + window_update(2**30) + ask)
+    left = int(sys.argv[3])
+    while left > 0:
+        left -= len(sock.recv(2**20))
+"""
+
+
+async def test_an_application_that_always_has_more_takes_turns(native: Any) -> None:
+    """A client that takes everything at once never makes it wait: others have their turns, requests beside it too."""
+    piece, count = bytes(65536), 1000
+    loop = asyncio.get_running_loop()
+    sent: Counter[int] = Counter()
+    turn, over = 0, False
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        if not over:
+            loop.call_soon(next_turn)
+
+    async def sending(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for left in range(count, 0, -1):
+            await send({"type": "http.response.body", "body": piece, "more_body": left > 1})
+            sent[turn] += len(piece)
+
+    async with serve(native, sending, http2=True) as service:
+        loop.call_soon(next_turn)
+        arguments = [str(service.address[1]), str(ROOT), str(len(piece) * count)]
+        reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, *arguments)
+        assert await reader.wait() == 0
+        over = True
+    assert sum(sent.values()) == len(piece) * count
+    # What is written in one turn, what waits behind it, and two pieces around them.
+    assert max(sent.values()) <= (256 + 64 + 64 + 2 * 64) * 1024

@@ -11,7 +11,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use pyo3::PyTraverseError;
@@ -92,6 +92,11 @@ pub(crate) struct Connection {
     pub(super) resume_scheduled: Cell<bool>,
     /// Streams of which something waits to be sent.
     pub(super) unsent_streams: Cell<usize>,
+    /// Bytes that were written since others had their turn, and whether that is enough for now.
+    pub(super) written: Cell<usize>,
+    pub(super) rests: Cell<bool>,
+    /// Itself, for what it has to do later.
+    pub(super) own: OnceCell<Weak<Connection>>,
     /// Requests that have not ended, where they are counted.
     pub(super) in_flight: Cell<usize>,
     /// No request has come yet.
@@ -220,6 +225,9 @@ impl Connection {
             write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
             unsent_streams: Cell::new(0),
+            written: Cell::new(0),
+            rests: Cell::new(false),
+            own: OnceCell::new(),
             in_flight: Cell::new(0),
             first: Cell::new(true),
             progressed: Cell::new(false),

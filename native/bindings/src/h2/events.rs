@@ -30,6 +30,7 @@ impl Connection {
     ) -> PyResult<()> {
         let py = protocol.py();
         self.sides.attach(protocol, carrier);
+        let _ = self.own.set(Rc::downgrade(self));
         self.guard(py, "connection_made", |connection| {
             connection.start.set(Start::of(&connection.core, py)?);
             connection.on_carrier(py, |carrier, _| carrier.keep_little(py, UNSENT))?;

@@ -28,6 +28,9 @@ impl Connection {
             return Ok(());
         }
         self.heard.set(true);
+        if !self.rests.get() {
+            self.written.set(0);
+        }
         let outer = self.consuming.replace(true);
         let outcome =
             self.take_in(py, data).and_then(|()| self.start_asked(py, true)).and_then(|()| self.serve_tunnels(py));
@@ -238,6 +241,11 @@ impl Connection {
             return self.start_asked(py, eager);
         }
         self.resume_scheduled.set(true);
+        self.resume_later(py)
+    }
+
+    /// Go on when others have had their turn.
+    pub(super) fn resume_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
         self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)
     }
@@ -255,6 +263,8 @@ impl Connection {
     /// Other connections have had their turn.
     fn resume(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.resume_scheduled.set(false);
+        self.rests.set(false);
+        self.written.set(0);
         if !self.is_open() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! The way out: one write for all that is ready, in the order of the streams' turns; the ends of streams and of the connection.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -16,6 +16,10 @@ use crate::conn::carried::{Carried, Life};
 
 /// Bytes of bodies that are put together for one write: what is more urgent by then comes behind no more than this.
 const AT_ONCE: usize = 64 * 1024;
+
+/// Bytes that are written without a look at what has come. A client on the same machine takes them as fast as they are written:
+/// an application that always has more would be at it until it has no more.
+const IN_ONE_TURN: usize = 256 * 1024;
 
 impl Connection {
     /// Append to the output.
@@ -40,7 +44,7 @@ impl Connection {
         let mut more = !self.write_paused.get() && self.is_open();
         while more {
             let mut relieved = Vec::new();
-            more = self.fill(py, &mut relieved);
+            more = !self.rests.get() && self.fill(py, &mut relieved);
             self.write(py)?;
             for stream in relieved {
                 stream.relieve(py)?;
@@ -48,6 +52,18 @@ impl Connection {
             more &= !self.write_paused.get() && self.is_open();
         }
         self.watch_windows(py)
+    }
+
+    /// So much was written: what else there is has its turn when the loop has had one.
+    fn count_written(&self, py: Python<'_>, length: usize) -> PyResult<()> {
+        let written = self.written.get() + length;
+        self.written.set(written);
+        if written <= IN_ONE_TURN || !self.core.is_real || self.rests.get() {
+            return Ok(());
+        }
+        let Some(own) = self.own.get().and_then(Weak::upgrade) else { return Ok(()) };
+        self.rests.set(true);
+        own.resume_later(py)
     }
 
     /// Put parts of bodies behind the output; whether there are more that could leave. Of some so little waits then that their
@@ -80,8 +96,10 @@ impl Connection {
             }
             self.on_carrier(py, |carrier, names| carrier.write(py, names, &out))
         };
+        let length = out.len();
         self.core.hub.buffers.give(out);
-        logged.and(written.map(drop))
+        logged.and(written.map(drop))?;
+        self.count_written(py, length)
     }
 
     /// Do what the state of the connection asks for once something was completed or consumed.

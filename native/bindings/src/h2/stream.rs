@@ -138,7 +138,7 @@ impl Interface for Stream {
     fn body(&self, py: Python<'_>, data: Option<&Bound<'_, PyBytes>>, follows: Follows) -> PyResult<()> {
         let bytes = data.map_or(&[][..], |data| data.as_bytes());
         let last = follows == Follows::Nothing;
-        let at_once = !self.connection.write_paused.get();
+        let at_once = !self.connection.write_paused.get() && !self.connection.rests.get();
         let (waits, length) = self.connection.put(|wire, out| {
             if follows == Follows::Trailers {
                 wire.check_end(self.id, bytes.len())?;
