@@ -85,7 +85,7 @@ if __name__ == "__main__":
 PROGRAM = """
 import sys
 import uvicorn
-print("run as", __name__, flush=True)
+print(f"run as {__name__}\\n", end="", flush=True)  # in one write: two processes say it
 if __name__ == "__main__":
     uvicorn.run("app:app", port=0, workers=2)
 """
