@@ -309,6 +309,26 @@ async def test_half_closed_client_gets_all_it_has_pipelined(http_protocol_cls: A
     assert [response.body for response in responses] == [b"/%d" % number for number in range(40)]
 
 
+@pytest.mark.parametrize("cut", [b"", b"GET / HTTP/1.1\r\nHo"])
+async def test_half_closed_client_whose_requests_take_several_turns_gets_all(
+    http_protocol_cls: Any, cut: bytes
+) -> None:
+    """K5, K1: applications that answer at once, more of them than are started in one turn."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(b"".join(request("GET", f"/{number}") for number in range(200)) + cut)
+        client.half_close()
+        responses = [await client.response() for _ in range(200)]
+        assert await client.rest() == b""
+        await service.idle()
+    assert [response.body for response in responses] == [b"/%d" % number for number in range(200)]
+
+
 async def test_half_closed_client_whose_next_request_is_cut_is_let_go(http_protocol_cls: Any) -> None:
     """K5: what is missing cannot come; its deadline is not waited for."""
     async with serve(http_protocol_cls, answer_when_the_client_has_ended) as service:

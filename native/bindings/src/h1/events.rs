@@ -200,9 +200,9 @@ impl Connection {
             let state = self.state.borrow();
             (state.exchange.clone(), !state.pending.is_empty())
         };
+        // Requests that have not had their turn are answered first; that before them may be over, and still be here.
+        let waiting = self.resume_scheduled.get();
         let Some(exchange) = exchange else {
-            // Requests that have not had their turn are answered first.
-            let waiting = self.resume_scheduled.get();
             if waiting {
                 let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
             }
@@ -211,7 +211,7 @@ impl Connection {
         let over = exchange.state() == ExchangeState::Complete;
         let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
         if over {
-            return Ok(false);
+            return Ok(waiting);
         }
         exchange.disconnect(py, true)?;
         Ok(true)

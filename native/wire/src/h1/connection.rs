@@ -238,14 +238,19 @@ impl Connection {
         Progress { consumed, event: if consumed > 0 { Event::Skipped } else { Event::NeedMore } }
     }
 
-    /// The peer will send nothing more. Poll until nothing moves before calling this; `pending` says whether input is left
-    /// even so, which after [`Event::Busy`] may hold further requests. An idle connection is closed, and one whose request
+    /// The peer will send nothing more. Poll until nothing moves, or a request is over, before calling this; `pending` says
+    /// whether input is left even so, which may hold further requests. An idle connection is closed, and one whose request
     /// can never be complete; a complete request can still be answered (RFC 9112 section 9.6 allows a half-close).
     pub fn receive_eof(&mut self, pending: bool) -> Eof {
         self.eof = true;
-        if matches!(self.reading, Reading::Complete) {
-            self.exchange.close |= !pending;
-            return Eof::Complete;
+        match self.reading {
+            Reading::Complete => {
+                self.exchange.close |= !pending;
+                return Eof::Complete;
+            }
+            // Of what is left nothing was looked at: polling finds out whether there are requests in it.
+            Reading::Head if pending && self.partial.is_none() => return Eof::Complete,
+            _ => {}
         }
         let cut = matches!(self.awaits(), Awaits::Head | Awaits::Body);
         self.exchange.close = true;
