@@ -5,7 +5,8 @@
 //! 1. What is lent is taken out. While anybody else's code can run, a thing is not in its place: a second use, inside the
 //!    first, finds nothing and makes its own. What a panic leaves behind is in no place either.
 //! 2. At the return, identity and count decide: only what is the same thing that was lent, and held by nobody else, goes back,
-//!    nested objects included. It is looked at again when it is taken.
+//!    nested objects included. The thing itself is looked at again when it is taken; what it holds can be reached by way of it
+//!    only (the collector's lists of all objects apart).
 //! 3. Nothing waits in its place with contents that a user could have reached: it is emptied when it comes back, not when it
 //!    is taken.
 //! 4. With `UVICORN_POISON=1` nothing goes back; what can be is overwritten, so that a use of it after its end is seen.

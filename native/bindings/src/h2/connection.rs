@@ -23,7 +23,7 @@ use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 use super::core::Core;
 use super::pairs::Repeated;
 use super::queue::Queue;
-use super::states::{Awaits, Ending};
+use super::states::{Awaits, Ending, Presence};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
 use crate::base::level::Level;
@@ -107,10 +107,7 @@ pub(crate) struct Connection {
     pub(super) has_all: Cell<bool>,
     /// Up to when time has been counted in a client's favour, in whole seconds from the beginning.
     pub(super) counted: Cell<Instant>,
-    /// Something has come since the client was last asked whether it is there.
-    pub(super) heard: Cell<bool>,
-    /// It was asked, and has not answered.
-    pub(super) pinged: Cell<bool>,
+    pub(super) presence: Cell<Presence>,
 }
 
 /// What is about one request of a connection, and does not go through `wire`.
@@ -233,8 +230,7 @@ impl Connection {
             progressed: Cell::new(false),
             has_all: Cell::new(false),
             counted: Cell::new(now),
-            heard: Cell::new(false),
-            pinged: Cell::new(false),
+            presence: Cell::new(Presence::Quiet),
         }
     }
 

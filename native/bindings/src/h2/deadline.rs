@@ -10,7 +10,7 @@ use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use wire::texts;
 
 use super::connection::{Connection, State, Stream};
-use super::states::{Awaits, Ending};
+use super::states::{Awaits, Ending, Presence};
 use crate::asgi::refused::Refused;
 use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
@@ -189,15 +189,16 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
-        let was_asked = self.pinged.replace(false);
-        if self.heard.replace(false) || self.write_paused.get() {
+        let presence = self.presence.replace(Presence::Quiet);
+        // Who does not take what is sent would not get the question.
+        if presence == Presence::Heard || self.write_paused.get() {
             return self.restart_ping(py, self.core.ping_interval);
         }
-        if was_asked {
+        if presence == Presence::Asked {
             self.note(py, &self.core.debug, texts::PING_UNANSWERED)?;
             return self.abort(py);
         }
-        self.pinged.set(true);
+        self.presence.set(Presence::Asked);
         self.put(|wire, out| {
             wire.ping(out, ALIVE);
             Ok(())

@@ -9,6 +9,7 @@ use wire::h2::{Event, Head, Progress, Scratch, StreamId};
 
 use super::connection::{Asked, Connection, Slot, State, Stream};
 use super::headers::{HeadFields, is_forwarded};
+use super::states::Presence;
 use crate::asgi::scope::Request;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
@@ -27,7 +28,7 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
-        self.heard.set(true);
+        self.presence.set(Presence::Heard);
         if !self.rests.get() {
             self.written.set(0);
         }

@@ -32,3 +32,14 @@ pub(super) enum Ending {
     /// No further request is taken.
     Now,
 }
+
+/// What is known of a client since it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// Something has come.
+    Heard,
+    /// Nothing has.
+    Quiet,
+    /// Nothing has, so it was asked whether it is there, and has not answered.
+    Asked,
+}
