@@ -73,6 +73,7 @@ class HTTPProtocol(Attributes):
         "_patience",
         "_refusal",
         "_runner",
+        "_announced",
         "_logger",
         "__weakref__",
     )
@@ -108,6 +109,7 @@ class HTTPProtocol(Attributes):
         self._deadline: Deadline = cast(Deadline, None)
         self._closing: Closing = cast(Closing, None)
         self._patience: Patience = cast(Patience, None)
+        self._announced = False  # before there was one
         self._last_scope: HTTPScope | None = None  # for a subclass that looks at it when the response is complete
 
     @staticmethod
@@ -163,6 +165,8 @@ class HTTPProtocol(Attributes):
         self._input = source = Input(carrier, flow, reader, deadline, settings, context)
         self._writer = writer = ResponseWriter()
         self._closing = closing = Closing(carrier, flow, reader, writer, deadline, source)
+        if self._announced:
+            closing.announce()
         self._patience = patience = Patience(deadline, reader, source, closing, settings)
         self._refusal = Refusal(carrier, reader, writer, source, closing, self.server_state, settings)
         stream = H1Stream(self, carrier, flow, reader, writer, source, closing, patience)
@@ -361,7 +365,10 @@ class HTTPProtocol(Attributes):
 
     def announce_close(self) -> None:
         """The next response whose head is encoded is the last, and says so; nothing else changes."""
-        self._closing.announce()
+        if self._closing is None:
+            self._announced = True
+        else:
+            self._closing.announce()
 
     def shutdown(self) -> None:
         """The server stops: close now if idle, otherwise when the response is complete.
