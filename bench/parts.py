@@ -181,13 +181,14 @@ PARTS = (
         "http2",
         "HTTP/2",
         "In the clear by prior knowledge, and over TLS, through h2load: 8 connections of 16 streams, one connection of "
-        "100, and uploads on one connection.",
+        "100, uploads on one connection, and a small answer beside downloads.",
         (
             "compare ours upstream:http=zttp granian "
-            "--workload h2,h2-headers,h2-one,h2-10k,h2-upload,h2-tls --blocks 4 --seconds 1 --warm-up 0.5 --no-noise",
+            "--workload h2,h2-headers,h2-one,h2-10k,h2-upload,h2-tls,h2-beside,h2-beside-tls "
+            "--blocks 4 --seconds 0.7 --warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        3.4,
+        3.7,
         1.3,
         ("brief",),
     ),

@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,6 +49,9 @@ WEBSOCKET = (
     b"sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
 )
 DEFLATED = WEBSOCKET[:-2] + b"sec-websocket-extensions: permessage-deflate\r\n\r\n"
+_DEFLATE = zlib.compressobj(wbits=-15)
+#: Long enough that its echo is compressed, too.
+COMPRESSED = (_DEFLATE.compress(b"hello, world! " * 8) + _DEFLATE.flush(zlib.Z_SYNC_FLUSH))[:-4]
 #: How a connection ends: what the client sends, and what it waits for before it resets.
 ENDS = {
     "reset": (b"GET / HTTP/1.1\r\nhost: test\r\n\r\n", b""),
@@ -62,7 +66,7 @@ ENDS = {
     "refused-handshake": (WEBSOCKET.replace(b"version: 13", b"version: 12"), b" 426 "),
     "mid-frame": (WEBSOCKET + b"\x81\xfe\x10\x00mask" + b"x" * 2000, b"101 Switching"),
     "mid-message": (DEFLATED + b"\x41\x85\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9", b"101 Switching"),
-    "compressed": (DEFLATED + b"\xc1\x87\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9\x07\x00", b"\xc1\x07"),
+    "compressed": (DEFLATED + b"\xc1" + bytes([0x80 | len(COMPRESSED)]) + bytes(4) + COMPRESSED, b"\xc1"),
     "closed": (WEBSOCKET + b"\x88\x82\x00\x00\x00\x00\x03\xe8", b"\x88\x02\x03\xe8"),
     "failed": (WEBSOCKET + b"\x81\x01x", b"\x88\x13\x03\xea"),
 }
