@@ -72,6 +72,8 @@ def is_refused(address: tuple[str, int] | str) -> bool:
         open_connection(address).close()
     except (ConnectionRefusedError, FileNotFoundError):
         return True
+    except ConnectionResetError:  # it was in the queue when that was closed
+        return False
     return False
 
 
