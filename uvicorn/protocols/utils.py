@@ -13,7 +13,7 @@ from typing import Any
 
 from uvicorn._types import WWWScope
 
-EAGER_START = sys.version_info >= (3, 12)
+EAGER_START = sys.version_info >= (3, 12)  # to compare versions for each request would cost more than all else
 
 # What `urllib.parse.quote` leaves alone, itself included, so that the common path needs no quoting.
 _is_quoted = re.compile(r"[A-Za-z0-9_.\-~/]*", re.ASCII).fullmatch
@@ -97,55 +97,33 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return monotonic if getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time else loop.time
 
 
-def _start_later(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None], context: contextvars.Context
+def start_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, None],
+    context: contextvars.Context,
+    eager: bool = False,
 ) -> asyncio.Task[None]:
+    """Run `coroutine` in a task whose context is `context`: a copy before 3.11, and if there is a task factory.
+
+    With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
+    factory, is in debug mode, where it would call the callback slow that is only interrupted, or may be run again from
+    inside that step, where a connection that waits for its turn to end would hear of nothing more. Ask for it on real
+    loops only: tests hand the protocols one that can only `create_task` and `call_later`.
+    """
+    if (
+        eager
+        and EAGER_START
+        and loop.get_task_factory() is None
+        and not loop.get_debug()
+        # Without the call for asyncio's own loops.
+        and (getattr(type(loop), "_run_once", None) is _NOT_REENTRANT or not is_reentrant(loop))
+    ):
+        return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)  # type: ignore[call-arg]
     if sys.version_info >= (3, 11):
         # Factories need not know the keyword.
         if isinstance(loop, asyncio.AbstractEventLoop) and loop.get_task_factory() is None:
             return loop.create_task(coroutine, context=context)
     return context.run(loop.create_task, coroutine)
-
-
-# Decided once: to compare versions for each request costs more than all that is asked there.
-if sys.version_info >= (3, 12):
-
-    def start_task(
-        loop: asyncio.AbstractEventLoop,
-        coroutine: Coroutine[Any, Any, None],
-        context: contextvars.Context,
-        eager: bool = False,
-    ) -> asyncio.Task[None]:
-        """Run `coroutine` in a task whose context is `context`: a copy before 3.11, and if there is a task factory.
-
-        With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
-        factory, is in debug mode, where it would call the callback slow that is only interrupted, or may be run again
-        from inside that step, where a connection that waits for its turn to end would hear of nothing more. Ask for it
-        on real loops only: tests hand the protocols one that can only `create_task` and `call_later`.
-        """
-        if (
-            eager
-            and loop.get_task_factory() is None
-            and not loop.get_debug()
-            # Without the call for asyncio's own loops.
-            and (getattr(type(loop), "_run_once", None) is _NOT_REENTRANT or not is_reentrant(loop))
-        ):
-            return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
-        return _start_later(loop, coroutine, context)
-
-else:
-
-    def start_task(
-        loop: asyncio.AbstractEventLoop,
-        coroutine: Coroutine[Any, Any, None],
-        context: contextvars.Context,
-        eager: bool = False,
-    ) -> asyncio.Task[None]:
-        """Run `coroutine` in a task whose context is `context`: a copy before 3.11, and if there is a task factory.
-
-        Versions before 3.12 cannot start it at once.
-        """
-        return _start_later(loop, coroutine, context)
 
 
 def is_thrown_away(task: asyncio.Task[None] | None) -> bool:

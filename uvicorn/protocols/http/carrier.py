@@ -94,22 +94,10 @@ class Carrier:
 
     def write(self, data: bytes) -> None:
         """Write `data`, with all else that is written while input is consumed."""
-        if self.holding:
-            self.held.append(data)
-            self._size += len(data)
-            if self._size > HIGH_WATER_LIMIT:
-                self.flush()
-        else:
-            settings = self.settings
-            log = settings.log_lines
-            if log is not None and log.lines:
-                log.precede()
-            if settings.metrics is not None:
-                settings.metrics.words[BYTES_SENT] += len(data)
-            try:
-                self.transport.write(data)
-            except Exception as exc:
-                self.fail(exc)
+        self.held.append(data)
+        self._size += len(data)
+        if not self.holding or self._size > HIGH_WATER_LIMIT:
+            self.flush()
 
     def flush(self) -> None:
         """Write what has not left yet."""
