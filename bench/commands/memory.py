@@ -13,7 +13,7 @@ from bench import environment, probe, process, scenario, targets
 from bench.allocations import allocation_counter
 from bench.commands import common
 from bench.errors import BenchError
-from bench.load.beside import PREFACE, SETTINGS, FrameReader, frame, get, section
+from bench.load.http2 import PREFACE, SETTINGS, FrameReader, frame, get, section
 from bench.load.response import ResponseReader, request_bytes
 from bench.load.sockets import Client, Connection, open_all
 from bench.load.websocket import OFFER, say_compressed, upgrade

@@ -20,16 +20,27 @@ from collections import Counter
 from bench.errors import LoadError
 from bench.load import own
 from bench.load.base import Aim, ClosedLoop
+from bench.load.http2 import (
+    ACK,
+    DATA,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    LARGEST,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    STATUS_200,
+    WINDOW_UPDATE,
+    frame,
+    frame_head,
+    get,
+    section,
+)
 from bench.model import Burst, Load
 
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-END_STREAM = ACK = 0x1
-END_HEADERS = 0x4
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-INITIAL_WINDOW_SIZE = 4
-LARGEST = 2**31 - 1
-STATUS_200 = 0x88
-"""The first byte of a field section that begins with `:status: 200` (RFC 7541 appendix A)."""
 # What was taken is given back to the connection's window when it is so much.
 GIVEN_BACK = 2**24
 READ_SIZE = 2**18
@@ -37,48 +48,6 @@ READ_SIZE = 2**18
 RECEIVE_BUFFER = 2**17
 # Nobody waits longer than that.
 PATIENCE = 15.0
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame."""
-    return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, stream) + payload
-
-
-def section(path: str, scheme: str, authority: str) -> bytes:
-    """The fields of a GET, none of which is remembered."""
-    fields = b"\x82" + (b"\x87" if scheme == "https" else b"\x86")
-    for index, text in ((4, path), (1, authority)):
-        fields += bytes([index, len(text)]) + text.encode("ascii")
-    return fields
-
-
-def get(fields: bytes, first: int, count: int) -> bytes:
-    """So many requests with these fields, on streams from `first` on."""
-    streams = range(first, first + 2 * count, 2)
-    return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, fields) for stream in streams)
-
-
-class FrameReader:
-    """Counts the streams that end; what has to be answered is answered."""
-
-    def __init__(self) -> None:
-        self._data = b""
-
-    def feed(self, data: bytes) -> tuple[int, bytes]:
-        """How many streams have ended, and what the server waits for."""
-        data, at = self._data + data, 0
-        ended, answer = 0, b""
-        while len(data) - at >= 9:
-            length, kind, flags, _ = _head(data, at)
-            behind = at + 9 + length
-            if behind > len(data):
-                break
-            if kind in (SETTINGS, PING) and not flags & ACK:
-                answer += frame(kind, ACK, 0, data[at + 9 : behind] if kind == PING else b"")
-            ended += kind in (DATA, HEADERS) and flags & END_STREAM
-            at = behind
-        self._data = data[at:]
-        return ended, answer
 
 
 def connect(aim: Aim) -> socket.socket:
@@ -154,7 +123,7 @@ class Beside:
             return
         at, end = 0, self._kept + count
         while end - at >= 9:
-            length, kind, flags, stream = _head(self._buffer, at)
+            length, kind, flags, stream = frame_head(self._buffer, at)
             behind = at + 9 + length
             if behind > end:
                 break
@@ -194,11 +163,6 @@ class Beside:
         if self._taken >= GIVEN_BACK:
             self._sock.sendall(frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", self._taken)))
             self._taken = 0
-
-
-def _head(data: memoryview | bytes, at: int) -> tuple[int, int, int, int]:
-    high, low, kind, flags, stream = struct.unpack_from("!BHBBI", data, at)
-    return high << 16 | low, kind, flags, stream
 
 
 def drive(aim: Aim, load: Load) -> Burst:
