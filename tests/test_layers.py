@@ -48,7 +48,7 @@ LAYERS = [
     "protocols.http.head protocols.websockets.closing protocols.websockets.frames protocols.websockets.keepalive",
     "state access",
     "protocols.http.deadline protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
-    "protocols.http.limits protocols.http.refusals protocols.http.states protocols.http.texts",
+    "protocols.http.limits protocols.http.refusals protocols.http.stat* protocols.http.texts",
     "protocols.websockets.failures protocols.websockets.limits protocols.websockets.outline",
     "config exposition settings_file",
     "profile",

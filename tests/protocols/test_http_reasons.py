@@ -14,7 +14,7 @@ from tests.protocols.harness import GET, echo, request, respond, serve
 from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.limits import MAX_DISCARDED
 from uvicorn.protocols.http.refusals import Refusal
-from uvicorn.protocols.http.response import STATUS_PHRASES
+from uvicorn.protocols.http.status import STATUS_PHRASES
 
 pytestmark = pytest.mark.anyio
 

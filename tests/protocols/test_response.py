@@ -14,7 +14,6 @@ from uvicorn.protocols.http.response import (
     HEADER_RE,
     HEADER_VALUE_RE,
     STATUS_LINE,
-    STATUS_PHRASES,
     BodyFraming,
     ResponseHead,
     check_status,
@@ -23,6 +22,7 @@ from uvicorn.protocols.http.response import (
     encode_line,
     error_response,
 )
+from uvicorn.protocols.http.status import STATUS_PHRASES
 
 NONE, LENGTH, CHUNKED, CLOSE = BodyFraming.NONE, BodyFraming.LENGTH, BodyFraming.CHUNKED, BodyFraming.CLOSE
 FIVE = (b"content-length", b"5")

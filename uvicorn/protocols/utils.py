@@ -92,6 +92,11 @@ _run_once = getattr(asyncio.BaseEventLoop, "_run_once", None)
 _NOT_REENTRANT = _run_once if getattr(_run_once, "__module__", "") == "asyncio.base_events" else object()
 
 
+def client_prefix(client: tuple[str, int] | None) -> str:
+    """What lines of the log begin with that are about a connection: its client, if that has an address."""
+    return "%s:%d - " % client if client else ""
+
+
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     """Return the clock of a loop: that of asyncio's own without the call in between."""
     return monotonic if getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time else loop.time

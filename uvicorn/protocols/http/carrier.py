@@ -19,6 +19,7 @@ from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.readers import waiting
 from uvicorn.protocols.http.request_reader import CLOSED, RequestReader
 from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.utils import client_prefix
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -87,8 +88,7 @@ class Carrier:
     def note(self, level: int, text: str) -> None:
         """Log a line about this connection, with the client in front."""
         if self.logger.isEnabledFor(level):
-            client = self._base.client
-            self.logger.log(level, "%s%s", "%s:%d - " % client if client else "", text)
+            self.logger.log(level, "%s%s", client_prefix(self._base.client), text)
 
     # Bytes.
 

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
-from uvicorn.protocols.http.response import STATUS_PHRASES as _PHRASES
+from uvicorn.protocols.http.status import STATUS_PHRASES as _PHRASES
 from uvicorn.protocols.utils import (
     get_client_addr,
     get_local_addr,

@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from uvicorn.protocols.http import refusals
+from uvicorn.protocols.http import refusals, texts
 from uvicorn.protocols.http.limits import MAX_LENGTH, MAX_METHOD_LENGTH
 from uvicorn.protocols.http.refusals import Refusal
+from uvicorn.protocols.http.status import STATUS_PHRASES
 
 Field = tuple[bytes, bytes]
 """A header field: its name in lower case, its value without outer white space."""
@@ -86,6 +87,12 @@ class RequestRefused(Exception):
         self.status = refusal.status
         self.reason = refusal.reason if limit is None else refusal.reason.format(limit=str(limit).removesuffix(".0"))
         super().__init__(self.reason)
+
+    @property
+    def line(self) -> str:
+        """What the log says of it."""
+        phrase = STATUS_PHRASES[self.status]
+        return texts.REQUEST_REFUSED.format(status=self.status, phrase=phrase, reason=self.reason)
 
 
 class Framing(NamedTuple):

@@ -14,9 +14,10 @@ from uvicorn.protocols.http.head import Framing, RequestRefused
 from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import LINGER, RequestReader
-from uvicorn.protocols.http.response import STATUS_PHRASES, error_response
+from uvicorn.protocols.http.response import error_response
 from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.status import STATUS_PHRASES
 from uvicorn.state import ServerState
 
 
@@ -70,7 +71,9 @@ class Refusal:
             self._closing.close(linger=True)
             return
         status = refused.status
-        self._note(status, refused.reason)
+        line = refused.line
+        self._carrier.logger.warning(texts.INVALID_REQUEST if status == 400 else line)
+        self._carrier.note(logging.DEBUG, line)
         if cycle is not None and cycle.state is not IDLE:
             self._closing.abort_response()
             return
@@ -88,11 +91,6 @@ class Refusal:
         say(texts.INVALID_REQUEST)
         if self._reader.state < LINGER:
             self._closing.close(linger=True)
-
-    def _note(self, status: int, reason: str) -> None:
-        line = texts.REQUEST_REFUSED.format(status=status, phrase=STATUS_PHRASES[status], reason=reason)
-        self._carrier.logger.warning(texts.INVALID_REQUEST if status == 400 else line)
-        self._carrier.note(logging.DEBUG, line)
 
     def answer(self, status: int, text: str) -> None:
         """Answer with `text`, and end the connection."""

@@ -6,7 +6,6 @@ value with a line break raises in the application and never splits a response (C
 
 from __future__ import annotations
 
-import http
 import re
 from collections.abc import Iterable
 from enum import IntEnum
@@ -14,23 +13,8 @@ from typing import Any, NamedTuple
 
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.head import TOKEN, Field
+from uvicorn.protocols.http.status import STATUS_PHRASES
 
-
-def _phrase(status: int) -> str:
-    try:
-        return http.HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
-STATUS_PHRASES = {status: _phrase(status) for status in range(100, 600)}
-# The registry's phrases (RFC 9110 section 15.5), which interpreters before 3.13 do not have.
-STATUS_PHRASES |= {
-    413: "Content Too Large",
-    414: "URI Too Long",
-    416: "Range Not Satisfiable",
-    422: "Unprocessable Content",
-}
 STATUS_LINE = {status: f"HTTP/1.1 {status} {phrase}\r\n".encode() for status, phrase in STATUS_PHRASES.items()}
 
 # Named by tracing tools; both search for the first byte that is not allowed (RFC 9110 sections 5.1 and 5.5).

@@ -9,10 +9,9 @@ from typing import cast
 from uvicorn._types import WebSocketScope
 from uvicorn.access import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.head import RequestRefused
-from uvicorn.protocols.http.response import STATUS_PHRASES
-from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string, get_remote_addr
+from uvicorn.protocols.http.status import STATUS_PHRASES
+from uvicorn.protocols.utils import client_prefix, get_client_addr, get_path_with_query_string, get_remote_addr
 from uvicorn.protocols.websockets.frame_log import FrameLog
 from uvicorn.protocols.websockets.handshake import HandshakeReader, requested_target
 
@@ -80,10 +79,7 @@ class SessionLog:
     def refused(self, refused: RequestRefused) -> None:
         """Log why a handshake is refused, as the HTTP protocols do for requests."""
         if self.logger.isEnabledFor(logging.DEBUG):
-            client = get_remote_addr(self._transport)
-            status, reason = refused.status, refused.reason
-            text = texts.REQUEST_REFUSED.format(status=status, phrase=STATUS_PHRASES[status], reason=reason)
-            self.logger.debug("%s%s", "%s:%d - " % client if client else "", text)
+            self.logger.debug("%s%s", client_prefix(get_remote_addr(self._transport)), refused.line)
 
     def ended(self, code: int) -> None:
         """Log that an open connection ends, with what the application is told of it."""
@@ -97,5 +93,4 @@ class SessionLog:
     def trace(self, text: str) -> None:
         """Log a line of the lowest level, with the client for its `%s`."""
         if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
-            client = get_remote_addr(self._transport)
-            self.logger.log(TRACE_LOG_LEVEL, text, "%s:%d - " % client if client else "")
+            self.logger.log(TRACE_LOG_LEVEL, text, client_prefix(get_remote_addr(self._transport)))
