@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.native.http2_client import HTTP2Client, reset
-from tests.protocols.harness import Client, request
+from tests.protocols.harness import Client, body_of, request
 from tests.utils import GIL, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.metrics import Page
@@ -61,16 +61,11 @@ class Application:
 
     async def answer(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]
-        body = b""
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message["body"]
-            if not message["more_body"]:
-                break
+        body = await body_of(receive)
+        if body is None:
+            return
         if path == "/elsewhere":
-            body = await asyncio.to_thread(lambda: body[::-1][::-1])
+            body = await asyncio.to_thread(lambda whole: whole[::-1][::-1], body)
         if path == "/keep":
             # Freed by whichever thread comes to drop them, and by the collector.
             with self.lock:

@@ -290,17 +290,23 @@ def respond(body: bytes = b"ok", status: int = 200, headers: Sequence[tuple[byte
     return app
 
 
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers with the request's body."""
-    body = b""
+async def body_of(receive: Any) -> bytes | None:
+    """The whole body of a request; `None` if the client was gone before its end."""
+    body: bytes = b""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return
+            return None
         body += message["body"]
         if not message["more_body"]:
-            break
-    await respond(body)(scope, receive, send)
+            return body
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers with the request's body."""
+    body = await body_of(receive)
+    if body is not None:
+        await respond(body)(scope, receive, send)
 
 
 class Calls:
