@@ -48,9 +48,9 @@ impl Sides {
         self.carrier.borrow().clone()
     }
 
-    /// Whether it is a transport of the loop's that carries the connection.
-    pub(crate) fn are_of_loop(&self) -> bool {
-        matches!(*self.carrier.borrow(), Some(Carrier::Transport(_)))
+    /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
+    pub(crate) fn end_as_a_whole(&self, secure: bool) -> bool {
+        secure && matches!(*self.carrier.borrow(), Some(Carrier::Transport(_)))
     }
 
     /// Whether it is a stream that carries it.
@@ -137,6 +137,14 @@ pub(crate) trait Carried {
     /// Whether one direction can be ended without the other.
     fn can_write_eof(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
+    }
+
+    /// Whether it can say its last and go on reading, until the peer has read that and closes.
+    fn can_linger(&self, py: Python<'_>, secure: bool) -> PyResult<bool> {
+        if self.sides().end_as_a_whole(secure) || self.is_transport_closing(py)? {
+            return Ok(false);
+        }
+        self.can_write_eof(py)
     }
 
     /// The transport has raised `error`: whatever the connection was doing is over, and `connection_lost` clears up.

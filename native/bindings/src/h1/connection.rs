@@ -138,11 +138,6 @@ impl Connection {
         matches!(self.reading.get(), Reading::Paused { .. })
     }
 
-    /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
-    pub(super) fn ends_as_a_whole(&self) -> bool {
-        self.is_secure() && self.sides.are_of_loop()
-    }
-
     /// Output waits for the end of the input that is being consumed.
     pub(super) fn is_consuming(&self) -> bool {
         self.consuming.get()

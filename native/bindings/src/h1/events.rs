@@ -191,7 +191,7 @@ impl Connection {
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
         self.end.set(End::Here);
-        if self.ends_as_a_whole() {
+        if self.sides.end_as_a_whole(self.is_secure()) {
             return Ok(false);
         }
         // What is missing of a body will not come, so it cannot be late.

@@ -105,7 +105,7 @@ impl Connection {
             // Whoever waits to send has nothing to wait for.
             self.resume_writing(py)?;
         }
-        if linger && self.can_linger(py)? {
+        if linger && self.core.is_real && !self.has_all() && self.can_linger(py, self.is_secure())? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
@@ -119,12 +119,5 @@ impl Connection {
         }
         self.deadline.set(None);
         if self.close_carrier(py)? { self.reader.wait(py, self) } else { Ok(()) }
-    }
-
-    fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
-        if !self.core.is_real || self.has_all() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
-            return Ok(false);
-        }
-        self.can_write_eof(py)
     }
 }

@@ -244,11 +244,6 @@ impl Connection {
         self.life.get() == Life::Closed
     }
 
-    /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
-    pub(super) fn ends_as_a_whole(&self) -> bool {
-        self.peer.secure && self.sides.are_of_loop()
-    }
-
     /// One line about this connection, with the client in front.
     pub(super) fn note(&self, py: Python<'_>, level: &Level, text: &str) -> PyResult<()> {
         self.peer.note(py, &self.core.names, level, text)

@@ -204,7 +204,7 @@ impl Connection {
         self.ping_deadline.set(None);
         self.state.borrow_mut().pending = Vec::new();
         self.lose_all(py)?;
-        if linger && self.can_linger(py)? {
+        if linger && self.core.is_real && !self.has_all.get() && self.can_linger(py, self.peer.secure)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
@@ -218,12 +218,5 @@ impl Connection {
         }
         self.deadline.set(None);
         if self.close_carrier(py)? { self.reader.wait(py, self) } else { Ok(()) }
-    }
-
-    fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
-        if !self.core.is_real || self.has_all.get() || self.ends_as_a_whole() || self.is_transport_closing(py)? {
-            return Ok(false);
-        }
-        self.can_write_eof(py)
     }
 }
