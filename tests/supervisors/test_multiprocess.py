@@ -449,12 +449,12 @@ def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
 
 
 STUCK = """
-import asyncio, ctypes, os, signal, time
+import asyncio, ctypes, gc, os, signal, threading, time
 
 async def app(scope, receive, send):
     assert scope["type"] == "http"
     if scope["path"] == "/locked":
-        hold_the_gil()
+        lock_the_interpreter()
     if scope["path"] == "/blocked":
         block()
     if scope["path"] == "/crash":
@@ -463,7 +463,13 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": b"one %d" % os.getpid(), "more_body": True})
     await send({"type": "http.response.body"})
 
-def hold_the_gil():
+def collect():
+    while True:
+        gc.collect()
+
+def lock_the_interpreter():
+    # Without a GIL it is locked while a collection waits for a thread that does not come back from C.
+    threading.Thread(target=collect, daemon=True).start()
     sum(range(10**15))  # a sleep in C would end with the signal that asks for stacks
 
 def block():
@@ -484,7 +490,7 @@ def test_worker_whose_interpreter_is_locked_is_killed_and_says_where(cwd: Path) 
         (killed,) = server.wait_for_pattern(
             r"Child process \[(\d+)\] does not answer: its interpreter is locked, killing it\."
         )
-        server.wait_for_pattern(rf"Child process \[{killed[1]}\] was stuck here:\n[^$]*in hold_the_gil\n")
+        server.wait_for_pattern(rf"Child process \[{killed[1]}\] was stuck here:\n[^$]*in lock_the_interpreter\n")
         server.wait_for(f"Child process [{killed[1]}] died")
         assert served_by(server.address)[0] == "one"
         assert server.stop() == 0
