@@ -298,7 +298,8 @@ def interpreter(target: Target) -> str:
         chosen = sys.executable
     if not chosen or not Path(chosen).exists():
         raise BenchError(f"no interpreter for {target.name}: run make bench-setup, or set {variable}")
-    return chosen
+    # Servers are started in other directories. A link to an interpreter stands for its environment: not to be resolved.
+    return os.path.abspath(chosen)
 
 
 def _configured(name: str) -> str:

@@ -92,8 +92,9 @@ def execute(arguments: argparse.Namespace) -> int:
                 except BenchError as exc:
                     notes.append(f"{target.label()}: {name}: {exc}")
 
-    trouble = common.guarded(measure)
+    # Before what takes its time: an interpreter that does not work is noticed here.
     described = environment.describe(chosen, runner.cores)
+    trouble = common.guarded(measure)
     data = {"sections": sections, "recycle": arguments.recycle, "workers": arguments.workers}
     result = Result("workers", common.now(), described, data=data, notes=common.noted(notes, trouble))
     common.deliver(arguments, result, trouble)

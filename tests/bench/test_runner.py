@@ -194,6 +194,14 @@ def test_no_interpreter_is_one_clear_line(
     assert "no interpreter for upstream: run make bench-setup" in capsys.readouterr().err
 
 
+def test_an_interpreter_may_be_named_from_where_one_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Servers, and what asks for versions, run in other directories."""
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BENCH_OURS_PYTHON", "python")
+    assert targets.interpreter(targets.find("ours")) == str(tmp_path / "python")
+
+
 def test_a_port_in_use_is_one_clear_line_and_what_is_there_is_not_measured(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
