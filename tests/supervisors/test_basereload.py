@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,27 @@ def test_pause_ends_the_iteration_when_told_to(config: Config) -> None:
     reloader.should_exit.set()
     with pytest.raises(StopIteration):
         reloader.pause()
+
+
+def test_no_room_for_a_child_is_no_end(
+    config: Config, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    """X1: the system may have descriptors, processes or memory for it at the next change."""
+    reloader = Reloader(config, target=serve_nothing, sockets=[])
+    reloader.startup()
+    first = reloader.process
+
+    def start(process: SpawnProcess) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SpawnProcess, "start", start)
+        reloader.restart()
+    assert log.messages[-1] == "No child process can be started (no room), trying again at the next change."
+    reloader.restart()
+    assert reloader.process is not first
+    reloader.shutdown()
+    assert reloader.process.exitcode is not None
 
 
 def test_lines_of_a_run(config: Config, sock: socket.socket, log: pytest.LogCaptureFixture, tmp_path: Path) -> None:

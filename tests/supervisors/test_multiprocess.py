@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing.context
 import os
 import re
 import signal
@@ -448,6 +449,26 @@ def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
         assert len(server.pids()) == 2
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process cannot be set")
+@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["spawned", "forked"])
+def test_parent_without_descriptors_for_another_worker_serves_on(cwd: Path, options: list[str]) -> None:
+    """X1: what it has no room for is tried again."""
+    if sys.platform == "linux":  # for the type checker
+        import resource
+
+        with start(cwd, *options) as server:
+            limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{server.pid}/fd")), limits[1]))
+            server.send_signal(signal.SIGHUP)
+            server.wait_for_pattern(r"No child process can be started \(.*\); keeping worker \[\d+\] and aborting")
+            server.send_signal(signal.SIGTTIN)
+            server.wait_for_pattern(r"No child process can be started \(.*\); 2 of 3 run, trying again in 1 s\.")
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+            server.wait_for_pattern(r"Child process \[\d+\] serves\n", count=3)
+            assert server.stop() == 0
+            assert "Traceback" not in server.error_output
+
+
 STUCK = """
 import asyncio, ctypes, gc, os, signal, threading, time
 
@@ -854,6 +875,39 @@ def test_one_look_replaces_the_dead(supervisor: Multiprocess) -> None:
     supervisor.should_exit.set()
     supervisor.keep_subprocess_alive()
     assert all(process.exitcode is not None for process in supervisor.processes)
+
+
+def test_place_of_a_worker_that_could_not_be_started_is_free(
+    supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X1: and so are its descriptors, which may be what there is too little of."""
+
+    def start(process: Process) -> None:
+        raise OSError("no room")
+
+    supervisor._make_worker().start()
+    before = set(os.listdir("/dev/fd"))
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", start)
+    with pytest.raises(OSError, match="no room"):
+        supervisor._make_worker().start()
+    assert set(os.listdir("/dev/fd")) <= before
+    supervisor._take_places_back()
+    (worker,) = supervisor._placed
+    worker.kill()
+    worker.join()
+    worker.parent_conn.close()
+
+
+def test_first_workers_without_room_end_the_run(supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X1: with the status of a start that has failed."""
+
+    def make() -> Process:
+        raise OSError("no room")
+
+    monkeypatch.setattr(supervisor._pool, "_make", make)
+    with pytest.raises(SystemExit) as caught:
+        supervisor.run()
+    assert caught.value.code == 3
 
 
 def test_restart_returns_when_all_are_replaced(supervisor: Multiprocess) -> None:

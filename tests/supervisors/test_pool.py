@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -119,12 +120,15 @@ class Bench:
     def __init__(self, size: int = 2, limits: DrainLimits | None = None, **options: Any) -> None:
         self.clock = Clock()
         self.made: list[FakeWorker] = []
+        self.has_room = True
         limits = limits or DrainLimits(drain=10, lifespan=20, exit=3)
         self.events: list[WorkerEvent] = []
         options["events"] = WorkerEvents(self.events.append)
         self.pool: Pool[FakeWorker] = Pool(self.make, size, limits, ready_timeout=5, clock=self.clock, **options)
 
     def make(self) -> FakeWorker:
+        if not self.has_room:
+            raise BlockingIOError(errno.EAGAIN, "no room")
         self.made.append(FakeWorker(len(self.made) + 1, self.clock))
         return self.made[-1]
 
@@ -318,6 +322,70 @@ def test_worker_killed_before_it_served_is_started_again() -> None:
     bench.watch()
     assert not bench.pool.failed
     assert bench.pids == [2]
+
+
+def test_no_room_for_another_process_spares_those_that_serve(log: pytest.LogCaptureFixture) -> None:
+    """X1: descriptors, processes or memory may be there again in a moment."""
+    bench = Bench().serving()
+    bench.made[0].exit(-9)
+    bench.has_room = False
+    started = bench.clock.now
+    for delay in (0.5, 1, 2):
+        bench.watch()
+        said = f"No child process can be started ([Errno {errno.EAGAIN}] no room); 1 of 2 run, trying again in "
+        assert log.messages[-1] == f"{said}{delay:g} s."
+        assert bench.pool.next_deadline() == bench.clock.now + delay
+        bench.clock.now += delay
+    assert not bench.pool.failed
+    bench.has_room = True
+    bench.watch()
+    assert bench.pids == [2, 3]
+    assert bench.clock.now == started + 3.5
+
+
+def test_no_room_for_any_process_is_the_end(log: pytest.LogCaptureFixture) -> None:
+    """X1"""
+    bench = Bench()
+    bench.has_room = False
+    bench.pool.start()
+    assert bench.pool.failed
+    assert log.messages == [
+        f"No child process can be started ([Errno {errno.EAGAIN}] no room), stopping the parent process."
+    ]
+
+
+def test_room_for_a_part_of_the_first_processes_is_enough() -> None:
+    """X1"""
+    bench = Bench()
+    bench.pool.scale(1)
+    bench.has_room = False
+    bench.pool.scale(2)
+    assert bench.pids == [1]
+    assert not bench.pool.failed
+    bench.has_room = True
+    bench.watch(after=0.5)
+    assert bench.pids == [1, 2]
+
+
+@pytest.mark.parametrize("reason", ["restart", "lifetime"])
+def test_no_room_for_a_replacement_keeps_the_old_worker(reason: str, log: pytest.LogCaptureFixture) -> None:
+    """MP-09, X4"""
+    bench = Bench(recycling=lambda: RecycleLimits(lifetime=60 if reason == "lifetime" else None)).serving()
+    bench.has_room = False
+    if reason == "restart":
+        bench.pool.replace_all()
+    bench.watch(after=60)
+    assert log.messages[-1] == (
+        f"No child process can be started ([Errno {errno.EAGAIN}] no room); "
+        "keeping worker [1] and aborting the restart."
+    )
+    assert bench.pids == [1, 2]
+    assert not bench.pool.is_replacing
+    bench.has_room = True
+    if reason == "restart":
+        bench.pool.replace_all()
+    bench.watch(after=1)
+    assert bench.made[-1].pid == 3
 
 
 @pytest.mark.parametrize(("failures", "delay"), [(0, 0), (1, 0), (2, 0.5), (3, 1), (6, 8), (7, 8), (10_000, 8)])

@@ -146,6 +146,32 @@ def test_a_child_forgets_what_is_its_parents() -> None:
             os.fstat(descriptor)
 
 
+@pytest.mark.parametrize("what", ["fork", "pipe"])
+def test_a_parent_without_room_for_a_child_is_as_before(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And hears of signals."""
+    supervisor = Multiprocess(Config("app:app", workers=2, preload=True, log_config=None), [])
+    worker = supervisor._make_worker()
+    worker.child_conn.close()
+    worker.parent_conn.close()
+    room = [True]
+
+    def call(*arguments: Any) -> Any:
+        if what == "pipe" and room.pop():
+            room.append(False)
+            return pipe()
+        raise BlockingIOError("no room")
+
+    pipe = os.pipe
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    before = os.listdir("/dev/fd")
+    monkeypatch.setattr(os, what, call)
+    with pytest.raises(BlockingIOError, match="no room"):
+        worker.process.start()
+    monkeypatch.undo()
+    assert os.listdir("/dev/fd") == before
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+
+
 def test_a_child_handles_signals_as_a_program_does_that_has_just_begun() -> None:
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     receiving, sending = socket.socketpair()

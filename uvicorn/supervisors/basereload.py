@@ -119,15 +119,19 @@ class BaseReload:
         self._start_child()
 
     def _start_child(self) -> None:
-        self.process = get_subprocess(config=self.config, target=self.target, sockets=self.sockets)
-        self.process.start()
+        process = get_subprocess(config=self.config, target=self.target, sockets=self.sockets)
+        process.start()
+        self.process = process
 
     def restart(self) -> None:
         """Let the child end gracefully and start a new one on the same sockets."""
         self.is_restarting = sys.platform == "win32"
         self._terminate_child()
         self._await_child()
-        self._start_child()
+        try:
+            self._start_child()
+        except OSError as exc:
+            logger.error("No child process can be started (%s), trying again at the next change.", exc)
 
     def shutdown(self) -> None:
         """Let the child end gracefully, and refuse new connections meanwhile."""

@@ -61,19 +61,35 @@ def _threads() -> str:
     return ", ".join(names)
 
 
+def _two_pipes() -> tuple[int, int, int, int]:
+    """Both or, where there is no room for both, none."""
+    first = os.pipe()
+    try:
+        return *first, *os.pipe()
+    except OSError:
+        for descriptor in first:
+            os.close(descriptor)
+        raise
+
+
 class _Popen(Popen):
     """A child that can be made to forget its siblings."""
 
     def _launch(self, process_obj: Any) -> None:
         forked: ForkedProcess = process_obj
         code = 1
-        parent_r, child_w = os.pipe()
-        child_r, parent_w = os.pipe()
+        parent_r, child_w, child_r, parent_w = _two_pipes()
         # A signal for the child that comes before it has handlers of its own would be taken by those of its parent.
         signals = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are our own
-            self.pid = os.fork()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are our own
+                self.pid = os.fork()
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+            for descriptor in (parent_r, child_w, child_r, parent_w):
+                os.close(descriptor)
+            raise
         if self.pid == 0:
             try:
                 for descriptor in (parent_r, parent_w):

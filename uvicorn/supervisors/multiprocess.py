@@ -129,8 +129,8 @@ class Multiprocess:
             worker.forget()
 
     def _take_places_back(self) -> None:
-        """Nobody is to leave connections to workers that have ended; what they have counted stays."""
-        for worker in [worker for worker in self._placed if worker.exitcode is not None]:
+        """Nobody is to leave connections to workers that have ended, or were never started; what they counted stays."""
+        for worker in [worker for worker in self._placed if worker.pid is None or worker.exitcode is not None]:
             self._placed.remove(worker)
             if self._loads is not None:
                 for place in worker.load_places:
@@ -259,6 +259,8 @@ class Multiprocess:
         """Start the workers."""
         with self._lock:
             self._pool.start()
+        if self._pool.failed:
+            self.should_exit.set()
 
     def terminate_all(self) -> None:
         """Tell all workers to end gracefully."""

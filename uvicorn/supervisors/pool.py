@@ -148,9 +148,13 @@ class Pool(Generic[W]):
     # Verbs
 
     def start(self) -> None:
-        """Start as many workers as are missing."""
+        """Start as many workers as are missing, as far as the system has room for them."""
         while len(self.workers) < self.size:
-            self.workers.append(self._launch())
+            try:
+                self.workers.append(self._launch())
+            except OSError as exc:
+                self._put_off_start(exc)
+                return
 
     def replace_all(self) -> None:
         """Replace every worker by a new one, one after the other, and these again if it is asked for meanwhile.
@@ -254,10 +258,27 @@ class Pool(Generic[W]):
     # Those in charge
 
     def _launch(self) -> W:
+        """A worker that was started.
+
+        Raises:
+            OSError: there is no room for another: no process, descriptor or memory is left.
+        """
         worker = self._make()
         worker.start()
         self._tell("start", worker, "Child process [%d] was started", level=logging.DEBUG)
         return worker
+
+    def _put_off_start(self, why: OSError) -> None:
+        """A system that has no room for more is no reason to end what serves; if nobody is there, it is."""
+        self.failed = not (self.workers or self._has_served)
+        if self.failed:
+            logger.error("No child process can be started (%s), stopping the parent process.", why)
+            return
+        self._failures += 1
+        delay = restart_delay(self._failures + 1)
+        self._start_at = self._clock() + delay
+        message = "No child process can be started (%s); %d of %d run, %s."
+        logger.error(message, why, len(self.workers), self.size, _announce(delay))
 
     def _tell(
         self, kind: EventKind, worker: W, message: str, *arguments: object, level: int, reason: str | None = None
@@ -536,7 +557,12 @@ class Pool(Generic[W]):
     ) -> None:
         self._tell("recycle", old, message, *arguments, level=level, reason=reason.value)
         deadline = None if self._ready_timeout is None else now + self._ready_timeout
-        self._replacement = Replacement(old, self._launch(), deadline)
+        try:
+            self._replacement = Replacement(old, self._launch(), deadline)
+        except OSError as exc:
+            aborts = "No child process can be started (%s); keeping worker [%d] and aborting the restart."
+            logger.error(aborts, exc, old.pid)
+            self._give_up_replacing(now)
 
     def _await_replacement(self, replacement: Replacement[W], now: float) -> None:
         old, new = replacement.old, replacement.new
@@ -555,12 +581,15 @@ class Pool(Generic[W]):
         elif replacement.deadline is not None and now >= replacement.deadline:
             self._abort_replacement(replacement, now, "was not ready in time")
 
-    def _abort_replacement(self, replacement: Replacement[W], now: float, reason: str) -> None:
+    def _give_up_replacing(self, now: float) -> None:
         self._replacement, self._to_replace, self._replace_again = None, [], False
         self._to_recycle.clear()
         # A worker that retires will ask again, every time: not at once.
         self._aborted += 1
         self._retire_at = now + restart_delay(self._aborted + 1)
+
+    def _abort_replacement(self, replacement: Replacement[W], now: float, reason: str) -> None:
+        self._give_up_replacing(now)
         kind: EventKind = "kill" if replacement.new.exitcode is None else "crash"
         message = "New child process [%d] %s; keeping worker [%d] and aborting the restart."
         arguments = reason, replacement.old.pid

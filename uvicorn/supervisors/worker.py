@@ -283,11 +283,21 @@ class ProcessWorker:
         return self.process.exitcode
 
     def start(self) -> None:
-        """Spawn the child."""
-        with self.surroundings():
-            self.process.start()
-        # The child has its own by now; with ours closed, its death is the end of the pipe.
-        self.child_conn.close()
+        """Spawn the child.
+
+        Raises:
+            OSError: there is no room for another process. Nothing is left of this one.
+        """
+        try:
+            with self.surroundings():
+                self.process.start()
+        except OSError:
+            self.parent_conn.close()
+            self._recorder = None
+            raise
+        finally:
+            # The child has its own by now; with ours closed, its death is the end of the pipe.
+            self.child_conn.close()
 
     def forget(self) -> None:
         """Called in a child that was forked: the parent's ends, of its own pipes and of its siblings', are not its."""
