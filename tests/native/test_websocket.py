@@ -20,6 +20,7 @@ from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFact
 
 from tests import loops
 from tests.protocols.websocket_tools import (
+    BINARY,
     PING,
     TEXT,
     Application,
@@ -29,6 +30,7 @@ from tests.protocols.websocket_tools import (
     connected,
     frame,
     handshake,
+    listen,
 )
 from tests.utils import run_server, server_port, wait_until
 from uvicorn.config import Config
@@ -193,6 +195,51 @@ async def test_large_answers_do_not_gather() -> None:
 
 
 @at_once
+@pytest.mark.parametrize("step", [1_000_000_000, 262_144, 65_536, 40_001])
+async def test_large_messages_arrive_as_they_were_sent(step: int) -> None:
+    """What is received straight to where it belongs, with what stands around it, however it is cut."""
+    sizes = [1_000_000, 5, 70_000, 65_536 - 14, 65_536 - 13, 0, 262_144 + 65_536 - 14, 20_000, 5_000_000, 300_000]
+    messages = [bytes((size + at) % 251 for at in range(1009)) * (size // 1009 + 1) for size in sizes]
+    messages = [message[:size] for message, size in zip(messages, sizes, strict=True)]
+    app = Application(listen)
+    async with serving(app) as server:
+        reader, writer = await open_socket(server)
+        stream = b"".join(frame(BINARY, message) + frame(PING, b"p") for message in messages)
+        stream += frame(0x02, messages[0]) + frame(0x80, messages[2]) + close_frame(1000)
+        for start in range(0, len(stream), step):
+            writer.write(stream[start : start + step])
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert await reader.readexactly(3 * len(messages)) == b"\x8a\x01p" * len(messages)
+        await reader.read()
+        writer.close()
+    assert app.messages == [*messages, messages[0] + messages[2]]
+
+
+@pytest.mark.parametrize("end", ["left", "reset", "shutdown", "unmasked"])
+async def test_large_message_that_ends_early_is_not_told(end: str) -> None:
+    app = Application(listen)
+    async with serving(app) as server:
+        reader, writer = await open_socket(server)
+        (protocol,) = server.server_state.connections
+        whole = frame(BINARY, bytes(1_000_000))
+        writer.write(whole[:700_000])
+        await writer.drain()
+        if end == "left":
+            writer.write_eof()
+        elif end == "reset":
+            writer.transport.abort()
+        elif end == "shutdown":
+            protocol.shutdown()
+            writer.write(whole[700_000:] + close_frame(1012))
+        else:
+            writer.write(whole[700_000:] + b"\x82\x01a")
+        await wait_until(lambda: app.done)
+        await reader.read()
+        writer.close()
+    assert app.messages == ([bytes(1_000_000)] if end == "unmasked" else [])
+
+
 async def test_step_inside_of_a_read_is_one_of_its_task() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nobody's")
     seen: list[Any] = []

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::base::ffi::bytes::Growing;
 use crate::base::objects::{copy_of, slice};
 
 /// Is told what happens to a socket, in the words of asyncio's protocols. Any of these calls may come back to the socket,
@@ -17,6 +18,12 @@ pub(crate) trait Handler {
     /// Bytes have come, and may be changed where they are: nobody needs them behind this.
     fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         self.on_data(py, data)
+    }
+    /// Show `receive` the place where what comes next belongs, if it has one. Usually it has none.
+    fn with_place(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
+    /// So many bytes were received there.
+    fn on_placed(self: Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
+        Ok(())
     }
     /// The peer has nothing more to send. Returns whether the socket stays open for writing.
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool>;

@@ -236,9 +236,14 @@ impl Socket {
             if !self.readable.get() || self.reading.get() != Reading::On || self.phase.get() != Phase::Open {
                 return Ok(());
             }
-            let Some(descriptor) = self.descriptor() else { return Ok(()) };
+            let (Some(descriptor), Some(handler)) = (self.descriptor(), self.handler()) else { return Ok(()) };
+            let (mut placed, mut is_placed) = (None, false);
             let received = match &self.tls {
-                None => tls::receive(&descriptor, buffer),
+                None => {
+                    handler.with_place(&mut |place| placed = Some(tls::receive_into(&descriptor, place)));
+                    is_placed = placed.is_some();
+                    placed.unwrap_or_else(|| tls::receive(&descriptor, buffer))
+                }
                 Some(tls) => tls.receive(py, &descriptor, buffer),
             };
             drop(descriptor);
@@ -247,8 +252,11 @@ impl Socket {
                     // An edge follows when more comes than was there for this read.
                     let last = drained && !self.hung_up.get();
                     self.readable.set(!last || !self.watched.get());
-                    let Some(handler) = self.handler() else { return Ok(()) };
-                    let outcome = handler.on_input(py, buffer.get_mut(..length).unwrap_or_default());
+                    let outcome = if is_placed {
+                        handler.on_placed(py, length)
+                    } else {
+                        handler.on_input(py, buffer.get_mut(..length).unwrap_or_default())
+                    };
                     if let Err(error) = outcome {
                         return self.fail(py, error, "Fatal error: protocol.data_received() call failed.");
                     }

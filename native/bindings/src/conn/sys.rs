@@ -43,6 +43,7 @@ pub(crate) struct Event {
 #[cfg(target_os = "linux")]
 mod linux {
     use std::io::{self, IoSlice};
+    use std::mem::MaybeUninit;
     use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd, OwnedFd};
     use std::time::Duration;
 
@@ -64,6 +65,12 @@ mod linux {
         pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
             let (_, length) = net::recv(&self.0, buffer, RecvFlags::DONTWAIT)?;
             Ok(length)
+        }
+
+        /// The same, into memory that was not written to yet: what was read.
+        pub(crate) fn receive_into<'a>(&self, room: &'a mut [MaybeUninit<u8>]) -> io::Result<&'a mut [u8]> {
+            let ((received, _), _) = net::recv(&self.0, room, RecvFlags::DONTWAIT)?;
+            Ok(received)
         }
 
         /// Write without blocking; how many bytes the kernel took.
@@ -271,6 +278,7 @@ pub(crate) use linux::{Descriptor, Events, Listener, Poll, Table, each};
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
     use std::io::{self, IoSlice};
+    use std::mem::MaybeUninit;
 
     use super::{Address, Event};
 
@@ -278,6 +286,10 @@ mod elsewhere {
 
     impl Descriptor {
         pub(crate) fn receive(&self, _buffer: &mut [u8]) -> io::Result<usize> {
+            match *self {}
+        }
+
+        pub(crate) fn receive_into<'a>(&self, _room: &'a mut [MaybeUninit<u8>]) -> io::Result<&'a mut [u8]> {
             match *self {}
         }
 

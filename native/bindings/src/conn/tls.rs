@@ -16,11 +16,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::sys::{Descriptor, os_error};
+use crate::base::ffi::bytes::Growing;
 
 /// Bytes encrypted at once. OpenSSL keeps that much room for as long as the connection lives.
 pub(super) const PIECE: usize = 64 * 1024;
 /// More than a record has (RFC 8446 section 5.1), and with it what one read can give.
 const RECORD: usize = 16 * 1024;
+
+/// Read at once to where it belongs: what is done to it then is done while it is in a near cache.
+const PLACED: usize = 256 * 1024;
 
 /// What came of a read.
 pub(super) enum Input {
@@ -395,10 +399,21 @@ fn gather(pieces: &[IoSlice<'_>], from: usize, room: &mut [u8]) {
 /// Read what the kernel has.
 #[inline]
 pub(super) fn receive(descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
+    received(|| Ok((buffer.len(), descriptor.receive(buffer)?)))
+}
+
+/// Read what the kernel has into `object`, which has room for it.
+pub(super) fn receive_into(descriptor: &Descriptor, object: &mut Growing) -> PyResult<Input> {
+    received(|| object.fill_by(PLACED, |room| descriptor.receive_into(room)))
+}
+
+/// What comes of `read`, which says how many bytes it had room for, and how many it read.
+#[inline]
+fn received(mut read: impl FnMut() -> io::Result<(usize, usize)>) -> PyResult<Input> {
     loop {
-        match descriptor.receive(buffer) {
-            Ok(0) => return Ok(Input::End),
-            Ok(length) => return Ok(Input::Data { length, drained: length < buffer.len() }),
+        match read() {
+            Ok((_, 0)) => return Ok(Input::End),
+            Ok((room, length)) => return Ok(Input::Data { length, drained: length < room }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Input::Nothing),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(os_error(&error)),

@@ -8,6 +8,7 @@ use super::session::Session;
 use super::states::{PeerEnd, Stage, State};
 use crate::asgi::cycle::go_on_at_once;
 use crate::asgi::peer::Peer;
+use crate::base::ffi::bytes::Growing;
 use crate::base::places;
 use crate::base::waiter::Waiter;
 use crate::conn::carried::{Carried, Sides};
@@ -93,15 +94,20 @@ impl Session {
     }
 
     /// Bytes from the client, what the application does with them if it waits for them, and one write for its answers.
-    fn take_input(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+    fn take_input(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        length: usize,
+        take: impl FnOnce(&Rc<Self>) -> PyResult<()>,
+    ) -> PyResult<()> {
         if self.scope.get().is_some() {
             // What the handshake came with was counted before it was handed over.
-            self.count_bytes(places::BYTES_RECEIVED, data.len());
+            self.count_bytes(places::BYTES_RECEIVED, length);
         }
         if !self.steps_at_once.get() || self.gathering.replace(true) {
-            return self.data_received(py, data);
+            return take(self);
         }
-        let received = self.data_received(py, data);
+        let received = take(self);
         let gone_on = received.and_then(|()| self.let_receivers_go_on(py));
         self.gathering.set(false);
         let written = self.flush(py);
@@ -221,7 +227,19 @@ impl Handler for Session {
     }
 
     fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
-        self.guard(py, "data_received", |session| session.take_input(py, data))
+        self.guard(py, "data_received", |session| {
+            session.take_input(py, data.len(), |session| session.data_received(py, data))
+        })
+    }
+
+    fn with_place(&self, receive: &mut dyn FnMut(&mut Growing)) {
+        self.with_piece(receive);
+    }
+
+    fn on_placed(self: Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
+        self.guard(py, "data_received", |session| {
+            session.take_input(py, length, |session| session.read_piece(py, length))
+        })
     }
 
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {

@@ -9,6 +9,7 @@ use super::session::Session;
 use super::states::{PeerEnd, State};
 use crate::base::ffi::bytes::Growing;
 use crate::base::places;
+use crate::conn::carried::Carried;
 
 /// Binary messages of a frame so large, if they do not come as a whole, become objects as they come. Smaller ones are
 /// put together in buffers that are used again.
@@ -121,6 +122,41 @@ impl Session {
         }
         self.piece.set(Some(Box::new(grown)));
         Ok(Found::Nothing)
+    }
+
+    /// Have `receive` put what comes next into the large message that is coming, if there is one with room for it.
+    pub(super) fn with_piece(&self, receive: &mut dyn FnMut(&mut Growing)) {
+        let Some(mut begun) = self.piece.take() else { return };
+        let is_next = self.takes_frames() && self.buffered() == 0 && !self.consuming.get();
+        if is_next && begun.has_room() {
+            receive(&mut begun);
+        }
+        self.piece.set(Some(begun));
+    }
+
+    /// Read the bytes of a large message that were received where they belong.
+    pub(super) fn read_piece(&self, py: Python<'_>, length: usize) -> PyResult<()> {
+        let Some(mut begun) = self.piece.take() else { return Ok(()) };
+        let found = self.find_in_piece(begun.last_mut(length));
+        match found {
+            Some(0) => self.take_frame(py, Found::Bytes(begun.finish(py).into_any())).map(drop),
+            Some(_) => {
+                self.piece.set(Some(begun));
+                Ok(())
+            }
+            // Nothing but that message was to come.
+            None => self.abort(py),
+        }
+    }
+
+    /// Take the mask off a piece of a message; how many bytes follow.
+    fn find_in_piece(&self, piece: &mut [u8]) -> Option<u64> {
+        let mut state = self.state.borrow_mut();
+        let State::Accepted(wire) = &mut *state else { return None };
+        match wire.poll(piece, &mut self.core.pool.borrow_mut(), &self.core.limits).event {
+            Event::Piece { payload, left } if payload == (0..piece.len()) => Some(left),
+            _ => None,
+        }
     }
 
     /// Read what is there, as long as the application keeps up.

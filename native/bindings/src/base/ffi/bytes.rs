@@ -1,5 +1,6 @@
 //! A `bytes` object that is filled piece by piece, so that what is in it was copied once.
 
+use std::mem::MaybeUninit;
 use std::{ptr, slice};
 
 use pyo3::ffi;
@@ -38,6 +39,37 @@ impl Growing {
         }
         self.fill(data);
         Ok(self)
+    }
+
+    /// Whether there is room for more.
+    pub(crate) fn has_room(&self) -> bool {
+        self.filled < self.capacity
+    }
+
+    /// Have `receive` write into the room that is left, of which it is shown `most` bytes at most, and give what it wrote. How
+    /// much was shown, and how much was written.
+    pub(crate) fn fill_by<E>(
+        &mut self,
+        most: usize,
+        receive: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
+    ) -> Result<(usize, usize), E> {
+        let shown = (self.capacity - self.filled).min(most);
+        // SAFETY: there is room for `shown` bytes more, of which is said that they may be nothing yet; the only reference to the
+        // object is ours, and it is borrowed for as long as the room is.
+        let room = unsafe { slice::from_raw_parts_mut(self.start().add(self.filled).cast::<MaybeUninit<u8>>(), shown) };
+        let begin = room.as_ptr().cast::<u8>();
+        let written = receive(room)?;
+        // What is somewhere else was not written here.
+        let length = if ptr::eq(written.as_ptr(), begin) { written.len() } else { 0 };
+        self.filled += length;
+        Ok((shown, length))
+    }
+
+    /// The last bytes that were put into it.
+    pub(crate) fn last_mut(&mut self, length: usize) -> &mut [u8] {
+        let length = length.min(self.filled);
+        // SAFETY: the bytes before `filled` are written, the only reference to the object is ours, and it is borrowed for as long.
+        unsafe { slice::from_raw_parts_mut(self.start().add(self.filled - length), length) }
     }
 
     /// All that was put into it, when nothing follows any more.
