@@ -137,8 +137,11 @@ impl Session {
     /// Read the bytes of a large message that were received where they belong.
     pub(super) fn read_piece(&self, py: Python<'_>, length: usize) -> PyResult<()> {
         let Some(mut begun) = self.piece.take() else { return Ok(()) };
-        let found = self.find_in_piece(begun.last_mut(length));
-        match found {
+        let left = match &mut *self.state.borrow_mut() {
+            State::Accepted(wire) => wire.piece(begun.last_mut(length)),
+            _ => None,
+        };
+        match left {
             Some(0) => self.take_frame(py, Found::Bytes(begun.finish(py).into_any())).map(drop),
             Some(_) => {
                 self.piece.set(Some(begun));
@@ -146,16 +149,6 @@ impl Session {
             }
             // Nothing but that message was to come.
             None => self.abort(py),
-        }
-    }
-
-    /// Take the mask off a piece of a message; how many bytes follow.
-    fn find_in_piece(&self, piece: &mut [u8]) -> Option<u64> {
-        let mut state = self.state.borrow_mut();
-        let State::Accepted(wire) = &mut *state else { return None };
-        match wire.poll(piece, &mut self.core.pool.borrow_mut(), &self.core.limits).event {
-            Event::Piece { payload, left } if payload == (0..piece.len()) => Some(left),
-            _ => None,
         }
     }
 

@@ -119,6 +119,15 @@ impl Connection {
         }
     }
 
+    /// Take the mask off bytes of a payload whose pieces are [told](Self::in_pieces), and that were received elsewhere than in the
+    /// input; how many follow. `None`: no such payload is coming, or fewer bytes of it are.
+    pub fn piece(&mut self, piece: &mut [u8]) -> Option<u64> {
+        match &mut self.state {
+            State::Open(Reading::Frames(reader)) => reader.piece(piece),
+            _ => None,
+        }
+    }
+
     /// Whether messages can be sent.
     pub const fn is_open(&self) -> bool {
         matches!(self.state, State::Open(_))
@@ -401,6 +410,23 @@ mod tests {
             let text = Event::Message { kind: Kind::Text, payload: Payload::Assembled(vec![b'a'; 200]) };
             assert_eq!(others, [text]);
         }
+    }
+
+    #[test]
+    fn a_piece_may_be_received_elsewhere() {
+        let mut connection = Connection::new(None).in_pieces(5);
+        assert_eq!(connection.piece(&mut [1]), None, "nothing is coming");
+        let mut begun = frame(0x82, &[7; 10]);
+        let (here, elsewhere) = begun.split_at_mut(9);
+        connection.poll(here, &mut Pool::default(), &small());
+        assert_eq!(connection.piece(&mut [0; 8]), None, "that is more than comes");
+        assert_eq!(connection.piece(&mut elsewhere[..2]), Some(5));
+        assert_eq!(connection.piece(&mut elsewhere[2..]), Some(0));
+        assert_eq!(elsewhere, [7; 7]);
+        assert_eq!(connection.piece(&mut [1]), None, "it is complete");
+        let mut next = frame(0x81, b"a");
+        let event = connection.poll(&mut next, &mut Pool::default(), &small()).event;
+        assert!(matches!(event, Event::Message { kind: Kind::Text, .. }));
     }
 
     /// What is refused is refused before any of it is told; a close looks behind what is left of it.

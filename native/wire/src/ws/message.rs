@@ -99,6 +99,15 @@ impl Reader {
         self.pieces_from = from;
     }
 
+    /// Take the mask off bytes of a payload that is told piece by piece, wherever they are; how many follow.
+    pub(crate) fn piece(&mut self, piece: &mut [u8]) -> Option<u64> {
+        let mut frame = self.frame.filter(|frame| frame.told)?;
+        frame.left = frame.left.checked_sub(piece.len() as u64)?;
+        frame.mask.apply(piece);
+        self.frame = Some(frame).filter(|frame| frame.left > 0);
+        Some(frame.left)
+    }
+
     /// Bytes of payload still to come of the frame that is being read.
     pub(crate) fn left(&self) -> u64 {
         self.frame.map_or(0, |frame| frame.left)
