@@ -58,14 +58,24 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 class Load:
     """Clients, on connections that are kept alive or not, each with one request after the other, while the block runs.
 
+    With a `rate` they ask so often in a second, all together, and not as often as they can.
+
     Attributes:
         answered: whole responses.
-        durations: seconds of each of these.
+        durations: seconds of each of these, at a rate from when the request was due.
         lost: what requests without one ended by, and how often.
         workers: process ids of those that had the connection, as far as it had an answer before; and how often.
     """
 
-    def __init__(self, address: tuple[str, int], path: str, clients: int, *, keep_alive: bool = True) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        path: str,
+        clients: int,
+        *,
+        keep_alive: bool = True,
+        rate: float | None = None,
+    ) -> None:
         self.answered = 0
         self.lost: Counter[str] = Counter()
         self.workers: Counter[int] = Counter()
@@ -74,6 +84,7 @@ class Load:
         fields = "host: test\r\n" if keep_alive else "host: test\r\nconnection: close\r\n"
         self._request = f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode()
         self._clients = clients
+        self._interval = 0.0 if rate is None else clients / rate
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -89,9 +100,10 @@ class Load:
         assert not self._thread.is_alive()
 
     async def _run(self) -> None:
-        await asyncio.gather(*(self._client() for _ in range(self._clients)))
+        await asyncio.gather(*(self._client(number) for number in range(self._clients)))
 
-    async def _client(self) -> None:
+    async def _client(self, number: int) -> None:
+        await asyncio.sleep(self._interval * number / self._clients)
         while not self._stopping.is_set():
             try:
                 reader, writer = await asyncio.wait_for(asyncio.open_connection(*self.address), PATIENCE)
@@ -106,9 +118,14 @@ class Load:
 
     async def _use(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Ask until the server says `close`, or has closed before the next request is sent: as clients do."""
-        worker = 0  # not known yet
-        while not self._stopping.is_set() and not reader.at_eof() and reader.exception() is None:
-            head, began = b"", time.monotonic()
+        worker, due = 0, time.monotonic()  # no worker is known yet
+        while not self._stopping.is_set():
+            # So that an end of the connection is noticed, too.
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if reader.at_eof() or reader.exception() is not None:
+                return
+            head, began = b"", due if self._interval else time.monotonic()
+            due += self._interval
             try:
                 writer.write(self._request)
                 head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).lower()
@@ -127,7 +144,6 @@ class Load:
             self.durations.append(time.monotonic() - began)
             if b"\r\nconnection: close\r\n" in head:
                 return
-            await asyncio.sleep(0)  # so that the end of the connection is noticed
 
 
 class HTTP2Load(Load):
