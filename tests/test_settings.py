@@ -124,6 +124,7 @@ SAMPLES: dict[str, Sample] = {
         ("http.response.pathsend", "http.response.trailers"),
         "http.response.pathsend http.response.trailers",
     ),
+    "bind": Sample(["--bind", "127.0.0.1:0", "--bind", "unix:s"], ("127.0.0.1:0", "unix:s"), "127.0.0.1:0 unix:s"),
     "http2_max_concurrent_streams": Sample(["--http2-max-concurrent-streams", "7"], 7),
     "http2_initial_window_size": Sample(["--http2-initial-window-size", "7"], 7),
     "http2_max_frame_size": Sample(["--http2-max-frame-size", "16385"], 16385),

@@ -8,7 +8,7 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,18 @@ import pytest
 from tests.process import ServerProcess
 from tests.utils import is_listening, open_connection, read_to_end, request, wait_for, wait_until
 from uvicorn import sockets
-from uvicorn.sockets import Address, Descriptor, Given, UnixPath, bind_socket, listen, source_of
+from uvicorn.sockets import (
+    Address,
+    Descriptor,
+    Given,
+    Several,
+    UnixPath,
+    bind_sockets,
+    listen,
+    place_of,
+    source_of,
+    unix_paths,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +42,14 @@ class Settings:
     port: int = 0
     uds: str | None = None
     fd: int | None = None
+    bind: Sequence[str] = ()
     is_ssl: bool = False
+
+
+def bind_socket(settings: Settings) -> socket.socket:
+    """The one socket that is bound for these settings."""
+    (sock,) = bind_sockets(settings)
+    return sock
 
 
 @pytest.fixture
@@ -55,6 +73,7 @@ def test_sources_in_order_of_precedence(sock: socket.socket, tmp_path: Path) -> 
     settings = Settings(uds=str(tmp_path / "s"), fd=sock.fileno())
     assert isinstance(source_of(settings, [sock]), Given)
     assert isinstance(source_of(settings), Descriptor)
+    assert isinstance(source_of(Settings(bind=["127.0.0.1:0"])), Several)
     assert isinstance(source_of(Settings(uds=str(tmp_path / "s"))), UnixPath)
     assert isinstance(source_of(Settings()), Address)
     assert isinstance(source_of(Settings(fd=0)), Descriptor)
@@ -157,6 +176,65 @@ def test_sockets_that_were_given_need_no_binding(sock: socket.socket) -> None:
         Given([sock]).bind()
 
 
+# bind: several places
+
+
+@posix
+def test_several_places_are_bound_and_told_of(
+    tmp_path: Path, sock: socket.socket, log: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s"
+    settings = Settings(bind=["127.0.0.1:0", f"unix:{path}", f"fd:{sock.fileno()}"], is_ssl=True)
+    bound = bind_sockets(settings)
+    try:
+        assert all(one.get_inheritable() for one in bound)
+        ports = [one.getsockname()[1] for one in (bound[0], sock)]
+        assert log.messages == [
+            f"Uvicorn running on https://127.0.0.1:{ports[0]} (Press CTRL+C to quit)",
+            f"Uvicorn running on unix socket {path} (Press CTRL+C to quit)",
+            f"Uvicorn running on https://127.0.0.1:{ports[1]} (Press CTRL+C to quit)",
+        ]
+        assert unix_paths(settings) == [str(path)]
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(f"{path}2")
+        for again in bind_sockets(Settings(bind=[f"unix:{path}2"])):
+            again.close()  # a socket left behind was replaced
+    finally:
+        for one in bound:
+            one.close()
+
+
+@posix
+async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, sock: socket.socket) -> None:
+    sock.listen()
+    taken = f"127.0.0.1:{sock.getsockname()[1]}"
+    (tmp_path / "file").write_text("mine")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = f"127.0.0.1:{probe.getsockname()[1]}"
+    for place, error in [
+        (taken, "in use"),
+        (f"unix:{tmp_path}/file", f"unix:{tmp_path}/file: "),
+        ("fd:999", "fd:999: "),
+    ]:
+        settings = Settings(bind=[free, f"unix:{tmp_path}/s", place])
+        with pytest.raises(OSError, match=error):
+            bind_sockets(settings)
+        with pytest.raises(OSError, match=error):
+            await source_of(settings).open()
+        assert not (tmp_path / "s").exists()
+    with socket.create_server(("127.0.0.1", int(free.partition(":")[2]))):
+        pass
+    with pytest.raises(OSError, match=r"nowhere\.invalid:80: "):
+        bind_sockets(Settings(bind=["nowhere.invalid:80"]))
+
+
+@pytest.mark.parametrize("text", ["", "80", "unix:", "fd:x", "fd:", "a:b", "::1:80", "1.2.3.4:65536", "http://a:80"])
+def test_what_names_no_place(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT, unix:PATH or fd:NUMBER"):
+        place_of(text)
+
+
 # describe: the running line
 
 
@@ -201,7 +279,7 @@ def test_running_line_of_a_descriptor(sock: socket.socket, log: pytest.LogCaptur
 def test_sockets_that_were_given_have_no_running_line(sock: socket.socket) -> None:
     """SOCK-15"""
     source: sockets.Source = Given([sock])
-    assert source.describe(sock) is None
+    assert source.describe([sock]) == []
 
 
 # open: the sockets of a single process

@@ -155,7 +155,8 @@ def test_reloader_ends_its_child_with_ctrl_c_and_ignores_the_echo(
 
 def test_address_in_use_cannot_be_taken_over() -> None:
     """WIN-05, SOCK-03: SO_REUSEADDR means that on Windows."""
-    with sockets.Address("127.0.0.1", 0, "http").bind() as bound:
+    (sock,) = sockets.Address("127.0.0.1", 0, "http").bind()
+    with sock as bound:
         assert not bound.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
 

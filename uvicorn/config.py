@@ -46,7 +46,7 @@ from uvicorn.settings import (
     WhenFullType,
     WSProtocolType,
 )
-from uvicorn.sockets import bind_socket, parse_address
+from uvicorn.sockets import bind_sockets, parse_address, place_of
 from uvicorn.tls import check_ssl_settings, create_ssl_context, load_ssl_context
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class Config(Settings):
     threads: int
     forwarded_allow_ips: list[str] | str
     asgi_extensions: list[ExtensionType]
+    bind: list[str]
 
     reload_dirs_excludes: list[Path]
     """Directories whose changes do not count."""
@@ -316,6 +317,13 @@ class Config(Settings):
         with blaming(f"port={self.port!r}"):
             if isinstance(self.port, int) and not 0 <= self.port <= 65535:
                 raise ValueError("a port is a number from 0 to 65535.")
+        self.bind = [*_strings(self.bind)]
+        for text in self.bind:
+            with blaming(f"bind={text!r}"):
+                place_of(text)
+        if self.bind and (self.uds or self.fd is not None):
+            with blaming("bind", "uds" if self.uds else "fd"):
+                raise ValueError("name all places in bind, as unix:PATH and fd:NUMBER.")
         with blaming(f"limit_concurrency={self.limit_concurrency!r}"):
             if self.limit_concurrency is not None and self.limit_concurrency < 1:
                 raise ValueError("every request would be answered 503; leave it out for no limit.")
@@ -695,8 +703,26 @@ class Config(Settings):
         Raises:
             SystemExit: the address cannot be bound.
         """
+        bound = self._bind()
+        if len(bound) > 1:
+            for sock in bound:
+                sock.close()
+            fail("bind names %d sockets: ask for bind_sockets().", len(bound))
+        return bound[0]
+
+    def bind_sockets(self) -> list[socket.socket]:
+        """Bind all sockets that child processes share, log where, and return them, not listening yet.
+
+        There is one, unless `bind` says otherwise.
+
+        Raises:
+            SystemExit: an address cannot be bound.
+        """
+        return self._bind() if self.bind else [self.bind_socket()]
+
+    def _bind(self) -> list[socket.socket]:
         try:
-            return bind_socket(self)
+            return bind_sockets(self)
         except OSError as exc:
             fail("%s", exc)
 

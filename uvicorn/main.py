@@ -44,7 +44,7 @@ from uvicorn.config import (
 from uvicorn.faults import STARTUP_FAILURE, report_fault
 from uvicorn.server import Server
 from uvicorn.settings import ROWS, CountType, ExtensionType, ProfileType, Settings, WhenFullType
-from uvicorn.sockets import SocketFile
+from uvicorn.sockets import SocketFile, unix_paths
 from uvicorn.worker_events import WorkerEvent
 
 if TYPE_CHECKING:
@@ -409,6 +409,7 @@ def run(
     limit_worker_crashes: int | None = None,
     on_worker_event: Callable[[WorkerEvent], object] | None = None,
     asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = None,
+    bind: Sequence[str] | str | None = None,
     http2_max_concurrent_streams: int = 128,
     http2_initial_window_size: int = 65536,
     http2_max_frame_size: int = 16384,
@@ -451,37 +452,38 @@ def run(
         sys.exit(STARTUP_FAILURE)
 
 
-def _run_threads(config: Config, sock: socket.socket, clean_up: Callable[[], None]) -> None:
+def _run_threads(config: Config, sockets: list[socket.socket], clean_up: Callable[[], None]) -> None:
     """Serve on several event loops of this process."""
     from uvicorn.supervisors.threaded import ThreadedServer
 
     server = ThreadedServer(config)
     server.clean_up = clean_up
-    server.run([sock])
+    server.run(sockets)
     if not server.started:
         sys.exit(STARTUP_FAILURE)
 
 
 def _supervise(config: Config, server: Server) -> None:
-    """Serve in processes or threads that share one socket; clean up its path if it is a Unix socket we have bound."""
+    """Serve in processes or threads that share sockets; clean up the paths of Unix sockets we have bound."""
     # Through the module, where they are imported when they are first asked for, and may have been replaced.
     this: Any = sys.modules[__name__]
     config.check()
     config.announce_core()
     if not config.should_reload:
         config.announce_threads()
-    sock = config.bind_socket()
+    sockets = config.bind_sockets()
     with contextlib.ExitStack() as stack:
-        if config.uds and config.fd is None:
-            stack.callback(SocketFile(config.uds).remove)
-        stack.callback(sock.close)
+        for path in unix_paths(config):
+            stack.callback(SocketFile(path).remove)
+        for sock in sockets:
+            stack.callback(sock.close)
         if not config.use_subprocess:
-            _run_threads(config, sock, stack.close)
+            _run_threads(config, sockets, stack.close)
             return
         if config.should_reload:
-            supervisor = this.ChangeReload(config, target=server.run, sockets=[sock])
+            supervisor = this.ChangeReload(config, target=server.run, sockets=sockets)
         else:
-            supervisor = this.Multiprocess(config, sockets=[sock])
+            supervisor = this.Multiprocess(config, sockets=sockets)
         supervisor.refuse = stack.close
         supervisor.run()
 

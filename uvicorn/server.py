@@ -322,8 +322,7 @@ class Server:
 
     def _log_started_message(self, listeners: Sequence[socket.socket]) -> None:
         """Log where the server can be reached, `listeners` being the sockets of its configured address."""
-        line = listening.source_of(self.config).describe(listeners[0])
-        if line is not None:
+        for line in listening.source_of(self.config).describe(listeners):
             line.log()
 
     async def _start_application(self) -> bool:

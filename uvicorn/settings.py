@@ -523,6 +523,14 @@ class Settings:
         "compresses and is handed the path of a file.",
     )
 
+    bind: Sequence[str] | str | None = setting(
+        default=None,
+        section="Socket",
+        kw_only=True,
+        multiple=True,
+        help="Listen at this place: `HOST:PORT`, `[IPv6]:PORT`, `unix:PATH` or `fd:NUMBER`. May be repeated, and takes "
+        "the place of host, port, uds and fd; a host that has several addresses gets a socket for each.",
+    )
     http2_max_concurrent_streams: int = setting(
         default=128,
         section="HTTP/2",

@@ -1,10 +1,11 @@
-"""Where a server listens: four sources of sockets, and what can be done with each.
+"""Where a server listens: five sources of sockets, and what can be done with each.
 
 | | `bind`, for a parent of processes | `open`, for a single process | `describe` | `release` |
 |---|---|---|---|---|
 | `Address` (host, port) | one socket, IPv6 for a colon | one for each address of the name | URL | nothing |
 | `UnixPath` (uds) | a new file | a new file, replacing a stale socket | path | removes the file |
 | `Descriptor` (fd) | a duplicate | a duplicate | socket name | nothing |
+| `Several` (bind) | all that `open` opens | what each place of the list opens | a line for each | removes the files |
 | `Given` (sockets) | not needed | the sockets themselves | nothing | nothing |
 
 `bind` and `open` do not listen; `listen` does, for all of them. Failures are `OSError`.
@@ -23,7 +24,7 @@ import socket
 import ssl
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -48,6 +49,10 @@ class SocketConfig(Protocol):
     port: int
     uds: str | None
     fd: int | None
+
+    @property
+    def bind(self) -> Sequence[str]:
+        """Places as `place_of` reads them; none where host, port, uds and fd hold."""
 
     @property
     def is_ssl(self) -> bool:
@@ -84,28 +89,58 @@ class Listener(Protocol):
 class Source(Protocol):
     """Where sockets come from; see the table at the top."""
 
-    def bind(self) -> socket.socket:
-        """One bound, inheritable socket for several processes to listen on; blocks while a name is resolved."""
+    def bind(self) -> list[socket.socket]:
+        """Bound sockets for several processes to listen on; blocks while a name is resolved."""
 
     async def open(self) -> list[socket.socket]:
         """The sockets of a single process, bound but not listening."""
 
-    def describe(self, bound: socket.socket) -> RunningLine | None:
-        """How to say that `bound` is being served."""
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """How to say that what it has bound is being served."""
 
     def release(self) -> None:
         """Undo what `open` left behind outside the process; called after the sockets are closed."""
 
 
 def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None) -> Source:
-    """The source in force: sockets that were given, then `fd`, then `uds`, then host and port."""
+    """The source in force: sockets that were given, then `bind`, then `fd`, then `uds`, then host and port."""
     if given is not None:
         return Given(given)
+    if config.bind:
+        return Several(config.bind, _scheme(config))
     if config.fd is not None:
         return Descriptor(config.fd)
     if config.uds:
         return UnixPath(config.uds)
-    return Address(config.host, config.port, "https" if config.is_ssl else "http")
+    return Address(config.host, config.port, _scheme(config))
+
+
+def _scheme(config: SocketConfig) -> str:
+    return "https" if config.is_ssl else "http"
+
+
+def place_of(text: str) -> Address | UnixPath | Descriptor:
+    """Return what one member of `bind` names: `HOST:PORT`, `unix:PATH` or `fd:NUMBER`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "unix" and rest:
+        return UnixPath(rest)
+    if kind == "fd" and rest.isdecimal():
+        return Descriptor(int(rest))
+    try:
+        return Address(*parse_address(text))
+    except ValueError:
+        raise ValueError("it is HOST:PORT, unix:PATH or fd:NUMBER.") from None
+
+
+def unix_paths(config: SocketConfig) -> list[str]:
+    """The files of Unix sockets that are bound for this configuration."""
+    if config.bind:
+        return [place.path for place in map(place_of, config.bind) if isinstance(place, UnixPath)]
+    return [config.uds] if config.uds and config.fd is None else []
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -120,17 +155,17 @@ def parse_address(text: str) -> tuple[str, int]:
     return found[1] or found[2], int(found[3])
 
 
-def bind_socket(config: SocketConfig) -> socket.socket:
-    """Bind the one socket that several processes are going to share, and log where it is.
+def bind_sockets(config: SocketConfig) -> list[socket.socket]:
+    """Bind the sockets that several processes are going to share, one unless `bind` names more, and log where.
 
     Raises:
-        OSError: the address is taken or cannot be resolved, the descriptor is not open.
+        OSError: an address is taken or cannot be resolved, a descriptor is not open.
     """
     source = source_of(config)
     bound = source.bind()
-    bound.set_inheritable(True)
-    line = source.describe(bound)
-    if line is not None:
+    for sock in bound:
+        sock.set_inheritable(True)
+    for line in source.describe(bound):
         line.log()
     return bound
 
@@ -248,28 +283,35 @@ def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tupl
 class Address:
     """A host and a port."""
 
-    def __init__(self, host: str, port: int, scheme: str) -> None:
+    def __init__(self, host: str, port: int, scheme: str = "http") -> None:
         self._host = host
         self._port = port
         self._scheme = scheme
 
-    def bind(self) -> socket.socket:
+    def bind(self) -> list[socket.socket]:
         """One socket: IPv6 if the host is written with a colon, else IPv4 (SOCK-02)."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         with _closing_on_error([sock]):
             _bind_tcp(sock, (self._host, self._port))
-        return sock
+        return [sock]
 
     async def open(self) -> list[socket.socket]:
         """A socket for every address the host resolves to; no host means all interfaces.
 
         An address whose family this machine does not have is left out as long as another one remains.
         """
+        return self._open_each(await self._resolve())
+
+    def bind_each(self) -> list[socket.socket]:
+        """What `open` opens; blocks while a name is resolved."""
+        return self._open_each(self._resolve_now(0))
+
+    def _open_each(self, addresses: Iterable[tuple[int, Any]]) -> list[socket.socket]:
         opened: list[socket.socket] = []
         unavailable: OSError | None = None
         with _closing_on_error(opened):
-            for family, address in await self._resolve():
+            for family, address in addresses:
                 try:
                     opened.append(self._open_one(family, address))
                 except OSError as exc:
@@ -283,15 +325,16 @@ class Address:
 
     async def _resolve(self) -> list[tuple[int, Any]]:
         """Family and address for each address of the host, in the order of preference, without repetitions."""
-        host = self._host or None
         try:
-            # Numbers need no resolver, hence no thread.
-            flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
-            found = socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=flags)
+            return self._resolve_now(socket.AI_NUMERICHOST)  # numbers need no resolver, hence no thread
         except socket.gaierror:
-            loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+            loop, flags = asyncio.get_running_loop(), socket.AI_PASSIVE
+            host = self._host or None
+            return _distinct(await loop.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=flags))
+
+    def _resolve_now(self, flags: int) -> list[tuple[int, Any]]:
+        flags |= socket.AI_PASSIVE
+        return _distinct(socket.getaddrinfo(self._host or None, self._port, type=socket.SOCK_STREAM, flags=flags))
 
     def _open_one(self, family: int, address: Any) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -302,10 +345,9 @@ class Address:
             _bind_tcp(sock, address)
         return sock
 
-    def describe(self, bound: socket.socket) -> RunningLine:
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """The URL, with the host as configured and the port as bound."""
-        place = "%s://[%s]:%d" if ":" in self._host else "%s://%s:%d"
-        return RunningLine(place, (self._scheme, self._host, bound.getsockname()[1]))
+        return [_url(self._scheme, self._host, bound[0].getsockname()[1])]
 
     def release(self) -> None:
         """Nothing is left behind."""
@@ -331,35 +373,39 @@ class UnixPath:
     """A Unix socket file."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         self._file: SocketFile | None = None
 
-    def bind(self) -> socket.socket:
+    def bind(self) -> list[socket.socket]:
         """A new file that everybody may connect to, whatever the umask (SOCK-07); one that exists is an error."""
-        return self._bind(mode=0o666)
+        return [self._bind(mode=0o666)]
 
     async def open(self) -> list[socket.socket]:
         """A new file in place of a socket left there, whose permissions it keeps; any other file is an error."""
+        return self.bind_each()
+
+    def bind_each(self) -> list[socket.socket]:
+        """The same, without an event loop."""
         mode = 0o666
         with contextlib.suppress(FileNotFoundError):
-            existing = os.stat(self._path).st_mode
+            existing = os.stat(self.path).st_mode
             mode = stat.S_IMODE(existing)
             if stat.S_ISSOCK(existing):
-                os.unlink(self._path)
+                os.unlink(self.path)
         sock = self._bind(mode)
-        self._file = SocketFile(self._path)
+        self._file = SocketFile(self.path)
         return [sock]
 
     def _bind(self, mode: int) -> socket.socket:
         sock = _unix_socket()
         with _closing_on_error([sock]):
-            sock.bind(self._path)
-            os.chmod(self._path, mode)
+            sock.bind(self.path)
+            os.chmod(self.path, mode)
         return sock
 
-    def describe(self, bound: socket.socket) -> RunningLine:
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """The path as configured."""
-        return RunningLine("unix socket %s", (self._path,))
+        return [RunningLine("unix socket %s", (self.path,))]
 
     def release(self) -> None:
         """Remove the socket file, unless another server has put its own there meanwhile."""
@@ -373,25 +419,71 @@ class Descriptor:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def bind(self) -> socket.socket:
+    def bind(self) -> list[socket.socket]:
         """A duplicate; the descriptor itself stays open and is not ours to close."""
         duplicate = os.dup(self._fd)
         try:
-            return socket.socket(fileno=duplicate)
+            return [socket.socket(fileno=duplicate)]
         except OSError:
             os.close(duplicate)
             raise
 
     async def open(self) -> list[socket.socket]:
         """The same duplicate."""
-        return [self.bind()]
+        return self.bind()
 
-    def describe(self, bound: socket.socket) -> RunningLine:
+    bind_each = bind
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """The name of the socket: a path, or a tuple of address and port."""
-        return RunningLine("socket %s", (bound.getsockname(),))
+        return [RunningLine("socket %s", (bound[0].getsockname(),))]
 
     def release(self) -> None:
         """A socket file behind the descriptor belongs to whoever made it (SOCK-13)."""
+
+
+class Several:
+    """All the places of a list, each as a single process opens it, in a parent of processes, too.
+
+    Raises:
+        ValueError: a member of the list names no place.
+    """
+
+    def __init__(self, texts: Sequence[str], scheme: str) -> None:
+        self._scheme = scheme
+        self._places = [(text, place_of(text)) for text in texts]
+
+    def bind(self) -> list[socket.socket]:
+        """The sockets of all; when one cannot be bound, none is."""
+        opened: list[socket.socket] = []
+        try:
+            with _closing_on_error(opened):
+                for text, place in self._places:
+                    with _naming(text):
+                        opened += place.bind_each()
+        except OSError:
+            self.release()
+            raise
+        return opened
+
+    async def open(self) -> list[socket.socket]:
+        """The same; names are resolved beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(None, self.bind)
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """Where each of them is."""
+        return [self._line_of(sock) for sock in bound]
+
+    def _line_of(self, bound: socket.socket) -> RunningLine:
+        name = bound.getsockname()
+        if isinstance(name, tuple):
+            return _url(self._scheme, *name[:2])
+        return RunningLine("unix socket %s", (name,))
+
+    def release(self) -> None:
+        """Remove the socket files."""
+        for _, place in self._places:
+            place.release()
 
 
 class Given:
@@ -400,7 +492,7 @@ class Given:
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self._sockets = sockets
 
-    def bind(self) -> socket.socket:
+    def bind(self) -> list[socket.socket]:
         """Sockets that were given are bound already."""
         raise NotImplementedError("sockets that were given are bound already")
 
@@ -408,11 +500,34 @@ class Given:
         """The sockets; on Windows duplicates that belong to this process, as a loop there needs them."""
         return [_share(sock) for sock in self._sockets]
 
-    def describe(self, bound: socket.socket) -> None:
-        """Whoever bound them has said so."""
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """Nothing: whoever bound them has said so."""
+        return []
 
     def release(self) -> None:
         """Nothing is left behind."""
+
+
+def _distinct(found: Sequence[tuple[Any, ...]]) -> list[tuple[int, Any]]:
+    """Family and address of each that was found, once."""
+    return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+
+
+def _url(scheme: str, host: str, port: int) -> RunningLine:
+    return RunningLine("%s://[%s]:%d" if ":" in host else "%s://%s:%d", (scheme, host, port))
+
+
+@contextlib.contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Have errors name the place that cannot be bound, where they do not yet."""
+    try:
+        yield
+    except socket.gaierror as exc:
+        raise OSError(f"{place}: {exc.strerror}") from None
+    except OSError as exc:
+        if "error while attempting" in str(exc):
+            raise
+        raise OSError(exc.errno, f"{place}: {exc.strerror}") from None
 
 
 def _bind_tcp(sock: socket.socket, address: Any) -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,31 @@ def test_socket_file_is_served_and_removed_by_the_parent(cwd: Path, options: lis
         assert b"one" in request(str(path))
         assert server.stop() == 0
         assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "mode", [[], ["--workers", "2"], ["--threads", "2"], ["--reload"]], ids=["single", "workers", "threads", "reload"]
+)
+def test_several_places_are_served(cwd: Path, mode: list[str]) -> None:
+    """Each by every worker; their files are removed at the end, and one that was left behind is replaced."""
+    path = cwd / "s"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    with ServerProcess("app:app", "--bind", "127.0.0.1:0", "--bind", f"unix:{path}", *mode, cwd=cwd) as server:
+        server.wait_for(f"Uvicorn running on unix socket {path} (Press CTRL+C to quit)")
+        server.wait_for(READY)
+        for address in (server.address, str(path)):
+            wait_for(partial(is_listening, address))
+            assert b"one" in request(address)
+        assert server.stop() in (0, -signal.SIGTERM)
+        assert not path.exists()
+
+
+def test_place_that_cannot_be_bound_ends_the_server(cwd: Path) -> None:
+    with ServerProcess("app:app", "--bind", "127.0.0.1:0", "--bind", "unix:none/s", cwd=cwd) as server:
+        assert server.wait() == 3
+        assert "unix:none/s: No such file or directory" in server.error_output
+        assert "Traceback" not in server.error_output
 
 
 # Death

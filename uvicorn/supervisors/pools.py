@@ -19,7 +19,7 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.exposition import Exposition, bind
 from uvicorn.faults import STARTUP_FAILURE, blaming, report_fault
-from uvicorn.sockets import SocketFile
+from uvicorn.sockets import SocketFile, unix_paths
 from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of
 from uvicorn.supervisors.signals import Handlers, Wakeup
 
@@ -92,11 +92,12 @@ class Pool:
                 raise ValueError("a parent of several pools cannot do that.")
         config.announce_core()
         config.announce_threads()
-        sock = config.bind_socket()
-        if config.uds and config.fd is None:
-            self._cleanup.callback(SocketFile(config.uds).remove)
-        self._cleanup.callback(sock.close)
-        self.supervisor = Multiprocess(config, [sock])
+        sockets = config.bind_sockets()
+        for path in unix_paths(config):
+            self._cleanup.callback(SocketFile(path).remove)
+        for sock in sockets:
+            self._cleanup.callback(sock.close)
+        self.supervisor = Multiprocess(config, sockets)
         self.supervisor.refuse = self._cleanup.close
         self.supervisor.surroundings = surroundings
         self.supervisor.tells_metrics = False

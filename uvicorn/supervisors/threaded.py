@@ -44,7 +44,8 @@ class ThreadedServer:
         started: whether all of them have come to serve.
         on_stage: called with each `Stage` that all have reached, and with RETIRING when the first has.
         has_successor: as of a `Server`.
-        clean_up: called before the process ends as it stands, because a loop is stuck and the end is forced.
+        clean_up: called when all have ended, or before the process ends as it stands, because a loop is stuck and the
+            end is forced.
         load_places: where each loop tells the others how many connections it has.
         metrics_pages: where each loop counts, if a supervisor tells of it.
     """
@@ -87,7 +88,7 @@ class ThreadedServer:
             KeyboardInterrupt: SIGINT has ended them.
         """
         self.config.load_app()  # before there are threads: a mistake in it is told once
-        sockets = [self.config.bind_socket()] if sockets is None else sockets
+        sockets = self.config.bind_sockets() if sockets is None else sockets
         for sock in sockets:
             # A duplicate makes what they have in common what the original takes it for: a loop that accepts already
             # would wait in there, for a connection that another has taken.
@@ -109,6 +110,7 @@ class ThreadedServer:
             self._wakeup.close()
             if exposition is not None:
                 exposition.close()
+        self.clean_up()  # the signal may end the process
         self._raise()
 
     def _wait_for(self, threads: list[threading.Thread]) -> None:
