@@ -54,7 +54,7 @@ LAYERS = [
     "profile",
     "access_format application middleware middleware.* settings sockets tls",
     "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths worker_events",
-    "memory metrics thread_pool",
+    "memory metrics systemd thread_pool",
     "_types _compat _ansi _native outlet",
 ]
 

@@ -125,6 +125,7 @@ SAMPLES: dict[str, Sample] = {
         "http.response.pathsend http.response.trailers",
     ),
     "bind": Sample(["--bind", "127.0.0.1:0", "--bind", "unix:s"], ("127.0.0.1:0", "unix:s"), "127.0.0.1:0 unix:s"),
+    "systemd": Sample(["--systemd"], True, "on"),
     "http2_max_concurrent_streams": Sample(["--http2-max-concurrent-streams", "7"], 7),
     "http2_initial_window_size": Sample(["--http2-initial-window-size", "7"], 7),
     "http2_max_frame_size": Sample(["--http2-max-frame-size", "16385"], 16385),
@@ -161,7 +162,7 @@ def invoke(*args: str, env: dict[str, str] | None = None) -> None:
 
 def resolved(name: str, value: Any) -> Any:
     """What a configuration makes of a setting; the log configuration is left alone."""
-    settings: dict[str, Any] = {"log_config": None, "reload": True, name: value}
+    settings: dict[str, Any] = {"log_config": None, "reload": name != "systemd", name: value}
     return getattr(Config("module:attribute", **settings), name)
 
 

@@ -324,6 +324,9 @@ class Config(Settings):
         if self.bind and (self.uds or self.fd is not None):
             with blaming("bind", "uds" if self.uds else "fd"):
                 raise ValueError("name all places in bind, as unix:PATH and fd:NUMBER.")
+        if self.systemd and self.should_reload:
+            with blaming("systemd=True"):
+                raise ValueError("a server that reloads is for development, and no service.")
         with blaming(f"limit_concurrency={self.limit_concurrency!r}"):
             if self.limit_concurrency is not None and self.limit_concurrency < 1:
                 raise ValueError("every request would be answered 503; leave it out for no limit.")

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
     from uvicorn.settings_file import PoolSettings
     from uvicorn.supervisors import ChangeReload, Multiprocess
+    from uvicorn.supervisors.threaded import ThreadedServer
+    from uvicorn.systemd import Share
 
 __all__ = [
     "INTERFACES",
@@ -410,6 +412,7 @@ def run(
     on_worker_event: Callable[[WorkerEvent], object] | None = None,
     asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = None,
     bind: Sequence[str] | str | None = None,
+    systemd: bool = False,
     http2_max_concurrent_streams: int = 128,
     http2_initial_window_size: int = 65536,
     http2_max_frame_size: int = 16384,
@@ -445,11 +448,42 @@ def run(
         else:
             # Before there is an event loop, so that a mistake in the application is the first thing to be seen.
             config.load_app()
+            if config.systemd:
+                _notify_of(server, 1)
             server.run()
     except KeyboardInterrupt:
         pass
     if not config.use_subprocess and config.threads == 1 and not server.started:
         sys.exit(STARTUP_FAILURE)
+
+
+def _share_of_one() -> Share | None:
+    """What a parent of workers tells the service manager by."""
+    from uvicorn.systemd import Notifier
+
+    notifier = Notifier.from_environment()
+    return None if notifier is None else notifier.shares[0]
+
+
+def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
+    """Have the service manager told of a server in this process; each of its event loops gives signs of life."""
+    from uvicorn.drain import Stage
+    from uvicorn.systemd import Notifier
+
+    notifier = Notifier.from_environment(loops)
+    if notifier is None:
+        return
+    shares = notifier.shares
+
+    def on_stage(stage: Stage) -> None:
+        if stage is Stage.SERVING:
+            for share, loop in zip(shares, server.loops, strict=True):
+                share.ready()
+                loop.call_soon_threadsafe(share.beat_on, loop)
+        elif stage >= Stage.LEAVING:
+            shares[0].stopping()
+
+    server.on_stage = on_stage
 
 
 def _run_threads(config: Config, sockets: list[socket.socket], clean_up: Callable[[], None]) -> None:
@@ -458,6 +492,8 @@ def _run_threads(config: Config, sockets: list[socket.socket], clean_up: Callabl
 
     server = ThreadedServer(config)
     server.clean_up = clean_up
+    if config.systemd:
+        _notify_of(server, config.threads)
     server.run(sockets)
     if not server.started:
         sys.exit(STARTUP_FAILURE)
@@ -484,6 +520,8 @@ def _supervise(config: Config, server: Server) -> None:
             supervisor = this.ChangeReload(config, target=server.run, sockets=sockets)
         else:
             supervisor = this.Multiprocess(config, sockets=sockets)
+            if config.systemd:
+                supervisor.notifier = _share_of_one()
         supervisor.refuse = stack.close
         supervisor.run()
 

@@ -528,8 +528,16 @@ class Settings:
         section="Socket",
         kw_only=True,
         multiple=True,
-        help="Listen at this place: `HOST:PORT`, `[IPv6]:PORT`, `unix:PATH` or `fd:NUMBER`. May be repeated, and takes "
-        "the place of host, port, uds and fd; a host that has several addresses gets a socket for each.",
+        help="Listen at this place: `HOST:PORT`, `[IPv6]:PORT`, `unix:PATH`, `fd:NUMBER`, `systemd` for the sockets "
+        "that systemd has opened, or `systemd:NAME` for those of a name. May be repeated, and takes the place of host, "
+        "port, uds and fd; a host that has several addresses gets a socket for each.",
+    )
+    systemd: bool = setting(
+        default=False,
+        section="Workers",
+        kw_only=True,
+        help="Tell systemd when the service is ready, reloads or stops, and that it is alive, if it asks for that "
+        "(units of `Type=notify` or `notify-reload`, `WatchdogSec=`).",
     )
     http2_max_concurrent_streams: int = setting(
         default=128,

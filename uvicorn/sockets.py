@@ -1,10 +1,11 @@
-"""Where a server listens: five sources of sockets, and what can be done with each.
+"""Where a server listens: six sources of sockets, and what can be done with each.
 
 | | `bind`, for a parent of processes | `open`, for a single process | `describe` | `release` |
 |---|---|---|---|---|
 | `Address` (host, port) | one socket, IPv6 for a colon | one for each address of the name | URL | nothing |
 | `UnixPath` (uds) | a new file | a new file, replacing a stale socket | path | removes the file |
 | `Descriptor` (fd) | a duplicate | a duplicate | socket name | nothing |
+| `Passed` (in bind) | duplicates of what systemd has handed over | the same | socket names | nothing |
 | `Several` (bind) | all that `open` opens | what each place of the list opens | a line for each | removes the files |
 | `Given` (sockets) | not needed | the sockets themselves | nothing | nothing |
 
@@ -119,8 +120,8 @@ def _scheme(config: SocketConfig) -> str:
     return "https" if config.is_ssl else "http"
 
 
-def place_of(text: str) -> Address | UnixPath | Descriptor:
-    """Return what one member of `bind` names: `HOST:PORT`, `unix:PATH` or `fd:NUMBER`.
+def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
+    """Return what one member of `bind` names: `HOST:PORT`, `unix:PATH`, `fd:NUMBER`, `systemd` or `systemd:NAME`.
 
     Raises:
         ValueError: it is none of these.
@@ -130,10 +131,12 @@ def place_of(text: str) -> Address | UnixPath | Descriptor:
         return UnixPath(rest)
     if kind == "fd" and rest.isdecimal():
         return Descriptor(int(rest))
+    if text == "systemd" or (kind == "systemd" and rest):
+        return Passed(rest or None)
     try:
         return Address(*parse_address(text))
     except ValueError:
-        raise ValueError("it is HOST:PORT, unix:PATH or fd:NUMBER.") from None
+        raise ValueError("it is HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
 
 
 def unix_paths(config: SocketConfig) -> list[str]:
@@ -440,6 +443,29 @@ class Descriptor:
 
     def release(self) -> None:
         """A socket file behind the descriptor belongs to whoever made it (SOCK-13)."""
+
+
+class Passed:
+    """The sockets that systemd has opened for this process, all or those of a name.
+
+    It keeps them open, so that nobody is refused while the service is started again.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name
+
+    def bind_each(self) -> list[socket.socket]:
+        """A duplicate of each."""
+        from uvicorn.systemd import passed_descriptors  # needed by few
+
+        bound: list[socket.socket] = []
+        with _closing_on_error(bound):
+            for descriptor in passed_descriptors(self._name):
+                bound += Descriptor(descriptor).bind()
+        return bound
+
+    def release(self) -> None:
+        """They are somebody else's."""
 
 
 class Several:

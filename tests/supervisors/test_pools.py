@@ -86,6 +86,7 @@ class Double:
         self.supervisor: Any = self
         self.config: Any = self
         self.metrics = None
+        self.systemd = False
         self.should_exit = threading.Event()
         self.signal_queue: list[int] = []
         self.closed = False

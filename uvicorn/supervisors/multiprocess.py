@@ -35,6 +35,7 @@ __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 if TYPE_CHECKING:
     from uvicorn.exposition import Board, Exposition, WorkerFigures
     from uvicorn.supervisors.threaded import ThreadedServer
+    from uvicorn.systemd import Share
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -63,6 +64,7 @@ class Multiprocess:
             too; otherwise new clients wait in their queue until the last worker has ended. By default nothing: who gave
             the sockets keeps them.
         surroundings: what the start of a process is surrounded with.
+        notifier: what tells the service manager of these workers, if somebody is to.
         tells_metrics: whether to tell of the metrics, if they are wanted, or leave that to somebody else.
     """
 
@@ -71,6 +73,7 @@ class Multiprocess:
         self.sockets = sockets
         self.refuse: Callable[[], None] = lambda: None
         self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.notifier: Share | None = None
         self.tells_metrics = True
         self._wakeup = Wakeup()
         self.should_exit: threading.Event = WakingEvent(self._wakeup)
@@ -162,6 +165,7 @@ class Multiprocess:
                 self._sleep()
                 self.handle_signals()
                 self.keep_subprocess_alive()
+                self._notify()
         finally:
             self._stop()
             handlers.restore()
@@ -172,6 +176,14 @@ class Multiprocess:
         self._log("Stopping parent process [%d]")
         if self._pool.failed:
             sys.exit(STARTUP_FAILURE)
+
+    def _notify(self) -> None:
+        if self.notifier is not None:
+            with self._lock:
+                is_serving = self._pool.is_serving
+            if is_serving:
+                self.notifier.ready()
+            self.notifier.beat_if_due()
 
     def _expose(self) -> Exposition | None:
         """Tell what the workers count, if that is wanted.
@@ -214,13 +226,16 @@ class Multiprocess:
         """Wait for a worker, a signal, another thread or the next deadline."""
         with self._lock:
             due, sources = self._pool.next_deadline(), self._pool.sources
-        deadline = min((when for when in (due, self._refuse_at) if when is not None), default=None)
+        beat = None if self.notifier is None else self.notifier.due
+        deadline = min((when for when in (due, beat, self._refuse_at) if when is not None), default=None)
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if wait([*self._wakeup.sources, *sources], timeout):
             self._wakeup.clear()
 
     def _stop(self) -> None:
         """End the workers, each in its time; a second SIGINT makes them hurry."""
+        if self.notifier is not None:
+            self.notifier.stopping()
         self.terminate_all()
         self._refuse_at = time.monotonic() + self.config.drain_delay
         for process in self._pool.everyone:
@@ -319,6 +334,8 @@ class Multiprocess:
     def handle_hup(self) -> None:
         """Replace all workers; signals and other workers are looked after meanwhile."""
         logger.info("Received SIGHUP, restarting processes.")
+        if self.notifier is not None:
+            self.notifier.reloading()
         with self._lock:
             self._pool.replace_all()
 

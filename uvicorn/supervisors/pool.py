@@ -173,6 +173,11 @@ class Pool(Generic[W]):
         return bool(self._to_replace or self._to_recycle or self._replace_again) or self._replacement is not None
 
     @property
+    def is_serving(self) -> bool:
+        """Whether all that are to serve do, and nobody is being replaced."""
+        return len(self._served) == len(self.workers) == self.size and not self.is_replacing
+
+    @property
     def is_settled(self) -> bool:
         """Whether nobody is being replaced or ending."""
         return not self.is_replacing and not self._leaving

@@ -136,9 +136,20 @@ class Pools:
         try:
             for plan in plans:
                 self.pools.append(Pool(plan))
+            self._notify()
         except BaseException:
             self._close()
             raise
+
+    def _notify(self) -> None:
+        """Have the service manager told of all pools as of one service, if one of them is to tell it."""
+        if any(pool.supervisor.config.systemd for pool in self.pools):
+            from uvicorn.systemd import Notifier
+
+            notifier = Notifier.from_environment(len(self.pools))
+            if notifier is not None:
+                for pool, share in zip(self.pools, notifier.shares, strict=True):
+                    pool.supervisor.notifier = share
 
     def _close(self) -> None:
         for pool in self.pools:

@@ -1,0 +1,169 @@
+"""What systemd, or whoever speaks as it does, tells a service and is told by it: sockets, readiness, the watchdog.
+
+A service manager hands over what it knows in environment variables (`sd_listen_fds(3)`, `sd_notify(3)`). Nothing of it
+is looked at unless the settings ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import errno
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+FIRST_DESCRIPTOR = 3
+"""`SD_LISTEN_FDS_START`: the number of the first socket that is handed over; the others follow."""
+
+BEATS = 3
+"""How often in the watchdog's time it is told that all is well, so that one that comes late does no harm."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+def passed_descriptors(name: str | None = None) -> list[int]:
+    """Return the descriptors of the sockets that this process was handed, all or those of `name` (FileDescriptorName).
+
+    They are closed in programs that this one executes from now on.
+
+    Raises:
+        OSError: there are none, or none of this name; they were meant for another process.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        missing = "LISTEN_PID" not in os.environ
+        raise OSError(errno.ENOTSOCK, "no sockets were handed over" + ("" if missing else " to this process"))
+    count = int(os.environ.get("LISTEN_FDS") or 0)
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":") if count else []
+    names += ["unknown"] * (count - len(names))
+    found = [FIRST_DESCRIPTOR + index for index in range(count) if name in (None, names[index])]
+    if not found:
+        raise OSError(errno.ENOTSOCK, f"the sockets handed over are: {', '.join(names[:count]) or 'none'}")
+    for descriptor in found:
+        os.set_inheritable(descriptor, False)
+    return found
+
+
+class State(enum.IntEnum):
+    """Of a service, or of a part of it."""
+
+    STARTING = 0
+    READY = 1
+    RELOADING = 2
+    STOPPING = 3
+
+
+class Notifier:
+    """Tells the service manager what becomes of a service, once all parts of it have come that far.
+
+    It is ready when all are, reloads when one does, and stops with the first.
+
+    Args:
+        address: a path, or with `@` in front a name in the abstract namespace.
+        interval: seconds between two signs of life; None if nobody waits for any.
+        parts: how many there are; each has a `Share` in `shares`.
+    """
+
+    def __init__(self, address: str, interval: float | None, parts: int = 1) -> None:
+        self.interval = interval
+        self.shares = [Share(self, index) for index in range(parts)]
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._states = [State.STARTING] * parts
+        self._said = State.STARTING
+        self._alive: set[int] = set()
+        self._has_failed = False
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_environment(cls, parts: int = 1) -> Notifier | None:
+        """What `NOTIFY_SOCKET` and `WATCHDOG_USEC` ask for; child processes will not find them any more."""
+        address = os.environ.pop("NOTIFY_SOCKET", "")
+        microseconds, pid = os.environ.pop("WATCHDOG_USEC", ""), os.environ.pop("WATCHDOG_PID", "")
+        if not address:
+            logger.warning("Nobody is to be told (systemd): NOTIFY_SOCKET is not set. Is the unit of Type=notify?")
+            return None
+        is_watched = microseconds.isdecimal() and int(microseconds) > 0 and pid in ("", str(os.getpid()))
+        return cls(address, int(microseconds) / 1_000_000 / BEATS if is_watched else None, parts)
+
+    def enter(self, part: int, state: State) -> None:
+        """A part of the service has come to `state`; from any thread."""
+        with self._lock:
+            self._states[part] = state
+            now = self._state()
+            if now is self._said or self._said is State.STOPPING:
+                return
+            self._said = now
+            if now is State.READY:
+                self._tell("READY=1")
+            elif now is State.RELOADING:
+                self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            elif now is State.STOPPING:
+                self._tell("STOPPING=1")
+
+    def _state(self) -> State:
+        most = max(self._states)
+        return most if most > State.READY else min(self._states)
+
+    def beat(self, part: int) -> None:
+        """A part of the service is alive; from any thread."""
+        with self._lock:
+            self._alive.add(part)
+            if len(self._alive) == len(self.shares):
+                self._alive.clear()
+                self._tell("WATCHDOG=1")
+
+    def _tell(self, text: str) -> None:
+        if sys.platform == "win32":
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.setblocking(False)
+                sock.sendto(text.encode(), self._address)
+        except OSError as exc:
+            if not self._has_failed:
+                logger.warning("The service manager cannot be told of anything (NOTIFY_SOCKET): %s", exc)
+            self._has_failed = True
+
+
+class Share:
+    """One part of what a `Notifier` tells of.
+
+    Attributes:
+        due: when the next sign of life is, on `clock`; None if nobody waits for any.
+    """
+
+    def __init__(self, notifier: Notifier, part: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notifier = notifier
+        self._part = part
+        self._clock = clock
+        self.due: float | None = None if notifier.interval is None else clock()
+
+    def ready(self) -> None:
+        """This part serves."""
+        self._notifier.enter(self._part, State.READY)
+
+    def reloading(self) -> None:
+        """This part is being replaced, and serves meanwhile."""
+        self._notifier.enter(self._part, State.RELOADING)
+
+    def stopping(self) -> None:
+        """This part ends; it gives no more signs of life."""
+        self.due = None
+        self._notifier.enter(self._part, State.STOPPING)
+
+    def beat_if_due(self) -> None:
+        """Give a sign of life, if it is time."""
+        interval, now = self._notifier.interval, self._clock()
+        if interval is not None and self.due is not None and now >= self.due:
+            self.due = now + interval
+            self._notifier.beat(self._part)
+
+    def beat_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give signs of life for as long as `loop` turns, in which this is called."""
+        if self._notifier.interval is not None:
+            self._notifier.beat(self._part)
+            loop.call_later(self._notifier.interval, self.beat_on, loop)
