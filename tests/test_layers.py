@@ -25,7 +25,7 @@ LAYERS = [
     "_subprocess",
     "supervisors.health supervisors.limits supervisors.re* supervisors.signals",
     "server",
-    "measurement",
+    "checking measurement",
     "drain lifespan lifespan.* loops loops.auto",
     "loops.asyncio loops.uvloop loops.zuvloop",
     "protocols.http.auto protocols.websockets.auto protocols.websockets.websockets_impl",

@@ -185,6 +185,12 @@ def _parameters() -> Iterator[click.Parameter]:
         help="Display the version and exit.",
     )
     yield click.Option(
+        ["--check"],
+        is_flag=True,
+        allow_from_autoenv=False,
+        help="Load the application, the settings and the certificates, say what would be served, and exit.",
+    )
+    yield click.Option(
         ["--app-dir"],
         default="",
         help="Look for the application in this directory first, instead of the current one.",
@@ -271,16 +277,36 @@ def _first_sentence(text: str) -> str:
 def _start(**options: Any) -> None:
     """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line."""
     ctx = click.get_current_context()
+    is_check = options.pop("check")
     pools: list[PoolSettings] = ctx.meta.get(POOLS, [])
     try:
         if pools:
-            _run_pools([(pool, _with_defaults(_of_pool(ctx, pool, options))) for pool in pools])
+            several = [(pool, _with_defaults(_of_pool(ctx, pool, options))) for pool in pools]
+            if is_check:
+                for pool, own in several:
+                    click.echo(f"[pools.{pool.name}]")
+                    _check(own, pool.environment)
+            else:
+                _run_pools(several)
+        elif is_check:
+            _check(_with_defaults(options), {})
         else:
             run(**_with_defaults(options))
     except Exception as exc:
         if not report_fault(exc):
             raise
         sys.exit(SETTING_FAILURE)
+
+
+def _check(options: dict[str, Any], environment: dict[str, str]) -> None:
+    """Print what would be served."""
+    from uvicorn.checking import findings
+    from uvicorn.supervisors.pools import Surroundings
+
+    directory = options.pop("app_dir", None)
+    with Surroundings(environment, directory)():
+        for name, text in findings(Config(**options)):
+            click.echo(f"{name:<12}{text}")
 
 
 def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""What a server would serve, found out without serving it: ``uvicorn --check``."""
+
+from __future__ import annotations
+
+import calendar
+import ssl
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.faults import blaming
+
+DAY = 86400
+
+
+def findings(config: Config) -> Iterator[tuple[str, str]]:
+    """Load all that a server with this configuration loads, and say of each part what it is.
+
+    The application is imported, and built if the setting is a factory, but neither called nor started. No address is
+    bound: the server that is checked for may be running.
+
+    Raises:
+        Exception: whatever would end the server before it serves; of a setting, it names the setting.
+        SystemExit: the application or an implementation could not be loaded; the log says why.
+    """
+    config.check()
+    config.load()
+    loop = config.get_loop_factory()
+    name = config.app if isinstance(config.app, str) else type(config.app).__name__
+    yield "application", f"{name} ({config.interface})"
+    yield "http", f"{_name_of(config.http_protocol_class)}, HTTP/1.1{' and HTTP/2' if config.http2 else ''}"
+    yield "websocket", "none" if config.ws_protocol_class is None else _name_of(config.ws_protocol_class)
+    yield "event loop", "of asyncio's policy" if loop is None else f"{loop.__module__}.{loop.__qualname__}"
+    yield "lifespan", config.lifespan
+    yield "processes", f"{config.workers}, event loops in each: {config.threads}"
+    yield "listens", ", ".join(_places(config))
+    if config.ssl is not None:
+        yield "tls", _of_certificate(config, config.ssl)
+
+
+def _name_of(implementation: Any) -> str:
+    return f"{implementation.__module__}.{implementation.__qualname__}"
+
+
+def _places(config: Config) -> list[str]:
+    if config.bind:
+        return config.bind
+    if config.fd is not None:
+        return [f"fd:{config.fd}"]
+    if config.uds:
+        return [f"unix:{config.uds}"]
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return [f"{host}:{config.port}"]
+
+
+def _of_certificate(config: Config, context: ssl.SSLContext) -> str:
+    """Names and end of the server's certificate, as a client sees it that trusts nothing but that file.
+
+    Raises:
+        ssl.SSLCertVerificationError: its time is over or has not come, or it is none for servers.
+    """
+    if not config.ssl_certfile:
+        return "by ssl_context_factory"
+    with blaming(f"ssl_certfile={str(config.ssl_certfile)!r}"):
+        found = _shake_hands(context, str(config.ssl_certfile))
+    names = [value for _, value in found.get("subjectAltName", ())]
+    if not names:
+        names = [value for part in found["subject"] for key, value in part if key == "commonName"]
+    until = calendar.timegm(time.strptime(found["notAfter"], "%b %d %H:%M:%S %Y GMT"))
+    days = int((until - time.time()) // DAY)
+    return f"{', '.join(names)}, until {time.strftime('%Y-%m-%d', time.gmtime(until))} ({days} days)"
+
+
+def _shake_hands(server: ssl.SSLContext, certfile: str) -> dict[str, Any]:
+    """The certificate that `server` shows, in a handshake that never leaves memory."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.load_verify_locations(certfile)
+    # The file is trusted as it is, whoever has signed it.
+    client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = server.wrap_bio(to_server, to_client, server_side=True)
+    theirs = client.wrap_bio(to_client, to_server)
+    while True:
+        try:
+            theirs.do_handshake()
+            return dict(theirs.getpeercert() or {})
+        except ssl.SSLWantReadError:
+            pass
+        try:
+            ours.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
