@@ -31,6 +31,7 @@ __all__ = [
     "WebSocketProtocol",
     "beat",
     "end_with_pipe",
+    "keep_freed_memory",
 ]
 
 @final
@@ -126,6 +127,9 @@ def beat(descriptor: int, interval: float) -> None:
     """Write a number of 8 bytes at the beginning of a file, one more every `interval` seconds, from a thread that needs
     no interpreter. POSIX only.
     """
+
+def keep_freed_memory(size: int) -> bool:
+    """Have the C library keep up to so many bytes of freed memory for the next who ask for some; whether it can."""
 
 def end_with_pipe(descriptor: int, grace: float | None) -> None:
     """Send SIGTERM to this process when the other end of a pipe is closed, and SIGKILL `grace` seconds later (None:

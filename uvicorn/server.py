@@ -34,6 +34,7 @@ from uvicorn.config import Config
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadPlace
+from uvicorn.memory import keep_freed_memory
 from uvicorn.metrics import Page
 from uvicorn.middleware.lifecycle import Report
 from uvicorn.protocols.http.hooks import replaced
@@ -201,6 +202,8 @@ class Server:
         if not self.config.loaded:
             # Before signals are handled: one that comes during a slow import ends it at once.
             self.config.load_app()
+        # Behind the import, of which nothing needs to be kept.
+        keep_freed_memory()
         # Before the coroutine is made: a loop that cannot be had exits here.
         loop_factory = self.config.get_loop_factory()
         asyncio_run(self._serve_and_abandon(sockets), loop_factory=loop_factory)

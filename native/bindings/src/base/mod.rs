@@ -8,6 +8,7 @@ pub(crate) mod ffi;
 pub(crate) mod home;
 pub(crate) mod level;
 pub(crate) mod line;
+pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod names;
 pub(crate) mod objects;

@@ -54,3 +54,17 @@ pub(crate) fn signal_self(signal: i32) {
     // SAFETY: neither call touches memory.
     unsafe { libc::kill(libc::getpid(), signal) };
 }
+
+/// Have the C library keep up to so many bytes that were given back for the next who ask for some; larger pieces it gets of the
+/// kernel one by one. Returns whether it does: only glibc can be told.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn keep_freed(bytes: i32) -> bool {
+    // SAFETY: two numbers of the allocator's, which it changes under its own lock.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1 && libc::mallopt(libc::M_TRIM_THRESHOLD, bytes) == 1 }
+}
+
+/// The same, where nobody can be told.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn keep_freed(_bytes: i32) -> bool {
+    false
+}
