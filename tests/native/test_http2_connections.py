@@ -238,6 +238,17 @@ async def test_an_idle_connection_is_closed(native: Any, asked: bool) -> None:
         assert (await client.end()).code == NO_ERROR
 
 
+async def test_each_request_gives_an_idle_connection_its_time_again(native: Any) -> None:
+    async with serve(native, respond(), http2=True, timeout_keep_alive=5) as service:
+        client = await connect(service)
+        for _ in range(4):
+            assert (await client.ask()).status == 200
+            service.pass_time(4)
+            await client.pong()
+        service.pass_time(2)
+        assert (await client.end()).code == NO_ERROR
+
+
 async def test_a_busy_connection_is_not_idle(native: Any) -> None:
     async with held(native, timeout_keep_alive=5, http2_ping_interval=0) as (service, client, app):
         service.pass_time(100)

@@ -92,7 +92,13 @@ impl Connection {
     pub(super) fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
         let awaits = self.awaited();
         let progressed = self.progressed.replace(false);
-        let is_same = awaits == self.awaits.replace(awaits) && !(awaits == Awaits::Frame && progressed);
+        let is_same = match awaits {
+            Awaits::Frame if progressed => false,
+            // Its deadline may be that of what was waited for before a request has come.
+            Awaits::Nothing => false,
+            _ => awaits == self.awaits.get(),
+        };
+        self.awaits.set(awaits);
         if is_same || self.ending.get() == Ending::LastCall {
             return Ok(());
         }

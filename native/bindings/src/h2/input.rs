@@ -9,7 +9,7 @@ use wire::h2::{Event, Head, Progress, Scratch, StreamId};
 
 use super::connection::{Asked, Connection, Slot, State, Stream};
 use super::headers::{HeadFields, is_forwarded};
-use super::states::Presence;
+use super::states::{Awaits, Presence};
 use crate::asgi::scope::Request;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
@@ -146,6 +146,8 @@ impl Connection {
     /// A request, complete or with a body that is still to come: its application starts when all that has arrived was dealt with.
     fn ask(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
         self.first.set(false);
+        // It may be over before anybody looks, and the connection idle as it was.
+        self.awaits.set(Awaits::Nothing);
         self.say_end()?;
         if head.protocol().is_some() {
             return self.open_tunnel(py, id, end, head);
