@@ -23,8 +23,9 @@ from tests.native.http2_client import (
     reset,
     window_update,
 )
-from tests.protocols.harness import respond, serve
+from tests.protocols.harness import Calls, respond, serve
 from tests.utils import turns, wait_until
+from uvicorn.protocols.http.limits import MAX_EAGER_REQUESTS
 
 wsproto = pytest.importorskip("wsproto")
 
@@ -351,3 +352,48 @@ async def test_a_reset_while_it_is_asked_ends_it(native: Any) -> None:
         await wait_until(lambda: len(heard) == 1)
         assert heard[0]["code"] == 1006
         assert RST_STREAM
+
+
+async def test_one_that_is_reset_at_once_starts_nothing(native: Any) -> None:
+    """H1: as of requests, none is asked of the application that is given up in the read that brings it."""
+    app = Calls(echo)
+    async with serve(native, app, **SETTINGS_OF_TESTS) as service:
+        client = await connect(service)
+        await client.send(b"".join(ask(client) + reset(2 * number + 1) for number in range(50)))
+        assert (await client.ask()).body == b"ok"
+        assert [scope["type"] for scope in app.scopes] == ["http"]
+
+
+async def test_a_few_are_opened_in_one_turn(native: Any) -> None:
+    """Others have their turns between those that one client asks for together."""
+    turn = 0
+    begun: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(turn)
+        await echo(scope, receive, send)
+
+    async def count() -> None:
+        nonlocal turn
+        while len(begun) < 100:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async with serve(native, app, **SETTINGS_OF_TESTS) as service:
+        client = await connect(service)
+        counting = asyncio.create_task(count())
+        await client.send(b"".join(ask(client) for _ in range(100)))
+        await counting
+        assert max(begun.count(turn) for turn in begun) <= MAX_EAGER_REQUESTS
+
+
+async def test_what_comes_with_the_handshake_is_read(native: Any) -> None:
+    async with serve(native, echo, **SETTINGS_OF_TESTS) as service:
+        client = await connect(service)
+        peers = [Peer(client, 2 * number + 1, []) for number in range(100)]
+        text = peers[0].frames.send(wsproto.events.TextMessage(data="early"))
+        await client.send(b"".join(ask(client) + frame(DATA, 0, peer.stream, text) for peer in peers))
+        for peer in peers:
+            while peer.stream not in client.answers or not client.answers[peer.stream].body:
+                await client.read()
+            assert await peer.text() == "early"

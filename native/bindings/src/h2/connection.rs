@@ -17,8 +17,9 @@ use std::time::Instant;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
+use wire::ws::Answer;
 
 use super::core::Core;
 use super::pairs::Repeated;
@@ -44,8 +45,22 @@ pub(super) struct Slot {
 /// A request whose application has not started.
 pub(super) struct Asked {
     pub(super) id: StreamId,
-    pub(super) exchange: Rc<Exchange>,
-    pub(super) app: Py<PyAny>,
+    pub(super) what: Wanted,
+}
+
+/// What a request wants.
+pub(super) enum Wanted {
+    Response { exchange: Rc<Exchange>, app: Py<PyAny> },
+    WebSocket(Box<Opening>),
+}
+
+/// A WebSocket that was asked for, and is opened when it is its turn.
+pub(super) struct Opening {
+    pub(super) path: Vec<u8>,
+    pub(super) query: Vec<u8>,
+    pub(super) headers: Py<PyList>,
+    pub(super) subprotocols: Vec<String>,
+    pub(super) answer: Answer,
 }
 
 /// What changes while a connection lives.

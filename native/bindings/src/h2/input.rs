@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use wire::h2::{Event, Head, Progress, Scratch, StreamId};
 
-use super::connection::{Asked, Connection, Slot, State, Stream};
+use super::connection::{Asked, Connection, Slot, State, Stream, Wanted};
 use super::headers::{HeadFields, is_forwarded};
 use super::states::{Awaits, Presence};
 use crate::asgi::scope::Request;
@@ -150,7 +150,7 @@ impl Connection {
         self.awaits.set(Awaits::Nothing);
         self.say_end()?;
         if head.protocol().is_some() {
-            return self.open_tunnel(py, id, end, head);
+            return self.ask_for_tunnel(py, id, end, head);
         }
         let runner = &self.core.runner;
         let request = Request {
@@ -171,7 +171,7 @@ impl Connection {
         {
             let mut state = self.state.borrow_mut();
             state.keep(Slot { stream: stream.clone(), exchange: Some(exchange.clone()) });
-            state.asked.push_back(Asked { id, exchange, app });
+            state.asked.push_back(Asked { id, what: Wanted::Response { exchange, app } });
         }
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
     }
@@ -234,8 +234,11 @@ impl Connection {
         };
         let runner = &self.core.runner;
         for _ in 0..self.core.settings.max_eager_requests {
-            let Some(Asked { exchange, app, .. }) = self.state.borrow_mut().asked.pop_front() else { return Ok(()) };
-            runner.start(py, exchange, app, start)?;
+            let Some(Asked { id, what }) = self.state.borrow_mut().asked.pop_front() else { return Ok(()) };
+            match what {
+                Wanted::Response { exchange, app } => runner.start(py, exchange, app, start)?,
+                Wanted::WebSocket(opening) => self.open_websocket(py, id, &opening)?,
+            }
         }
         if self.state.borrow().asked.is_empty() {
             return Ok(());
@@ -272,7 +275,7 @@ impl Connection {
             return Ok(());
         }
         let outer = self.consuming.replace(true);
-        let started = self.start_asked(py, true);
+        let started = self.start_asked(py, true).and_then(|()| self.serve_tunnels(py));
         self.consuming.set(outer);
         let flushed = self.flush(py);
         started.and(flushed)?;

@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 use wire::error::AppError;
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
-use super::connection::{Connection, Slot, State, Stream};
+use super::connection::{Connection, Slot, State, Stream, Wanted};
 use super::states::{Awaits, Ending};
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
@@ -151,7 +151,9 @@ impl Connection {
         if let Some(asked) = asked {
             // Nobody was asked.
             drop(exchange);
-            self.core.runner.retire(py, Some(asked.exchange));
+            if let Wanted::Response { exchange, .. } = asked.what {
+                self.core.runner.retire(py, Some(exchange));
+            }
             return None;
         }
         exchange

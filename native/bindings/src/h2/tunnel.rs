@@ -14,7 +14,7 @@ use wire::error::{AppError, Error, Refusal};
 use wire::h2::{ErrorCode, Head, StreamId};
 use wire::ws::Handshake;
 
-use super::connection::{Channel, Connection, Slot, State, Stream};
+use super::connection::{Asked, Channel, Connection, Opening, Slot, State, Stream, Wanted};
 use super::headers::HeadFields;
 use crate::asgi::scope::Fields;
 use crate::base::error::exception;
@@ -42,28 +42,51 @@ pub(crate) fn open_websockets_by(open: OpenWebSocket) {
 
 impl Connection {
     /// A request that wants the stream to become something else.
-    pub(super) fn open_tunnel(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
+    pub(super) fn ask_for_tunnel(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        id: StreamId,
+        end: bool,
+        head: &Head,
+    ) -> PyResult<()> {
         let stream = Rc::new(Stream::new(self.clone(), id));
         self.state.borrow_mut().keep(Slot { stream: stream.clone(), exchange: None });
         let is_websocket = head.protocol().is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
-        let open = OPEN_WEBSOCKET.get().filter(|_| is_websocket && !end);
-        let handshake = Handshake::of_stream(head, self.core.deflate);
-        let (open, handshake) = match (open, handshake) {
-            (Some(open), Ok(handshake)) => (open, handshake),
-            (None, _) => return self.refuse(py, id, &Error::new(Refusal::Connect).into()),
-            (_, Err(error)) => return self.refuse(py, id, &error.into()),
+        let handshake = match Handshake::of_stream(head, self.core.deflate) {
+            _ if !is_websocket || end => return self.refuse(py, id, &Error::new(Refusal::Connect).into()),
+            Ok(handshake) => handshake,
+            Err(error) => return self.refuse(py, id, &error.into()),
         };
         let (headers, _) = HeadFields { connection: self, head }.list(py)?;
+        let opening = Opening {
+            path: head.path().to_vec(),
+            query: head.query().to_vec(),
+            headers: headers.unbind(),
+            subprotocols: handshake.subprotocols.iter().map(ToString::to_string).collect(),
+            answer: handshake.answer,
+        };
+        let _ = stream.channel.set(Box::default());
+        self.state.borrow_mut().asked.push_back(Asked { id, what: Wanted::WebSocket(Box::new(opening)) });
+        Ok(())
+    }
+
+    /// Have a WebSocket stand on the stream that was asked for.
+    pub(super) fn open_websocket(&self, py: Python<'_>, id: StreamId, opening: &Opening) -> PyResult<()> {
+        let (Some(open), Some(stream)) = (OPEN_WEBSOCKET.get(), self.stream(id)) else { return Ok(()) };
         let keywords = PyDict::new(py);
         keywords.set_item("config", &self.core.config)?;
         keywords.set_item("server_state", &self.core.host.state)?;
         keywords.set_item("app_state", &self.peer.app_state)?;
         let protocol = self.core.ws_protocol_class.bind(py).call((), Some(&keywords))?;
-        let _ = stream.channel.set(Box::default());
-        let handler = open(&protocol, stream.clone(), (head.path(), head.query()), &headers, &handshake)?;
+        let subprotocols = opening.subprotocols.iter().map(String::as_str).collect();
+        let handshake = Handshake { subprotocols, answer: opening.answer };
+        let parts = (opening.path.as_slice(), opening.query.as_slice());
+        let handler = open(&protocol, stream.clone(), parts, opening.headers.bind(py), &handshake)?;
         if let Some(channel) = stream.channel.get() {
             channel.handler.replace(Some(handler));
         }
+        // Of what came meanwhile nobody has heard.
+        self.to_serve.borrow_mut().push(id);
         Ok(())
     }
 
