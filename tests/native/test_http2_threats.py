@@ -322,6 +322,17 @@ async def test_small_messages_that_are_read_are_no_attack(native: Any) -> None:
         assert (await client.answer()).body == b"a" * 50_000 + b"!"
 
 
+async def test_all_that_a_window_lets_through_at_once_is_no_attack(native: Any) -> None:
+    """Messages of gRPC that say nothing: more of them than a budget has, before the application has its turn."""
+    async with serve(native, echo, http2=True) as service:
+        client = await connect(service)
+        await client.send(client.head(method="POST", end=False))
+        await client.pong()
+        await client.send(frame(DATA, 0, 1, bytes(5)) * 13_000)
+        await client.send_data(b"!", 1)
+        assert (await client.answer()).body == bytes(65_000) + b"!"
+
+
 async def test_a_window_below_zero_lets_nothing_through(native: Any) -> None:
     """H7: a setting takes back what was used already (RFC 9113 section 6.9.2)."""
     async with serve(native, respond(bytes(200_000)), http2=True) as service:
