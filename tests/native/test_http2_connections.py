@@ -271,7 +271,11 @@ async def test_what_has_begun_must_end(native: Any, kind: str, caplog: pytest.Lo
             await client.send(frame(CONTINUATION, 0, 3, b"\x86"))
         await service.accepted()
         service.pass_time(6 if kind == "frame" else 2)
-        assert (await client.end()).code == ENHANCE_YOUR_CALM
+        assert (await client.until(GOAWAY)).code == ENHANCE_YOUR_CALM
+        client.client.close()
+        await service.idle()
+    line = "HTTP/2 connection ended with ENHANCE_YOUR_CALM: a frame that does not end."
+    assert [record.getMessage() for record in caplog.records] == [line]
 
 
 async def test_a_silent_client_is_asked_whether_it_is_there(native: Any, caplog: pytest.LogCaptureFixture) -> None:

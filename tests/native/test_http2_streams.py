@@ -435,6 +435,20 @@ async def test_what_is_over_a_limit_is_refused_and_the_rest_is_served(
     assert [f"refused with {status}" in record.getMessage() for record in caplog.records].count(True) == 1
 
 
+async def test_many_that_are_refused_at_once_are_one_line_in_the_log(
+    native: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """H2"""
+    async with serve(native, respond(), http2=True, limit_request_fields=3) as service:
+        client = await connect(service)
+        heads = [client.head("/", *[("a", "b")] * 4) for _ in range(20)]
+        for head in (b"".join(heads[:10]), b"".join(heads[10:])):
+            await client.send(head)
+            await client.pong()
+        assert {client.answers[stream].status for stream in range(1, 40, 2)} == {431}
+    assert ["refused with 431" in record.getMessage() for record in caplog.records].count(True) == 2
+
+
 async def test_a_body_without_a_length_meets_the_limit(native: Any) -> None:
     heard: list[Any] = []
 

@@ -123,6 +123,8 @@ pub(crate) struct Connection {
     /// Up to when time has been counted in a client's favour, in whole seconds from the beginning.
     pub(super) counted: Cell<Instant>,
     pub(super) presence: Cell<Presence>,
+    /// What the last request that was refused was answered, if that was in this read.
+    pub(super) refused: Cell<u16>,
 }
 
 /// What is about one request of a connection, and does not go through `wire`.
@@ -246,6 +248,7 @@ impl Connection {
             has_all: Cell::new(false),
             counted: Cell::new(now),
             presence: Cell::new(Presence::Quiet),
+            refused: Cell::new(0),
         }
     }
 

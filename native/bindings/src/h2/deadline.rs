@@ -135,13 +135,15 @@ impl Connection {
         match self.awaits.get() {
             Awaits::Section | Awaits::Frame => {
                 let failure = Failure { code: ErrorCode::EnhanceYourCalm, reason: "a frame that does not end" };
-                let State { wire, out, .. } = &mut *self.state.borrow_mut();
-                self.core.hub.buffers.supply(out);
-                wire.fail(out, failure);
+                {
+                    let State { wire, out, .. } = &mut *self.state.borrow_mut();
+                    self.core.hub.buffers.supply(out);
+                    wire.fail(out, failure);
+                }
+                self.fail(py, failure)
             }
-            Awaits::Beginning | Awaits::Idle | Awaits::Nothing => {}
+            Awaits::Beginning | Awaits::Idle | Awaits::Nothing => self.close(py, false),
         }
-        self.close(py, false)
     }
 
     // What it has to take.

@@ -29,6 +29,7 @@ impl Connection {
             return Ok(());
         }
         self.presence.set(Presence::Heard);
+        self.refused.set(0);
         if !self.rests.get() {
             self.written.set(0);
         }

@@ -13,7 +13,10 @@ impl Connection {
     #[cold]
     pub(super) fn refuse(&self, py: Python<'_>, id: StreamId, refused: &Refused) -> PyResult<()> {
         let (status, line) = (refused.status(), refused.line());
-        self.core.warn(py, refused.warning(&line))?;
+        // H2: who has many refused at once is no reason for many lines.
+        if self.refused.replace(status) != status {
+            self.core.warn(py, refused.warning(&line))?;
+        }
         self.note(py, &self.core.debug, &line)?;
         let Some(stream) = self.stream(id) else { return Ok(()) };
         let exchange = self.disown(py, id);
