@@ -1,6 +1,7 @@
 """Attacks on HTTP/2, as docs/threats.md numbers them: what a client is told, one line in the log, bounded memory.
 
-Everybody else is served. What the core does by itself is tested in `native/wire/tests/h2_threats.rs`.
+Everybody else is served; `scripts/http2-attacks` says how soon. What the core does by itself is tested in
+`native/wire/tests/h2_threats.rs`.
 """
 
 from __future__ import annotations
@@ -9,31 +10,27 @@ import contextlib
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
+from h2.errors import ErrorCodes
 
+from tests.native.http2_attacks import ATTACKS, Attack, app
 from tests.native.http2_client import (
     COMPRESSION_ERROR,
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
-    ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADERS,
     INITIAL_WINDOW_SIZE,
-    PING,
-    PRIORITY,
     PROTOCOL_ERROR,
     SETTINGS,
     STREAM_CLOSED,
     HTTP2Client,
     connect,
     frame,
-    reset,
     window_update,
 )
 from tests.native.leak_server import resident
@@ -42,157 +39,17 @@ from tests.utils import turns
 
 pytestmark = pytest.mark.anyio
 
-ROUNDS = 100_000
 AT_ONCE = 100
 MEMORY = 16 * 1024 * 1024
-
-Attack = Callable[[HTTP2Client], Iterator[bytes]]
-
-
-def each(*frames: bytes) -> Iterator[bytes]:
-    for _ in range(ROUNDS):
-        yield b"".join(frames)
-
-
-def rapid_reset(client: HTTP2Client) -> Iterator[bytes]:
-    """H1, CVE-2023-44487"""
-    for number in range(ROUNDS):
-        stream = 2 * number + 1
-        yield client.head(stream=stream) + reset(stream)
-
-
-def made_you_reset(client: HTTP2Client) -> Iterator[bytes]:
-    """H2, CVE-2025-8671: a window that is opened by nothing"""
-    for number in range(ROUNDS):
-        stream = 2 * number + 1
-        yield client.head(stream=stream, method="POST", end=False) + window_update(0, stream)
-
-
-def made_you_reset_by_windows(client: HTTP2Client) -> Iterator[bytes]:
-    """H2: a window that becomes too large"""
-    for number in range(ROUNDS):
-        stream = 2 * number + 1
-        yield client.head(stream=stream, method="POST", end=False) + window_update(2**31 - 1, stream)
-
-
-def made_you_reset_by_lengths(client: HTTP2Client) -> Iterator[bytes]:
-    """H2: more of a body than was declared"""
-    for number in range(ROUNDS):
-        stream = 2 * number + 1
-        head = client.head("/", ("content-length", "1"), stream=stream, method="POST", end=False)
-        yield head + frame(DATA, 0, stream, b"12")
-
-
-def too_many_streams(client: HTTP2Client) -> Iterator[bytes]:
-    """H2: what is refused costs too"""
-    for number in range(ROUNDS):
-        yield client.head(stream=2 * number + 1, method="POST", end=False)
-
-
-def too_large_heads(client: HTTP2Client) -> Iterator[bytes]:
-    """H2: so does what is answered with 431"""
-    block = b"\x82\x86\x84\x41\x01a" + b"\x00\x01a\x01b" * 300
-    for number in range(ROUNDS):
-        yield frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, block)
-
-
-def malformed_heads(client: HTTP2Client) -> Iterator[bytes]:
-    """F20, again and again"""
-    for number in range(ROUNDS):
-        yield client.headers([(":method", "GET")], stream=2 * number + 1)
-
-
-def continuations(client: HTTP2Client) -> Iterator[bytes]:
-    """H3, CVE-2024-27316"""
-    yield frame(HEADERS, 0, 1, b"")
-    yield from each(frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b" * 1000))
-
-
-def empty_continuations(client: HTTP2Client) -> Iterator[bytes]:
-    """H3"""
-    yield frame(HEADERS, 0, 1, b"")
-    yield from each(frame(CONTINUATION, 0, 1))
-
-
-def hpack_bomb(client: HTTP2Client) -> Iterator[bytes]:
-    """H4, CVE-2016-6581: one large entry, referred to without end"""
-    entry = b"\x40\x01a\x7f" + bytes([0x80 | (3900 - 127) % 128, (3900 - 127) // 128]) + b"b" * 3900
-    yield frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82\x86\x84\x41\x01a" + entry + b"\xbe" * 12000)
-
-
-def priorities(client: HTTP2Client) -> Iterator[bytes]:
-    """H5"""
-    for number in range(ROUNDS):
-        yield frame(PRIORITY, 0, 2 * number + 1, b"\0\0\0\0\x10")
-
-
-def priority_updates(client: HTTP2Client) -> Iterator[bytes]:
-    """H5"""
-    for number in range(ROUNDS):
-        yield frame(0x10, 0, 0, struct.pack("!I", 2 * number + 1) + b"u=1")
-
-
-def settings_flood(client: HTTP2Client) -> Iterator[bytes]:
-    """H6, CVE-2019-9515"""
-    return each(frame(SETTINGS, 0, 0, struct.pack("!HI", 4, 1)))
-
-
-def pings(client: HTTP2Client) -> Iterator[bytes]:
-    """H6, CVE-2019-9512"""
-    return each(frame(PING, 0, 0, b"12345678"))
-
-
-def unknown_frames(client: HTTP2Client) -> Iterator[bytes]:
-    """H6"""
-    return each(frame(0xEE, 0, 0, b"?"))
-
-
-def empty_data(client: HTTP2Client) -> Iterator[bytes]:
-    """H6, CVE-2019-9518"""
-    yield client.head(method="POST", end=False, stream=1)
-    yield from each(frame(DATA, 0, 1))
-
-
-def padding(client: HTTP2Client) -> Iterator[bytes]:
-    """H6: 255 bytes of padding around nothing"""
-    yield client.head(method="POST", end=False, stream=1)
-    yield from each(frame(DATA, 0x8, 1, bytes([255]) + bytes(255)))
-
-
-def window_updates(client: HTTP2Client) -> Iterator[bytes]:
-    """H6: windows that are opened by one"""
-    yield client.head(method="POST", end=False, stream=1)
-    yield from each(window_update(1, 1) * 100)
-
-
-ATTACKS = [
-    rapid_reset,
-    made_you_reset,
-    made_you_reset_by_windows,
-    made_you_reset_by_lengths,
-    too_many_streams,
-    too_large_heads,
-    malformed_heads,
-    continuations,
-    empty_continuations,
-    hpack_bomb,
-    priorities,
-    priority_updates,
-    settings_flood,
-    pings,
-    unknown_frames,
-    empty_data,
-    padding,
-    window_updates,
-]
+"""Bytes that none of the attacks may cost."""
 
 
 async def overrun(client: HTTP2Client, attack: Attack) -> None:
     """Send it, until the server has had enough."""
-    pieces = attack(client)
-    while batch := b"".join(islice(pieces, AT_ONCE)):
+    pieces = attack.pieces()
+    while some := list(islice(pieces, AT_ONCE)):
         try:
-            await client.send(batch)
+            await client.send(b"".join(some))
         except ConnectionError:
             return
         await turns()
@@ -208,26 +65,33 @@ async def assert_served(service: Service) -> None:
     other.client.close()
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_who_makes_work_for_nothing_is_told_to_calm_down(
+ENDED = [
+    pytest.param(attack, id=f"{attack.threat} {attack.name}")
+    for attack in ATTACKS
+    if attack.end.startswith("GOAWAY") and not attack.waits
+]
+
+
+@pytest.mark.parametrize("attack", ENDED)
+async def test_who_attacks_is_told_why_the_connection_ends(
     native: Any, attack: Attack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = Calls(echo)
-    async with serve(native, app, http2=True, http2_max_concurrent_streams=100) as service:
-        client = await connect(service)
+    calls = Calls(app)
+    async with serve(native, calls, http2=True, http2_max_concurrent_streams=100) as service:
+        client = HTTP2Client(await service.connect())
+        await client.send(attack.begin())
         before = resident(os.getpid()) if sys.platform == "linux" else 0
         await overrun(client, attack)
-        goaway = await client.until(GOAWAY)
-        assert goaway.code == ENHANCE_YOUR_CALM
+        assert ErrorCodes((await client.until(GOAWAY)).code).name == attack.end.removeprefix("GOAWAY ")
         if sys.platform == "linux":
             assert resident(os.getpid()) - before < MEMORY
         # Of requests that are reset in the read that brings them none is asked of the application.
-        assert len(app.scopes) < 500
+        assert len(calls.scopes) < 500
         await assert_served(service)
         client.client.close()
     lines = [record.getMessage() for record in caplog.records if "HTTP/2" in record.getMessage()]
     assert len(lines) == 1
-    assert lines[0].startswith("HTTP/2 connection ended with ENHANCE_YOUR_CALM: ")
+    assert lines[0].startswith(f"HTTP/2 connection ended with {attack.end.removeprefix('GOAWAY ')}: ")
 
 
 PSEUDO = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "test")]

@@ -397,3 +397,22 @@ async def test_what_comes_with_the_handshake_is_read(native: Any) -> None:
             while peer.stream not in client.answers or not client.answers[peer.stream].body:
                 await client.read()
             assert await peer.text() == "early"
+
+
+async def test_the_end_of_the_server_is_told_to_those_that_wait_to_be_opened(native: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if len(calls.scopes) == 1:
+            for connection in list(service.state.connections):
+                connection.shutdown()
+        await echo(scope, receive, send)
+
+    calls = Calls(app)
+
+    async with serve(native, calls, **SETTINGS_OF_TESTS) as service:
+        client = await connect(service)
+        await client.send(b"".join(ask(client) for _ in range(2 * MAX_EAGER_REQUESTS)))
+        assert (await client.until(GOAWAY)).code == 0
+        for number in range(2 * MAX_EAGER_REQUESTS):
+            assert (await client.answer(2 * number + 1)).ended
+        client.client.close()
+        await service.idle()

@@ -16,6 +16,7 @@ use wire::ws::Handshake;
 
 use super::connection::{Asked, Channel, Connection, Opening, Slot, State, Stream, Wanted};
 use super::headers::HeadFields;
+use super::states::Ending;
 use crate::asgi::scope::Fields;
 use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
@@ -87,7 +88,10 @@ impl Connection {
         }
         // Of what came meanwhile nobody has heard.
         self.to_serve.borrow_mut().push(id);
-        Ok(())
+        match self.ending.get() {
+            Ending::LastCall | Ending::Last | Ending::Now => protocol.call_method0("shutdown").map(drop),
+            Ending::None | Ending::Due | Ending::Announced | Ending::Heard => Ok(()),
+        }
     }
 
     /// Hand on what has come for streams that stand for sockets.
