@@ -642,10 +642,11 @@ def test_reload_options_that_are_empty_are_none(log: Log) -> None:
     assert log() == []
 
 
-def test_workers_are_ignored_when_reloading(tree: Path, log: Log) -> None:
+@pytest.mark.parametrize("name", ["workers", "threads"])
+def test_workers_are_ignored_when_reloading(name: str, tree: Path, log: Log) -> None:
     """RLD-03"""
-    reloading(workers=2)
-    assert log()[-1] == ("WARNING", '"workers" flag is ignored when reloading is enabled.')
+    reloading(**{name: 2})
+    assert log()[-1] == ("WARNING", f'"{name}" flag is ignored when reloading is enabled.')
 
 
 @pytest.mark.parametrize(

@@ -409,8 +409,9 @@ class Config(Settings):
         self.workers, self.threads = WorkerProfile.resolve(
             self.worker_profile, workers, threads, processors(), has_gil()
         )
-        if self.reload and self.workers > 1:
-            logger.warning('"workers" flag is ignored when reloading is enabled.')
+        for name, count in (("workers", self.workers), ("threads", self.threads)):
+            if self.reload and count > 1:
+                logger.warning('"%s" flag is ignored when reloading is enabled.', name)
         if self.preload and not self.use_subprocess:
             logger.warning("One process has no parent to load the application before it: preload changes nothing.")
 
