@@ -133,19 +133,33 @@ def test_bound_unix_socket_is_open_to_everybody_whatever_the_umask(tmp_path: Pat
 
 
 @posix
-@pytest.mark.parametrize("kind", ["file", "socket"])
+@pytest.mark.parametrize("kind", ["file", "bound", "listening", "datagram"])
 def test_parent_does_not_replace_what_is_at_the_path(tmp_path: Path, kind: str) -> None:
-    """SOCK-09"""
+    """SOCK-09: and names it."""
     path = tmp_path / "s"
-    if kind == "file":
-        path.write_text("mine")
-    else:
-        with socket.socket(socket.AF_UNIX) as stale:
-            stale.bind(str(path))
-    with pytest.raises(OSError) as caught:
-        bind_socket(Settings(uds=str(path)))
-    assert caught.value.errno == errno.EADDRINUSE
-    assert path.exists()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM if kind == "datagram" else socket.SOCK_STREAM) as other:
+        if kind == "file":
+            path.write_text("mine")
+        else:
+            other.bind(str(path))
+        if kind == "listening":
+            other.listen()
+        with pytest.raises(OSError, match=f"{path}: Address already in use") as caught:
+            bind_socket(Settings(uds=str(path)))
+        assert caught.value.errno == errno.EADDRINUSE
+        assert path.exists()
+
+
+@posix
+def test_parent_replaces_what_one_that_was_killed_has_left(tmp_path: Path) -> None:
+    """SOCK-09: deliberately different, upstream fails, removes it, and comes up only when it is started once more."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+        stale.listen()
+    with bind_socket(Settings(uds=str(path))) as sock, socket.socket(socket.AF_UNIX) as client:
+        sock.listen()
+        client.connect(str(path))
 
 
 def test_descriptor_is_duplicated(sock: socket.socket) -> None:

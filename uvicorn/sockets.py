@@ -380,8 +380,16 @@ class UnixPath:
         self._file: SocketFile | None = None
 
     def bind(self) -> list[socket.socket]:
-        """A new file that everybody may connect to, whatever the umask (SOCK-07); one that exists is an error."""
-        return [self._bind(mode=0o666)]
+        """A new file that everybody may connect to, whatever the umask (SOCK-07).
+
+        One that exists is an error, unless it is what a server has left behind that was killed: otherwise nobody could
+        start it again.
+        """
+        if _is_left_behind(self.path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
+        with _naming(self.path):
+            return [self._bind(mode=0o666)]
 
     async def open(self) -> list[socket.socket]:
         """A new file in place of a socket left there, whose permissions it keeps; any other file is an error."""
@@ -567,6 +575,24 @@ def _bind_tcp(sock: socket.socket, address: Any) -> None:
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise OSError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
+
+
+def _is_left_behind(path: str) -> bool:
+    """Whether this is the file of a socket that is no more.
+
+    A datagram socket is refused there; where a server is bound, even if it does not listen yet, its type is wrong.
+    """
+    if sys.platform == "win32":
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def _unix_socket() -> socket.socket:
