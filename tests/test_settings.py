@@ -125,6 +125,8 @@ SAMPLES: dict[str, Sample] = {
         "http.response.pathsend http.response.trailers",
     ),
     "bind": Sample(["--bind", "127.0.0.1:0", "--bind", "unix:s"], ("127.0.0.1:0", "unix:s"), "127.0.0.1:0 unix:s"),
+    "forwarded_headers": Sample(["--forwarded-headers", "forwarded"], "forwarded"),
+    "forwarded_hops": Sample(["--forwarded-hops", "2"], 2),
     "systemd": Sample(["--systemd"], True, "on"),
     "http2_max_concurrent_streams": Sample(["--http2-max-concurrent-streams", "7"], 7),
     "http2_initial_window_size": Sample(["--http2-initial-window-size", "7"], 7),

@@ -27,7 +27,7 @@ from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_fo
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.lifecycle import LifecycleMiddleware, Report
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_trusted_hosts
+from uvicorn.middleware.proxy_headers import DEFAULT_FIELDS, ProxyHeadersMiddleware, check_fields, check_trusted_hosts
 from uvicorn.profile import WorkerProfile, has_gil, processors
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.settings import (
@@ -423,6 +423,15 @@ class Config(Settings):
         if self.proxy_headers:
             with blaming(f"{source}={self.forwarded_allow_ips!r}"):
                 check_trusted_hosts(self.forwarded_allow_ips)
+        with blaming(f"forwarded_headers={self.forwarded_headers!r}"):
+            check_fields(self._forwarded_fields())
+        with blaming(f"forwarded_hops={self.forwarded_hops!r}"):
+            if self.forwarded_hops is not None and self.forwarded_hops < 1:
+                raise ValueError("the proxy that connects is the first.")
+
+    def _forwarded_fields(self) -> list[str]:
+        names = self.forwarded_headers
+        return [name.strip().lower() for name in (names.split(",") if isinstance(names, str) else names)]
 
     # Loading
 
@@ -640,9 +649,16 @@ class Config(Settings):
             unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
             self.unavailable_app = self._answering_lifecycle(unavailable)
         if self.proxy_headers:
-            app = ProxyHeadersMiddleware(app, trusted_hosts=self.forwarded_allow_ips)
+            app = self._behind_proxies(app)
         loaded_app: ASGI3Application = app
         return loaded_app
+
+    def _behind_proxies(self, app: ASGI3Application) -> ASGI3Application:
+        trusted, fields, hops = self.forwarded_allow_ips, self._forwarded_fields(), self.forwarded_hops
+        if sorted(fields) == sorted(DEFAULT_FIELDS) and hops is None:
+            return ProxyHeadersMiddleware(app, trusted_hosts=trusted)
+        middleware = import_from_string("uvicorn.middleware.forwarded:ForwardedMiddleware")
+        return middleware(app, trusted, fields, hops)  # type: ignore[no-any-return]
 
     def _in_threads(self, app: Any) -> ASGI3Application:
         """Have an adapter for WSGI, whichever it is, run its application in threads as the settings say."""

@@ -438,6 +438,8 @@ def run(
     on_worker_event: Callable[[WorkerEvent], object] | None = None,
     asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = None,
     bind: Sequence[str] | str | None = None,
+    forwarded_headers: Sequence[str] | str = "x-forwarded-for,x-forwarded-proto",
+    forwarded_hops: int | None = None,
     systemd: bool = False,
     http2_max_concurrent_streams: int = 128,
     http2_initial_window_size: int = 65536,

@@ -532,6 +532,22 @@ class Settings:
         "that systemd has opened, or `systemd:NAME` for those of a name. May be repeated, and takes the place of host, "
         "port, uds and fd; a host that has several addresses gets a socket for each.",
     )
+    forwarded_headers: Sequence[str] | str = setting(
+        default="x-forwarded-for,x-forwarded-proto",
+        section="HTTP",
+        kw_only=True,
+        help="Which proxy headers of trusted peers are believed, separated by commas: `x-forwarded-for`, "
+        "`x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port` and `x-forwarded-prefix`, or `forwarded` alone. "
+        "Name those that the proxy sets on each request, since others come from clients.",
+    )
+    forwarded_hops: int | None = setting(
+        default=None,
+        section="HTTP",
+        kw_only=True,
+        minimum=1,
+        help="How many proxies stand in front: the client is so many from the end of the chain that they write. By "
+        "default it is the last in there that is not trusted.",
+    )
     systemd: bool = setting(
         default=False,
         section="Workers",

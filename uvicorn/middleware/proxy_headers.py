@@ -18,7 +18,13 @@ from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallab
 
 _FORWARDED_FIELDS = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
 
-_SCHEMES = {
+FORWARDED = "forwarded"
+DEFAULT_FIELDS = ("x-forwarded-for", "x-forwarded-proto")
+"""What upstream looks at."""
+KNOWN_FIELDS = (FORWARDED, *DEFAULT_FIELDS, "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix")
+"""What may be named: the standard's field (RFC 7239), or some of the others."""
+
+SCHEMES = {
     b"http": {"http": "http", "websocket": "ws"},
     b"https": {"http": "https", "websocket": "wss"},
     b"ws": {"http": "ws", "websocket": "ws"},
@@ -101,10 +107,10 @@ class _TrustedHosts:
         That is the right-most item that is not trusted, or the first item when all of them are, or when everything is.
         """
         if self.always_trust:
-            return _host_and_port(forwarded_for.partition(",")[0])
+            return host_and_port(forwarded_for.partition(",")[0])
         host, port = "", 0
         for item in reversed(forwarded_for.split(",")):
-            host, port = _host_and_port(item)
+            host, port = host_and_port(item)
             if not self.answers[host]:
                 break
         return host, port
@@ -131,7 +137,7 @@ def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
         raise ValueError(f"{literal!r} is no IPv4 or IPv6 address; networks are written as in 10.0.0.0/8.")
 
 
-def _host_and_port(item: str) -> tuple[str, int]:
+def host_and_port(item: str) -> tuple[str, int]:
     """Split one item of ``X-Forwarded-For``: ``1.2.3.4``, ``1.2.3.4:99``, ``::5``, ``[::5]`` or ``[::5]:99``.
 
     What has none of these forms is kept whole, as long as it is text a log line may hold; otherwise the host is empty.
@@ -157,6 +163,22 @@ def _port(digits: str) -> int | None:
     if len(digits) <= 5 and digits.isascii() and digits.isdigit() and (port := int(digits)) <= 65535:
         return port
     return None
+
+
+def check_fields(names: Sequence[str]) -> None:
+    """Refuse names that are none of `KNOWN_FIELDS`, and a choice that a client could decide.
+
+    Raises:
+        ValueError: it says which.
+    """
+    for name in names:
+        if name not in KNOWN_FIELDS:
+            raise ValueError(f"{name!r} is none of {', '.join(KNOWN_FIELDS)}.")
+    if FORWARDED in names and len(names) > 1:
+        raise ValueError(
+            "a proxy that sets Forwarded passes the others on as clients send them, or the other way round: "
+            "name what the proxy sets."
+        )
 
 
 class ProxyHeadersMiddleware:
@@ -188,7 +210,7 @@ class ProxyHeadersMiddleware:
 
     def _correct(self, scope: WWWScope) -> None:
         forwarded_for, forwarded_proto = _forwarded_fields(scope["headers"])
-        schemes = _SCHEMES.get(forwarded_proto)
+        schemes = SCHEMES.get(forwarded_proto)
         if schemes is not None:
             scope["scheme"] = schemes[scope["type"]]
         if forwarded_for:

@@ -1,0 +1,204 @@
+"""What else proxies say: ``Forwarded`` (RFC 7239), and ``X-Forwarded-Host``, ``-Port`` and ``-Prefix``.
+
+Only fields that are named in the settings are looked at, and only of peers that are trusted: each is written by whoever
+sends it, so it may be believed only where the proxy sets it on every request.
+
+Which member of a list counts is decided once, by the chain of addresses: that of the proxy that saw the client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from uvicorn._compat import marked_as_coroutine_function
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
+from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware, host_and_port
+
+_DEFAULT_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+
+# RFC 7239 section 4: forwarded-pair = token "=" value, and value = token / quoted-string (RFC 9110 section 5.6).
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_pair = re.compile(rf"[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})[ \t]*(?:;|$)")
+
+MAX_HOPS = 100
+"""Members of ``Forwarded`` that are read; what stands left of them no proxy has added."""
+MAX_COMMAS = 16
+"""Commas in the quoted strings of one member."""
+
+_host = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.~-]+)(?::([0-9]{1,5}))?")
+_prefix = re.compile(r"(?:/[A-Za-z0-9_.~!$&'()*+,;=:@%-]+)+")
+
+
+class Said(NamedTuple):
+    """What is said of one request, as far as it is; nothing is checked yet."""
+
+    client: tuple[str, int] | None = None
+    scheme: str = ""
+    host: str = ""
+    port: str = ""
+    prefix: str = ""
+
+
+class ForwardedMiddleware(ProxyHeadersMiddleware):
+    """Replace what a trusted proxy says it has replaced: client, scheme, host and path below which it serves.
+
+    Args:
+        fields: which are looked at, of `proxy_headers.KNOWN_FIELDS`, in lower case.
+        hops: how many proxies stand in front, if that is known: the client is so many from the end of the chain,
+            whatever the addresses. Otherwise it is the last that is not trusted.
+    """
+
+    def __init__(
+        self, app: ASGI3Application, trusted_hosts: Sequence[str] | str, fields: Sequence[str], hops: int | None = None
+    ) -> None:
+        super().__init__(app, trusted_hosts)
+        self.fields = frozenset(name.encode() for name in fields)
+        self.hops = hops
+
+    @marked_as_coroutine_function
+    def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Awaitable[None]:
+        """Correct the scope if the peer is trusted and has sent one of the fields, then call the application."""
+        if scope["type"] != "lifespan":
+            client = scope.get("client")
+            if self.trusted_hosts.answers[client[0] if client else None]:
+                found: dict[str, list[str]] = {}
+                for name, value in scope["headers"]:
+                    if name in self.fields:
+                        found.setdefault(name.decode(), []).append(value.decode("latin-1"))
+                if found:
+                    _apply(scope, self._by_standard(found) if FORWARDED in found else self._by_custom(found))
+        return self.app(scope, receive, send)
+
+    def _place(self, chain: Sequence[tuple[str, int]]) -> int:
+        """Which member of a chain, counted from its end, is the client."""
+        if self.hops is not None:
+            return min(self.hops, len(chain)) - 1
+        if self.trusted_hosts.always_trust:
+            return len(chain) - 1
+        for place, (host, _) in enumerate(reversed(chain)):
+            if not self.trusted_hosts.answers[host]:
+                return place
+        return len(chain) - 1
+
+    def _by_standard(self, found: dict[str, list[str]]) -> Said:
+        """By ``Forwarded``: client, scheme and host are of one member of the list.
+
+        A member that is none, by the grammar, ends the chain: what stands left of it was passed on unread.
+        """
+        chain = _chain(found[FORWARDED])
+        if not chain:
+            return Said()
+        clients = [host_and_port(pairs["for"]) for pairs in chain]
+        place = self._place(clients)
+        pairs = chain[-1 - place]
+        return Said(clients[-1 - place], pairs.get("proto", ""), pairs.get("host", ""))
+
+    def _by_custom(self, found: dict[str, list[str]]) -> Said:
+        """By the ``X-Forwarded-`` fields.
+
+        The last line of the scheme counts, as upstream has it. Of the others that member counts which stands where the
+        client does in ``X-Forwarded-For``, if they have as many, and otherwise the last: the nearest proxy's.
+        """
+        chain = [host_and_port(item) for item in _items(found.get("x-forwarded-for", []))]
+        place = self._place(chain) if chain else 0
+
+        def said_in(name: str) -> str:
+            items = _items(found.get(f"x-forwarded-{name}", []))
+            return "" if not items else items[-1 - place] if len(items) == len(chain) else items[-1]
+
+        scheme = found.get("x-forwarded-proto", [""])[-1].strip(" \t")
+        client = chain[-1 - place] if chain else None
+        return Said(client, scheme, said_in("host"), said_in("port"), said_in("prefix"))
+
+
+def _items(lines: Sequence[str]) -> list[str]:
+    """The members of a list, in all its lines (RFC 9110 section 5.3)."""
+    return [item.strip(" \t") for line in lines for item in line.split(",")]
+
+
+def _chain(lines: Sequence[str]) -> list[dict[str, str]]:
+    """The members of ``Forwarded``, in all its lines, as far as they follow the grammar and say for whom.
+
+    Proxies add theirs at the end, and what a client has written in front cannot change where they begin: they are cut
+    off from the end, each at the first comma behind which there is a member.
+    """
+    chain: list[dict[str, str]] = []
+    for line in reversed(lines):
+        rest = line.rstrip(", \t")
+        while rest:
+            pairs, rest = _last_member(rest)
+            if pairs is None or "for" not in pairs or len(chain) == MAX_HOPS:
+                return chain
+            chain.insert(0, pairs)
+    return chain
+
+
+def _last_member(text: str) -> tuple[dict[str, str] | None, str]:
+    """The last member of a list, and what is in front of it."""
+    end = len(text)
+    for _ in range(MAX_COMMAS + 1):
+        comma = text.rfind(",", 0, end)
+        pairs = _pairs(text[comma + 1 :])
+        if pairs is not None or comma < 0:
+            return pairs, text[: max(0, comma)].rstrip(", \t")
+        end = comma
+    return None, ""
+
+
+def _pairs(member: str) -> dict[str, str] | None:
+    """The parameters of one member, by name in lower case; `None` where one is malformed or stands twice."""
+    pairs: dict[str, str] = {}
+    at = 0
+    while at < len(member):
+        found = _pair.match(member, at)
+        if found is None or found[1].lower() in pairs:
+            return None
+        value = found[2]
+        pairs[found[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+        at = found.end()
+    return pairs
+
+
+def _apply(scope: WWWScope, said: Said) -> None:
+    """Write into the scope what was said, as far as it can be true."""
+    schemes = SCHEMES.get(said.scheme.lower().encode("latin-1"))
+    if schemes is not None:
+        scope["scheme"] = schemes[scope["type"]]
+    if said.client is not None and said.client[0]:
+        scope["client"] = said.client
+    _apply_host(scope, said.host, said.port)
+    if said.prefix and said.prefix != "/":
+        _apply_prefix(scope, said.prefix.rstrip("/"))
+
+
+def _apply_host(scope: WWWScope, host: str, port: str) -> None:
+    asked = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+    found = _host.fullmatch(host or asked)
+    digits = port if port.isdecimal() and port.isascii() and len(port) <= 5 else ""
+    if found is None or not (host or digits):
+        return
+    default = _DEFAULT_PORTS[scope["scheme"]]
+    number = int(digits or found[2] or default)
+    if not 0 < number <= 65535:
+        return
+    authority = found[1] if number == default else f"{found[1]}:{number}"
+    scope["server"] = (found[1].strip("[]"), number)
+    scope["headers"] = [
+        (b"host", authority.encode()),
+        *(field for field in scope["headers"] if field[0] != b"host"),
+    ]
+
+
+def _apply_prefix(scope: WWWScope, prefix: str) -> None:
+    decoded = unquote(prefix)
+    if _prefix.fullmatch(prefix) is None or not scope["path"].startswith("/"):
+        return
+    if "//" in decoded or {".", ".."} & set(decoded.split("/")):
+        return
+    scope["root_path"] = decoded + scope["root_path"]
+    scope["path"] = decoded + scope["path"]
+    scope["raw_path"] = prefix.encode() + scope["raw_path"]
