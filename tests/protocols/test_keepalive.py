@@ -30,6 +30,9 @@ class Pinger(Attributes):
     def read_paused(self) -> bool:
         return self.deaf
 
+    def unsent(self) -> int:
+        return 0
+
     def send_ping(self, payload: bytes) -> None:
         self.pings.append((self.timers.now - 1000, payload))
 
@@ -276,3 +279,32 @@ async def test_no_pings_after_the_close(ws_protocol_cls: Any) -> None:
         await peer.until(lambda: peer.frames)
         peer.timers.advance(5)
         assert peer.frames == [ServerFrame(0x88, b"\x03\xe8")]
+
+
+@pytest.mark.parametrize("takes", ["some", "all", "nothing", "the ping"])
+async def test_ping_behind_a_download_has_its_time_while_that_is_taken(ws_protocol_cls: Any, takes: str) -> None:
+    """A client that reads, however long that takes, is not dropped because the ping has not reached it."""
+    app = Application()
+    async with connected(ws_protocol_cls, app, ws_ping_interval=20.0, ws_ping_timeout=15.0) as peer:
+        await peer.open()
+        peer.wire.stall()
+        peer.timers.advance(20)
+        assert [sent.first & 15 for sent in peer.frames] == [9]
+        for _ in range(3):
+            if takes == "some":
+                peer.wire.unsent -= 10_000
+            elif takes == "all":
+                # More is sent, as much as was taken, and waits.
+                peer.wire.flow()
+                peer.wire.stall()
+            elif takes == "the ping":
+                peer.wire.flow()
+            if takes in ("some", "all"):
+                peer.timers.advance(15)
+                assert not app.done and not peer.wire.closing and len(peer.frames) == 1
+        peer.timers.advance(15)
+        await peer.until(lambda: app.done)
+        assert app.events[-1]["type"] == "websocket.disconnect"
+        assert peer.frames[-1].close == (1011, "keepalive ping timeout")
+        if peer.wire.stalled:
+            peer.wire.flow()

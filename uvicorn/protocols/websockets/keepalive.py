@@ -1,7 +1,8 @@
 """Pings and the deadlines of their pongs, for any session.
 
-A peer is alive if it answers a ping with a pong that carries the ping's payload (RFC 6455 section 5.5.2). Nothing else
-counts: what we send can disappear in buffers for minutes after the peer has gone.
+A peer is alive if it answers a ping with a pong that carries the ping's payload (RFC 6455 section 5.5.2). That we can
+send does not count: it can disappear in buffers for minutes after the peer has gone. But a ping may stand behind a
+download that takes longer than the pong may: while the peer takes some of that, the pong has its time again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ class Pinged(Protocol):
     @property
     def read_paused(self) -> bool:
         """Nothing is read from the peer at the moment, so a pong would not be seen."""
+
+    def unsent(self) -> int:
+        """Bytes that the peer has yet to take, those in the kernel included."""
 
     def send_keepalive_ping(self) -> None:
         """A ping is due: call `KeepAlive.ping`."""
@@ -40,7 +44,18 @@ class KeepAlive:
         rtt: seconds the last answered ping took.
     """
 
-    __slots__ = ("interval", "timeout", "ping_timer", "pong_timer", "payload", "sent_at", "rtt", "_loop", "_session")
+    __slots__ = (
+        "interval",
+        "timeout",
+        "ping_timer",
+        "pong_timer",
+        "payload",
+        "sent_at",
+        "rtt",
+        "_loop",
+        "_session",
+        "_unsent",
+    )
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, session: Pinged, interval: float | None, timeout: float | None
@@ -54,6 +69,8 @@ class KeepAlive:
         self.rtt = 0.0
         self._loop = loop
         self._session: Pinged | None = session
+        # Bytes that waited behind the ping, or when its time began again; None once some were taken since.
+        self._unsent: int | None = 0
 
     def start(self) -> None:
         """The connection is open: the first ping is due in one interval."""
@@ -86,6 +103,7 @@ class KeepAlive:
         self.sent_at = self._loop.time()
         self._session.send_ping(self.payload)
         if self.timeout:
+            self._unsent = self._session.unsent()
             self.ping_timer = None
             self.pong_timer = self._loop.call_later(self.timeout, self._pong_due)
         elif self.interval:
@@ -103,6 +121,10 @@ class KeepAlive:
             # One interval after the previous ping, not after its answer.
             self.schedule(self.interval - self.rtt)
 
+    def taken(self) -> None:
+        """The peer has taken some of what waited for it."""
+        self._unsent = None
+
     def restart_deadline(self) -> None:
         """Reading goes on after a pause: the pong has all of its time again."""
         if self.pong_timer is not None and self.timeout:
@@ -112,7 +134,12 @@ class KeepAlive:
     def _pong_due(self) -> None:
         if self._session is None:
             return
-        if self._session.read_paused:
+        if self._session.read_paused or self._is_under_way(self._session.unsent()):
             self.restart_deadline()
         else:
             self._session.keepalive_timeout()
+
+    def _is_under_way(self, unsent: int) -> bool:
+        """Whether the ping may not have arrived yet, at a peer that takes what is in front of it."""
+        before, self._unsent = self._unsent, unsent
+        return unsent > 0 and (before is None or unsent < before)

@@ -46,6 +46,7 @@ from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
+from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.http.response import as_body, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
@@ -260,6 +261,7 @@ class WebSocketSession(Attributes):
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
+        self.keepalive.taken()
         self._output.resume()
 
     def _count(self, *places: int) -> None:
@@ -601,6 +603,10 @@ class WebSocketSession(Attributes):
         """The client did not answer a ping in time."""
         self._log.trace("%sWebSocket keepalive ping timeout")
         self._closing.time_out("keepalive ping timeout")
+
+    def unsent(self) -> int:
+        """Bytes that the client has yet to take, those in the kernel included."""
+        return unsent(self.transport)
 
     def send_ping(self, payload: bytes) -> None:
         """Write a ping frame."""

@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyString};
 use wire::ws::{Connection as Wire, Kind, Pool, SendError};
 
 use super::session::Session;
-use super::states::State;
+use super::states::{Ping, State};
 use super::waits::Wait;
 use crate::base::line::WOKEN_TOGETHER;
 use crate::base::names::Names;
@@ -198,6 +198,7 @@ impl Session {
     /// It is low again.
     pub(super) fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.stop_waiting(Wait::Reader);
+        self.ping.set(Ping { unsent: None, ..self.ping.get() });
         self.resume_writers(py)?;
         let pong = self.pong.take();
         match pong {

@@ -81,6 +81,8 @@ pub(super) struct Ping {
     pub(super) sent: Option<Instant>,
     /// Its pong has a deadline; otherwise the deadline is that of the next ping.
     pub(super) is_timed: bool,
+    /// Bytes that the client had to take behind it, or when its time began again; `None` once it has taken some since.
+    pub(super) unsent: Option<usize>,
     /// By the clock of the loop.
     pub(super) sent_at: f64,
     /// Seconds the last answered ping took.

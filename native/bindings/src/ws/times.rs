@@ -92,22 +92,34 @@ impl Session {
         if ping.is_timed && ping.pending.is_some() {
             return match self.core.ping_timeout {
                 // A pong that nobody reads is not late.
-                Some(timeout) if self.read_paused.get() => self.wait(py, Wait::KeepAlive, now + timeout),
+                Some(timeout) if self.read_paused.get() || self.ping_is_under_way(py)? => {
+                    self.wait(py, Wait::KeepAlive, now + timeout)
+                }
                 _ => self.keepalive_timeout(py),
             };
         }
         let payload: [u8; 4] = py.import("os")?.call_method1("urandom", (4,))?.extract()?;
         let sent_at = self.core.event_loop.bind(py).call_method0("time")?.extract()?;
         let is_timed = self.core.ping_timeout.is_some();
-        self.ping.set(Ping { pending: Some(payload), sent: Some(now), is_timed, sent_at, ..ping });
+        self.ping.set(Ping { pending: Some(payload), sent: Some(now), is_timed, sent_at, unsent: Some(0), ..ping });
         if let Some(log) = self.frame_log(py) {
             log.bind(py).call_method1("frame", (">", 9, PyBytes::new(py, &payload)))?;
         }
         self.write_frames(py, |wire, out| wire.ping(out, &payload))?;
+        let unsent = self.on_carrier(py, |carrier, _| carrier.unsent(py))?;
+        self.ping.set(Ping { unsent, ..self.ping.get() });
         match self.core.ping_timeout.or(self.core.ping_interval) {
             Some(after) if self.is_accepted() => self.wait(py, Wait::KeepAlive, now + after),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the ping may not have arrived yet, at a client that takes what is in front of it.
+    fn ping_is_under_way(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(false) };
+        let ping = self.ping.get();
+        self.ping.set(Ping { unsent: Some(unsent), ..ping });
+        Ok(unsent > 0 && ping.unsent.is_none_or(|before| unsent < before))
     }
 
     /// A pong has come. One that does not answer the ping in flight means nothing (section 5.5.3).
