@@ -22,6 +22,8 @@ from bench.errors import BenchError, NotReady, ServerError
 from bench.model import Memory, ProcessUse, Usage
 
 READY_TIMEOUT = 30.0
+# Beside this, for each process or event loop after the first: they start side by side, and the first answers late.
+READY_TIMEOUT_EACH = 2.0
 STOP_TIMEOUT = 10.0
 MEMORY_INTERVAL = 0.25
 # Variables that would change what is measured: the harness's own Python, settings of servers, coverage of tests.

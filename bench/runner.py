@@ -143,7 +143,7 @@ class Runner:
             attempts -= 1
             server = self._launched(target, scenario, stage, extra)
             try:
-                server.wait_ready(request_of(scenario))
+                server.wait_ready(request_of(scenario), ready_timeout(scenario.mode))
                 return server
             except ServerError:
                 server.stop()
@@ -378,6 +378,11 @@ def server_environment(target: Target, stage: Path, application_directory: Path 
     """The environment of a server: nothing of the harness's own Python leaks in."""
     path = [str(one) for one in (stage, import_root(target), application_directory) if one]
     return {**process.clean_environment(), "PYTHONPATH": os.pathsep.join(path)}
+
+
+def ready_timeout(mode: Mode) -> float:
+    """Seconds a server gets until its first answer."""
+    return process.READY_TIMEOUT + process.READY_TIMEOUT_EACH * (mode.processes * mode.threads - 1)
 
 
 def request_of(scenario: Scenario) -> Request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
@@ -200,6 +201,17 @@ def test_an_interpreter_may_be_named_from_where_one_is(monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BENCH_OURS_PYTHON", "python")
     assert targets.interpreter(targets.find("ours")) == str(tmp_path / "python")
+
+
+def test_many_processes_have_more_time_until_the_first_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(process.Server, "wait_ready", lambda server, request, timeout: waited.append(timeout))
+    measuring = runner.Runner(environment.Cores((), ()), warm_up=0)
+    target = dataclasses.replace(fake.target("fake"), modes=frozenset({"single", "processes", "threads"}))
+    for mode in (Mode(), Mode("processes", processes=3), Mode("threads", threads=3)):
+        with measuring.alone(target, Scenario(WORKLOADS["hello"], mode, Load("closedloop", 2, 1, 0.2))):
+            pass
+    assert waited == [30, 34, 34]
 
 
 def test_a_port_in_use_is_one_clear_line_and_what_is_there_is_not_measured(
