@@ -58,7 +58,9 @@ pub struct Agreement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Effort, 1 to 9 (0 stores). Messages of 128 bytes, of chats and of trades as JSON, become 71 and 43 bytes by 1, and 64
-    /// and 38 by zlib's level 3; those of 1 KiB 544 and 308 bytes, and 384 and 230.
+    /// and 38 by zlib's level 3; those of 1 KiB 544 and 308 bytes, and 384 and 230. Of an API's JSON, 1, 4 and 16 KiB become 335,
+    /// 1308 and 5202 bytes by 1, and 266, 939 and 3650 by 2, for 108k instructions in place of 39k where it is 1 KiB, and 832k in
+    /// place of 566k where it is 16: below that no packet is saved.
     pub level: u8,
     /// Messages of fewer bytes are sent as they are (section 6 allows it), without a try.
     pub threshold: usize,
