@@ -1,0 +1,162 @@
+"""Streams and connections of HTTP/2 that end while an application is elsewhere: it hears of it, and nothing fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.native.http2_client import (
+    DATA,
+    FLOW_CONTROL_ERROR,
+    INITIAL_WINDOW_SIZE,
+    HTTP2Client,
+    connect,
+    frame,
+    reset,
+    window_update,
+)
+from tests.protocols.harness import Service, respond, serve
+from tests.utils import turns, wait_until
+
+pytestmark = pytest.mark.anyio
+
+LARGEST = 2**31 - 1
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000000")]}
+
+
+def piece(length: int, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": bytes(length), "more_body": more}
+
+
+async def end_stream(client: HTTP2Client, how: str) -> None:
+    if how == "reset":
+        await client.send(reset(1))
+    elif how == "overflow":
+        await client.send(window_update(LARGEST, 1) * 2)
+    else:
+        client.client.close()
+    await turns()
+
+
+@pytest.mark.parametrize("how", ["reset", "overflow", "close"])
+@pytest.mark.parametrize("where", ["request", "receive", "head", "body", "send"])
+async def test_an_end_at_any_moment_is_heard(
+    native: Any, how: str, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    there, goes_on = asyncio.Event(), asyncio.Event()
+    heard: list[str] = []
+
+    async def pause(at: str) -> None:
+        if at == where:
+            there.set()
+            await goes_on.wait()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/other":
+            await respond()(scope, receive, send)
+            return
+        await receive()
+        await pause("request")
+        if where == "receive":
+            there.set()
+        else:
+            await send(START)
+            await pause("head")
+            await send(piece(1000))
+            await pause("body")
+            if where == "send":
+                there.set()
+            for _ in range(9):
+                await send(piece(100_000))
+            await send(piece(99_000, more=False))
+        heard.append((await receive())["type"])
+
+    async with serve(native, app, http2=True) as service:
+        client = await connect(service)
+        await client.send(window_update(2**20))
+        await client.send(client.head(method="POST", end=False) + frame(DATA, 0, 1, b"a"))
+        await there.wait()
+        await end_stream(client, how)
+        goes_on.set()
+        await wait_until(lambda: not service.state.tasks)
+        if how != "close":
+            assert (await client.ask("/other")).status == 200
+            client.client.close()
+        await service.idle()
+    assert heard == ["http.disconnect"]
+    assert not caplog.records
+
+
+async def test_a_window_becomes_too_large_while_its_stream_is_written(native: Any) -> None:
+    async with serve(native, respond(bytes(8_000_000)), http2=True) as service:
+        client = await connect(service, {INITIAL_WINDOW_SIZE: LARGEST})
+        await client.send(window_update(LARGEST - 65535) + client.head() + window_update(LARGEST, 1) * 2)
+        assert (await client.answer()).code == FLOW_CONTROL_ERROR
+        assert (await client.ask()).status == 200
+
+
+@pytest.mark.parametrize("how", ["reset", "overflow"])
+async def test_a_file_is_given_up_half_way(
+    native: Any, how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1_000_000))
+    heard: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        await send({"type": "http.response.pathsend", "path": str(path)})
+        await receive()
+        heard.append((await receive())["type"])
+
+    async with serve(native, app, http2=True, asgi_extensions=["http.response.pathsend"]) as service:
+        client = await connect(service)
+        await client.send(client.head())
+        await client.pong()
+        await end_stream(client, how)
+        await wait_until(lambda: not service.state.tasks)
+        client.client.close()
+        await service.idle()
+    assert heard == ["http.disconnect"]
+    assert not caplog.records
+
+
+class Cutting(logging.Handler):
+    """Cuts all connections off, whatever the server has to say."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__()
+        self.service = service
+        self.lines = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines += 1
+        connections: list[Any] = list(self.service.state.connections)
+        for connection in connections:
+            connection.transport.abort()
+
+
+@pytest.mark.parametrize("occasion", ["refused", "failed", "limited"])
+async def test_a_log_handler_cuts_the_connection_off(native: Any, occasion: str) -> None:
+    settings = {"limit_concurrency": 1} if occasion == "limited" else {"limit_request_fields": 2}
+    logger = logging.getLogger("uvicorn.error")
+    async with serve(native, respond(), http2=True, **settings) as service:
+        client = await connect(service)
+        handler = Cutting(service)
+        logger.addHandler(handler)
+        try:
+            first = window_update(LARGEST) if occasion == "failed" else client.head("/", *[("a", "b")] * 3)
+            await client.send(first + client.head() + client.head(method="POST", end=False))
+            with contextlib.suppress(ConnectionError):
+                await client.client.rest()
+        finally:
+            logger.removeHandler(handler)
+        assert handler.lines
+        await wait_until(lambda: not service.state.tasks)
+        client.client.close()
+        await service.idle()
