@@ -16,7 +16,10 @@ from tests.process import ServerProcess
 from tests.utils import PATIENCE, wait_for
 from uvicorn.systemd import Notifier, State, passed_descriptors
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no such service manager on Windows")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="there is no such service manager on Windows"),
+    pytest.mark.measures_children,
+]
 
 APP = """
 import os, time
@@ -113,7 +116,7 @@ def test_service_says_when_it_serves_and_when_it_ends(cwd: Path, manager: Manage
     environment = manager.environment(watchdog=True)
     with ServerProcess("app:app", "--port", "0", "--systemd", *mode, cwd=cwd, env=environment) as server:
         assert manager.next() == "READY=1"
-        assert server.error_output.count("Application startup complete.") == (2 if mode else 1)
+        server.wait_for("Application startup complete.", count=2 if mode else 1)
         assert b"known: \r\n" in get(server.address)  # nobody below is to speak for the service
         manager.has_beaten()
         manager.has_beaten()
@@ -133,7 +136,7 @@ def test_rolling_restart_is_told_of(cwd: Path, manager: Manager) -> None:
         assert reloading == "RELOADING=1"
         assert 0 < int(when.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
         assert manager.next() == "READY=1"
-        assert len(server.pids()) == 4
+        server.wait_for("Started server process", count=4)
         server.stop()
         assert manager.next() == "STOPPING=1"
 
@@ -145,7 +148,7 @@ def test_several_pools_are_one_service(cwd: Path, manager: Manager) -> None:
     environment = manager.environment(watchdog=True)
     with ServerProcess("--config", "pools.toml", cwd=cwd, env=environment) as server:
         assert manager.next() == "READY=1"
-        assert server.error_output.count("Application startup complete.") == 2
+        server.wait_for("Application startup complete.", count=2)
         manager.has_beaten()
         server.stop()
         assert manager.next() == "STOPPING=1"

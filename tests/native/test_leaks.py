@@ -103,6 +103,8 @@ LAZY = ("TimerHandle", "Context")
 TOGETHER = 90
 #: Connections open at a time.
 SIDE_BY_SIDE = 50
+#: How often the heap may have to grow until all that is kept for the next is there: what leaks grows every time.
+ROUNDS = 3
 
 GET = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 1000\r\n\r\n" + b"x" * 1000
@@ -209,17 +211,25 @@ def nothing_is_left(before: dict[str, Any], after: dict[str, Any], count: int) -
     assert after["pool"]["in_use"] == before["pool"]["in_use"]
     assert after["pool"]["idle"] <= 256
     assert after["blocks"] - before["blocks"] < count // 10 + 1000
-    assert after["heap"] - before["heap"] < count * 2 + 262_144  # what malloc keeps for itself is among it
+    assert after["heap"] - before["heap"] < heap_allowed(count)
+
+
+def heap_allowed(count: int) -> int:
+    """Bytes; what malloc keeps for itself is among them."""
+    return count * 2 + 262_144
 
 
 def test_connections_that_end_in_any_way_leave_nothing_behind(server: ServerProcess) -> None:
     """Reset, in the middle of a head, of a body or of a response, and of a WebSocket in every state."""
     # First as many at a time as later: what they have used together is kept for the next.
     end_connections(server.address, SIDE_BY_SIDE * len(ENDS))
-    before = figures(server)
-    end_connections(server.address, CONNECTIONS)
-    after = figures(server, before)
-    show(f"{CONNECTIONS} connections", before, after)
+    for _ in range(ROUNDS):
+        before = figures(server)
+        end_connections(server.address, CONNECTIONS)
+        after = figures(server, before)
+        show(f"{CONNECTIONS} connections", before, after)
+        if after["heap"] - before["heap"] < heap_allowed(CONNECTIONS):
+            break
     nothing_is_left(before, after, CONNECTIONS)
     # The exact figures are those above; pages in which a burst has left a hole stay with the process, but once.
     assert after["resident"] - before["resident"] < 8 * 1024 * 1024

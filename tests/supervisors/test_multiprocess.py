@@ -306,6 +306,7 @@ def test_socket_file_is_served_and_removed_by_the_parent(cwd: Path, options: lis
         assert not path.exists()
 
 
+@pytest.mark.measures_children
 @pytest.mark.parametrize(
     "mode", [[], ["--workers", "2"], ["--threads", "2"], ["--reload"]], ids=["single", "workers", "threads", "reload"]
 )
