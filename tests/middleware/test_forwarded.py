@@ -117,14 +117,14 @@ def test_host_and_scheme_are_those_of_the_member_that_names_the_client() -> None
 
 @given(st.text(st.sampled_from('for=,;"\\ 1.[]:_a\t'), max_size=60))
 def test_nothing_in_front_of_the_last_member_changes_it(front: str) -> None:
-    """Whatever a client sends, the nearest proxy's word on it stands, in a line of its own or at the end of one."""
+    """P5: whatever a client sends, the nearest proxy's word on it stands, in a line of its own or at the end of one."""
     assert client(front, "for=192.0.2.7") == ("192.0.2.7", 0)
     assert client(f'{front},for="[2001:db8::7]:1"') == ("2001:db8::7", 1)
 
 
 @pytest.mark.parametrize("text", ["for=10.0.0.1,", 'a="', ',x="', '";', "\\", ",", 'a="\\",', "a=b;", '"'])
 def test_long_fields_have_an_end(text: str) -> None:
-    """No expression or list of members may cost much more than its length, whoever has written it."""
+    """P5: no expression or list of members may cost much more than its length, whoever has written it."""
     long = text * (60_000 // len(text))
     assert client(f"{long},for=192.0.2.2") == ("192.0.2.2", 0)
     assert client(long) in (UNCHANGED, ("10.0.0.1", 0), ("b", 0))
@@ -186,6 +186,7 @@ def test_port_alone_changes_that_of_the_request() -> None:
 
 @pytest.mark.parametrize("value", ["", "a b", "a/b", "a@b", "a:b", "[::1", "a,", "a:99999", 'a"', "ä.example"])
 def test_what_is_no_host_changes_nothing(value: str) -> None:
+    """P6"""
     scope = seen(("x-forwarded-host", value), fields=CUSTOM)
     assert (host(scope), scope["server"]) == ([b"inner:8000"], ("127.0.0.1", 8000))
 
@@ -207,6 +208,7 @@ def test_prefix_stands_in_front_of_the_path() -> None:
     "value", ["", "/", "api", "//evil", "/a//b", "/%2F/evil", "/a/../b", "/%2e%2e", "/a?b", "/a b", "/ä"]
 )
 def test_what_is_no_prefix_changes_nothing(value: str) -> None:
+    """P6"""
     scope = seen(("x-forwarded-prefix", value), fields=CUSTOM)
     assert (scope["root_path"], scope["path"], scope["raw_path"]) == ("", "/a b", b"/a%20b")
 
