@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 mod targets;
 
 type Target = fn(&[u8]) -> u64;
-const TARGETS: [(&str, Target); 12] = [
+const TARGETS: [(&str, Target); 13] = [
     ("h1_request", targets::h1_request),
     ("h1_split", targets::h1_split),
     ("h1_chunked", targets::h1_chunked),
@@ -36,10 +36,11 @@ const TARGETS: [(&str, Target); 12] = [
     ("ws_frames", targets::ws_frames),
     ("ws_messages", targets::ws_messages),
     ("ws_deflate", targets::ws_deflate),
+    ("proxy", targets::proxy),
 ];
 
 /// Words that matter to the grammar; random bytes alone would rarely spell them.
-const WORDS: [&str; 48] = [
+const WORDS: [&str; 52] = [
     "\r\n",
     "\n",
     "\r",
@@ -88,6 +89,10 @@ const WORDS: [&str; 48] = [
     "\n\n",
     "hello",
     "18446744073709551615",
+    "PROXY TCP4 ",
+    " 127.0.0.1 ",
+    "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c",
+    "\x20\0\x05",
 ];
 const KEPT: usize = 4096;
 const LONGEST: usize = 4096;

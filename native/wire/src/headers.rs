@@ -69,6 +69,15 @@ macro_rules! names {
                     Name::Other => "",
                 }
             }
+
+            /// What stands in front of the value on a line: the name, a colon and a space.
+            #[inline]
+            pub(crate) const fn line_begin(self) -> &'static str {
+                match self {
+                    $(Name::$name => concat!($text, ": "),)*
+                    Name::Other => "",
+                }
+            }
         }
     };
 }
@@ -108,8 +117,8 @@ names! {
     Authorization "authorization"
     CacheControl "cache-control"
     IfNoneMatch "if-none-match"
-    AcceptCharset "accept-charset"
     ContentLength "content-length"
+    AcceptCharset "accept-charset"
     HttpSettings "http2-settings"
     SecFetchDest "sec-fetch-dest"
     SecFetchMode "sec-fetch-mode"
@@ -142,20 +151,26 @@ names! {
 /// Sets the bit that tells lower-case letters from upper-case ones.
 const FOLD: u64 = u64::from_ne_bytes([0x20; 8]);
 
-/// The first and the last eight bytes of a name, letters folded: all of it up to sixteen bytes. A shorter name gives
-/// its overlapping halves. Among visible ASCII, folding makes letters, digits and `-` equal to nothing but themselves.
+/// The first and the last eight bytes of a name: all of it up to sixteen bytes. A shorter name gives its overlapping halves.
 #[inline]
-const fn key(name: &[u8]) -> (u64, u64) {
+const fn halves(name: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
-        return (u64::from_le_bytes(*first) | FOLD, u64::from_le_bytes(*last) | FOLD);
+        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
     }
     if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
-        return (u32::from_le_bytes(*first) as u64 | FOLD, u32::from_le_bytes(*last) as u64 | FOLD);
+        return (u32::from_le_bytes(*first) as u64, u32::from_le_bytes(*last) as u64);
     }
     if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
-        return (u16::from_le_bytes(*first) as u64 | FOLD, u16::from_le_bytes(*last) as u64 | FOLD);
+        return (u16::from_le_bytes(*first) as u64, u16::from_le_bytes(*last) as u64);
     }
     (0, 0)
+}
+
+/// The same with letters folded. Among visible ASCII, folding makes letters, digits and `-` equal to nothing but themselves.
+#[inline]
+const fn key(name: &[u8]) -> (u64, u64) {
+    let (first, last) = halves(name);
+    (first | FOLD, last | FOLD)
 }
 
 struct Entry {
@@ -212,6 +227,14 @@ impl Name {
         }
         Self::Other
     }
+
+    /// Whether this is `name`, to the letter.
+    #[inline]
+    pub(crate) fn is(self, name: &[u8]) -> bool {
+        let own = self.as_str().as_bytes();
+        // A call takes longer than the look at a short one.
+        own.len() == name.len() && halves(own) == halves(name) && (name.len() <= 16 || own == name)
+    }
 }
 
 /// For each byte its lower-case form if it may stand in a token (RFC 9110 section 5.6.2), else 0.
@@ -255,7 +278,15 @@ pub fn is_value(bytes: &[u8]) -> bool {
 
 /// `bytes` without spaces and tabs at its ends.
 #[inline]
-pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
+pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
+    // Hardly any has some.
+    match bytes {
+        [b'!'..=u8::MAX, .., b'!'..=u8::MAX] => bytes,
+        _ => trim_slowly(bytes),
+    }
+}
+
+fn trim_slowly(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;
     }

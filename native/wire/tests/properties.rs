@@ -104,7 +104,7 @@ proptest! {
 #[test]
 fn the_seeds_of_the_fuzzers_hold() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-    let targets: [(&str, Target); 12] = [
+    let targets: [(&str, Target); 13] = [
         ("h1_request", targets::h1_request),
         ("h1_split", targets::h1_split),
         ("h1_chunked", targets::h1_chunked),
@@ -117,6 +117,7 @@ fn the_seeds_of_the_fuzzers_hold() {
         ("ws_frames", targets::ws_frames),
         ("ws_messages", targets::ws_messages),
         ("ws_deflate", targets::ws_deflate),
+        ("proxy", targets::proxy),
     ];
     for (name, target) in targets {
         let seeds: Vec<_> = std::fs::read_dir(directory.join(name)).unwrap().flatten().collect();

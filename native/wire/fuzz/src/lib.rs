@@ -14,6 +14,7 @@ mod exchange;
 mod frames;
 mod h2;
 mod hpack;
+mod proxy;
 mod shared;
 mod ws;
 
@@ -23,6 +24,7 @@ pub use exchange::h1_exchange;
 pub use frames::h2_frames;
 pub use h2::h2_connection;
 pub use hpack::h2_hpack;
+pub use proxy::proxy;
 pub use shared::h1_shared;
 pub use ws::{ws_deflate, ws_frames, ws_messages};
 

@@ -410,12 +410,11 @@ pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Name, A
     out.reserve(line_length(name, value));
     // Most names are well-known and in lower case already: compared at once instead of byte by byte.
     let known = Name::classify(name);
-    if known != Name::Other && known.as_str().as_bytes() == name {
+    if known != Name::Other && known.is(name) {
         if !is_value(value) {
             return Err(AppError::FieldValue);
         }
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
+        out.extend_from_slice(known.line_begin().as_bytes());
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
         return Ok(known);

@@ -1,0 +1,55 @@
+"""Directories whose files the server answers with itself: what ``--mount /static=DIR`` says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;:@-]+)*/?")
+"""Segments of a path that need no percent-encoding (RFC 3986 section 3.3); none is empty."""
+
+
+class Mount(NamedTuple):
+    """One of them.
+
+    Attributes:
+        prefix: where it is found: the path of requests without a slash at its end, so that of `/` is empty.
+        directory: absolute.
+    """
+
+    prefix: str
+    directory: str
+
+    def __str__(self) -> str:
+        return f"{self.prefix or '/'} from {self.directory}"
+
+
+def parse_mount(text: str) -> Mount:
+    """Read `PATH=DIRECTORY`.
+
+    Raises:
+        ValueError: it is none, or the directory does not exist.
+    """
+    path, equals, directory = text.partition("=")
+    if not equals or not path.startswith("/") or not directory:
+        raise ValueError("write a path and a directory, as in /static=./static.")
+    if _PATH.fullmatch(path) is None or {".", ".."} & set(path.split("/")):
+        raise ValueError(f"{path!r} is no path that a request could have; write it without percent-encoding.")
+    if not os.path.isdir(directory):
+        raise ValueError(f"there is no directory {directory!r}.")
+    return Mount(path.rstrip("/"), os.path.abspath(directory))
+
+
+def check_prefixes(mounts: Iterable[Mount]) -> None:
+    """Refuse two mounts at one place.
+
+    Raises:
+        ValueError: it says which.
+    """
+    seen: set[str] = set()
+    for prefix, _ in mounts:
+        if prefix in seen:
+            raise ValueError(f"{prefix or '/'} has a directory already.")
+        seen.add(prefix)
