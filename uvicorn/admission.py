@@ -1,0 +1,353 @@
+"""How many connections a process has, in all and of each address, and who comes in when that is as many as it may have.
+
+A connection is a `Visit`, from before it is accepted until its descriptor is closed, whatever becomes of it: so nothing
+that happens to it in between can make the numbers wrong. What is over the limit of all waits in the backlog of the
+socket, as with other servers that have such a limit: a client that waits a moment is better off than one that is
+refused, and other workers may take it. What is over that of an address is refused at once: it would take the places
+of others otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+QUIET_PERIOD = 10.0
+"""Seconds within which an address, or that all places are taken, is not logged again."""
+
+MOST_COMPLAINTS = 1024
+"""Addresses that are remembered as logged. What comes beyond that is refused without a line."""
+
+TURNED_AWAY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 41\r\n"
+    b"retry-after: 10\r\nconnection: close\r\n\r\nToo many connections from your address.\r\n"
+)
+"""What is answered to who is refused, before anything was asked."""
+
+ASKED = 16384
+"""Bytes of what was asked that are taken off the kernel, which would reset the connection otherwise."""
+
+LAST_MOMENT = 2.0
+"""Seconds that such a connection may stay, for its client to read that."""
+
+MOST_FAREWELLS = 64
+"""Of them at a time, at each listening socket of an event loop."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Complaints:
+    """Allows a line about an address, and then none about it for a while; threads share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._quiet_until: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._quiet_until)
+
+    def may_make(self, address: str) -> bool:
+        """Tell whether the line may be written now. What is remembered for that is bounded."""
+        with self._lock:
+            now = self._clock()
+            known = self._quiet_until
+            if now < known.get(address, 0.0):
+                return False
+            known.pop(address, None)
+            while known and now >= next(iter(known.values())):
+                del known[next(iter(known))]
+            if len(known) >= MOST_COMPLAINTS:
+                return False
+            known[address] = now + QUIET_PERIOD
+            return True
+
+
+class Door:
+    """Counts the connections of a process; used by the threads of all its event loops.
+
+    Args:
+        limit: connections at a time, of all; `None` is no limit.
+        limit_per_address: of each address; `None` is no limit.
+    """
+
+    def __init__(
+        self,
+        limit: int | None = None,
+        limit_per_address: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limit = limit
+        self._limit_per_address = limit_per_address
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._count = 0
+        self._counts: dict[str, int] = {}
+        self._waiting: dict[Entrance, None] = {}
+        self._leaving: deque[str | None] = deque()
+        self._says_full = False
+        self._quiet_until = 0.0
+        self._complaints = Complaints(clock)
+
+    @property
+    def count(self) -> int:
+        """Connections that are there."""
+        return self._count
+
+    @property
+    def addresses(self) -> int:
+        """Addresses that have any, where they are counted."""
+        return len(self._counts)
+
+    def enter(self, entrance: Entrance) -> Visit | None:
+        """One more; if there is no room, `entrance` is told when there may be."""
+        limit = self._limit
+        with self._lock:
+            has_room = limit is None or self._count < limit
+            if has_room:
+                self._count += 1
+            else:
+                self._waiting[entrance] = None
+            is_news = not has_room and self._may_say_full()
+        self._settle()
+        if is_news:
+            logger.warning("limit_connections=%d is reached: further connections wait until others end.", limit)
+        return Visit(self, entrance) if has_room else None
+
+    def forget(self, entrance: Entrance) -> None:
+        """It need not be told."""
+        with self._lock:
+            self._waiting.pop(entrance, None)
+        self._settle()
+
+    def _may_say_full(self) -> bool:
+        now = self._clock()
+        if self._says_full or now < self._quiet_until:
+            return False
+        self._says_full = True
+        self._quiet_until = now + QUIET_PERIOD
+        return True
+
+    def _admit(self, address: str) -> bool:
+        limit = self._limit_per_address
+        with self._lock:
+            count = self._counts.get(address, 0)
+            has_room = limit is None or count < limit
+            if has_room:
+                self._counts[address] = count + 1
+        self._settle()
+        if not has_room and self._complaints.may_make(address):
+            logger.warning(
+                "limit_connections_per_address=%d is reached by %s: further connections are refused.", limit, address
+            )
+        return has_room
+
+    def _leave(self, address: str | None) -> None:
+        self._leaving.append(address)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Count those no more who have left, unless somebody holds the lock, who does it then.
+
+        Nobody waits here: the collector may run what leaves at any moment, in the middle of what holds the lock, too.
+        """
+        while self._leaving and self._lock.acquire(blocking=False):
+            try:
+                while self._leaving:
+                    self._count_out(self._leaving.popleft())
+                count, limit = self._count, self._limit
+                # Not for each that ends while others wait.
+                has_room = limit is not None and self._says_full and count <= limit - max(1, limit // 10)
+                self._says_full = self._says_full and not has_room
+                waiting, self._waiting = self._waiting, {}
+            finally:
+                self._lock.release()
+            if has_room:
+                logger.info("There is room for connections again: %d of %d.", count, limit)
+            for entrance in waiting:
+                entrance.tell()
+
+    def _count_out(self, address: str | None) -> None:
+        self._count -= 1
+        if address is None:
+            return
+        count = self._counts[address] - 1
+        if count:
+            self._counts[address] = count
+        else:
+            del self._counts[address]
+
+
+class Entrance:
+    """Where connections come in: one listening socket on one event loop.
+
+    Args:
+        door: counts them.
+        tell: called, from any thread, when there may be room again.
+        note_refused: called, in the thread of the event loop, for each that is refused.
+    """
+
+    def __init__(self, door: Door, tell: Callable[[], object], note_refused: Callable[[], object]) -> None:
+        self.door = door
+        self.tell = tell
+        self.note_refused = note_refused
+
+    def enter(self) -> Visit | None:
+        """One more, if there is room; otherwise `tell` is called when there may be."""
+        return self.door.enter(self)
+
+    def close(self) -> None:
+        """Nothing need be told."""
+        self.door.forget(self)
+
+
+class Visit:
+    """One connection, or a place for the next."""
+
+    __slots__ = ("_door", "_entrance", "_address")
+
+    def __init__(self, door: Door, entrance: Entrance) -> None:
+        self._door: Door | None = door
+        self._entrance = entrance
+        self._address: str | None = None
+
+    def admit(self, host: str | None) -> bool:
+        """Count it among those of its address, if it has one: false if that has too many."""
+        door = self._door
+        if door is None or host is None or door._limit_per_address is None:
+            return True
+        address = network_of(host)
+        if not door._admit(address):
+            self._entrance.note_refused()
+            return False
+        self._address = address
+        return True
+
+    def leave(self) -> None:
+        """It is over; said more than once it is so once."""
+        door, self._door = self._door, None
+        if door is not None:
+            door._leave(self._address)
+
+
+def network_of(host: str) -> str:
+    """What counts as one address: of IPv6 a network of 64 bits, since whoever has one address there has all of them."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+
+
+class CountedSocket(socket.socket):
+    """A connection that is counted until its descriptor is closed, or another's."""
+
+    visit: Visit | None = None
+
+    @classmethod
+    def take(cls, sock: socket.socket, visit: Visit) -> CountedSocket:
+        """The connection of `sock`, which is detached."""
+        counted = cls(sock.family, sock.type, sock.proto, sock.detach())
+        counted.visit = visit
+        return counted
+
+    def close(self) -> None:
+        """Close it, and count it no more."""
+        super().close()
+        self._leave()
+
+    def detach(self) -> int:
+        """Let go of the descriptor, and count it no more."""
+        descriptor = super().detach()
+        self._leave()
+        return descriptor
+
+    def __del__(self) -> None:
+        # The descriptor of what nobody has closed is closed below Python. That warns, which may raise.
+        try:
+            super().__del__()  # type: ignore[misc]
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        visit, self.visit = self.visit, None
+        if visit is not None:
+            visit.leave()
+
+
+class Farewells:
+    """Tells connections of an event loop that there is no room for them.
+
+    What reaches a closed socket is answered with a reset, and what its peer has not read by then is lost: so a
+    connection stays a moment, and what comes meanwhile is thrown away. It counts no more, or it would take the place of
+    others; so only a few stay, and the rest closes at once.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._staying: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._taken: dict[socket.socket, int] = {}
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._staying)
+
+    def tell(self, sock: socket.socket) -> None:
+        """Say it, if the peer seems to speak HTTP/1.1. The socket belongs to this object from then on."""
+        sock.setblocking(False)
+        if not _is_told(sock) or self._is_closed or len(self) >= MOST_FAREWELLS:
+            sock.close()
+            return
+        self._taken[sock] = 0
+        self._staying[sock] = self._loop.call_later(LAST_MOMENT, self._close, sock)
+        self._loop.add_reader(sock.fileno(), self._read, sock)
+
+    def _read(self, sock: socket.socket) -> None:
+        try:
+            length = len(sock.recv(ASKED))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            length = 0
+        self._taken[sock] += length
+        if not length or self._taken[sock] >= ASKED:
+            self._close(sock)
+
+    def _close(self, sock: socket.socket) -> None:
+        del self._taken[sock]
+        self._staying.pop(sock).cancel()
+        self._loop.remove_reader(sock.fileno())
+        sock.close()
+
+    def close(self) -> None:
+        """Let nobody stay any longer, nor whoever comes after that: the loop may be about to end."""
+        self._is_closed = True
+        for sock in list(self._staying):
+            self._close(sock)
+
+
+def _is_told(sock: socket.socket) -> bool:
+    try:
+        asked = sock.recv(ASKED)
+    except (BlockingIOError, InterruptedError):
+        asked = b""
+    except OSError:
+        return False
+    if asked.startswith(b"PRI * HTTP/2.0"):
+        return False
+    try:
+        sock.send(TURNED_AWAY)
+        sock.shutdown(socket.SHUT_WR)
+    except OSError:
+        return False
+    return True
