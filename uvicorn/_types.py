@@ -110,6 +110,7 @@ class HTTPScope(TypedDict):
     client: tuple[str, int] | None
     server: tuple[str, int | None] | None
     state: NotRequired[dict[str, Any]]
+    request_id: NotRequired[str]
     extensions: NotRequired[dict[str, dict[object, object]]]
 
 
@@ -129,6 +130,7 @@ class WebSocketScope(TypedDict):
     server: tuple[str, int | None] | None
     subprotocols: Iterable[str]
     state: NotRequired[dict[str, Any]]
+    request_id: NotRequired[str]
     extensions: NotRequired[dict[str, dict[object, object]]]
 
 
@@ -536,9 +538,20 @@ class ProtocolConfig(Protocol):
     http2_ping_timeout: float
     access_log: bool
     access_log_format: str | None
+    request_id: bool
+    request_id_header: str
+
+    @property
+    def trusted_proxies(self) -> list[str] | str | None: ...
+
     reset_contextvars: bool
     h11_max_incomplete_event_size: int | None
     limit_concurrency: int | None
+    limit_active_requests: "int | Literal['auto'] | None"
+    limit_queue: int
+    timeout_queue: float
+    retry_after: int
+    lifecycle_path: str | None
     limit_request_head: int
     limit_request_fields: int
     limit_request_target: int
@@ -556,6 +569,7 @@ class ProtocolConfig(Protocol):
     ws_shutdown_code: int
     loaded: bool
     encoded_headers: list[tuple[bytes, bytes]]
+    mount_cache_control: str
     unavailable_app: "ASGI3Application | None"
 
     def load(self) -> None:
@@ -566,6 +580,14 @@ class ProtocolConfig(Protocol):
     @property
     def asgi_extensions(self) -> Sequence[str]:
         """Names of the extensions that scopes of requests offer."""
+
+    @property
+    def mounts(self) -> "Sequence[tuple[str, str]]":
+        """Where the server answers with files itself, and the directories they are in."""
+
+    @property
+    def limit_exempt(self) -> Sequence[str]:
+        """Paths that `limit_active_requests` does not count."""
 
     @property
     def loaded_app(self) -> ASGI3Application:

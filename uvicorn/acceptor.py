@@ -10,13 +10,17 @@ connection at once, without a word to anybody: a `WatchedServer` says it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from uvicorn.admission import CountedSocket, Door, Entrance, Farewells, Visit
+from uvicorn.proxy_protocol import Introducing, Introduction, MalformedHeader, complain, hear
 
 if TYPE_CHECKING:
     from uvicorn._native import Listener, Poller
@@ -34,7 +38,7 @@ WATCH_INTERVAL = 1.0
 """Seconds between two looks of a `WatchedServer` while clients come."""
 
 HANDSHAKE_TIMEOUT = 60.0
-"""Seconds a TLS handshake may take where nobody says: the default of the loops, which cannot wait for ever."""
+"""Seconds until a protocol where nobody says: the default of the loops for TLS, which cannot wait for ever."""
 
 OPENING_GRACE = 0.25
 """Seconds that TLS handshakes under way have left when the socket is closed; other connections need a turn or two."""
@@ -74,12 +78,49 @@ class Complaint:
             self._quiet_until = now + QUIET_PERIOD
 
 
+class Admission(NamedTuple):
+    """What connections have to pass before anybody speaks with them; nothing, by default.
+
+    Attributes:
+        expects: whether a peer at this address, or without one, has to say first who its client is, in a PROXY header.
+        door: counts connections.
+        note_refused: called for each that has no room.
+        note_malformed: called for each whose PROXY header is malformed.
+    """
+
+    expects: Callable[[str | None], bool] | None = None
+    door: Door | None = None
+    note_refused: Callable[[], object] = lambda: None
+    note_malformed: Callable[[], object] = lambda: None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is nothing to pass."""
+        return self.expects is None and self.door is None
+
+
+OPEN = Admission()
+"""Nothing to pass."""
+
+
+class Gate(NamedTuple):
+    """The same, as the native core asks."""
+
+    expects: Callable[[str | None], bool] | None
+    enter: Callable[[], Visit | None] | None
+    turn_away: Callable[[int], None]
+
+
+class _NotIntroduced(Exception):
+    """A peer that has to say who its client is has not done so."""
+
+
 class Acceptor(asyncio.AbstractServer):
     """Serves one listening socket on a selector event loop; the counterpart of what `loop.create_server` returns.
 
     `factory` makes the protocol of each connection; `backlog` connections may wait to be accepted. With `context`,
     connections start with a TLS handshake that may take `handshake_timeout` seconds; one that fails or takes longer is
-    closed without a log line.
+    closed without a log line. Connections that do not pass `admission` are closed as well.
     """
 
     def __init__(
@@ -90,13 +131,19 @@ class Acceptor(asyncio.AbstractServer):
         backlog: int,
         context: ssl.SSLContext | None = None,
         handshake_timeout: float | None = None,
+        admission: Admission = OPEN,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock: socket.socket | None = sock
         self._factory = factory
         self._backlog = backlog
         self._context = context
-        self._handshake_timeout = handshake_timeout if context is not None else None
+        self._handshake_timeout = handshake_timeout or HANDSHAKE_TIMEOUT
+        self._admission = admission
+        self._entrance: Entrance | None = None
+        if admission.door is not None:
+            self._entrance = Entrance(admission.door, self._tell_of_room, admission.note_refused)
+        self._farewells = Farewells(self._loop)
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._complaint = Complaint()
@@ -144,6 +191,9 @@ class Acceptor(asyncio.AbstractServer):
         self._look_away()
         if self._retry is not None:
             self._retry.cancel()
+        if self._entrance is not None:
+            self._entrance.close()
+        self._farewells.close()
         self._sock.close()
         self._sock = None
         if self._opening:
@@ -161,34 +211,106 @@ class Acceptor(asyncio.AbstractServer):
     def _accept(self) -> None:
         assert self._sock is not None
         for _ in range(BATCH):
+            visit = None
+            if self._entrance is not None:
+                visit = self._enter()
+                if visit is None:
+                    return
             try:
-                connection, _address = self._sock.accept()
-            except (BlockingIOError, InterruptedError):
-                return
+                connection, address = self._sock.accept()
             except OSError as exc:
+                if visit is not None:
+                    visit.leave()
+                if isinstance(exc, (BlockingIOError, InterruptedError)):
+                    return
                 if exc.errno in _LOST:
                     continue
                 self._rest(exc)
                 return
+            if visit is not None:
+                connection = CountedSocket.take(connection, visit)
             connection.setblocking(False)
-            task = self._loop.create_task(self._open(connection))
+            task = self._loop.create_task(self._open(connection, address, visit))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
-    async def _open(self, connection: socket.socket) -> None:
-        """Hand the accepted socket to a new protocol, after the TLS handshake if there is one."""
+    async def _open(self, connection: socket.socket, address: Any, visit: Visit | None) -> None:
+        """Hand the accepted socket to a new protocol, when it is known who is there, after the TLS handshake if there
+        is one."""
+        deadline = self._loop.time() + self._handshake_timeout
         try:
+            introduction = await self._hear(connection, address)
+            client = address if introduction is None or introduction.source is None else introduction.source
+            if visit is not None and not visit.admit(_host_of(client)):
+                if self._context is None:
+                    self._turn_away(connection.detach())
+                connection.close()
+                return
             protocol = self._factory()
+        except _NotIntroduced as exc:
+            connection.close()
+            self._note_lost(exc)
+            return
         except BaseException:
             connection.close()
             raise
+        if introduction is not None:
+            protocol = Introducing(protocol, introduction)
+        left = max(0.001, deadline - self._loop.time()) if self._context is not None else None
         try:
             # From here on asyncio owns the socket and closes it when something goes wrong.
             await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=self._handshake_timeout
+                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=left
             )
         except OSError as exc:  # ssl.SSLError and a handshake that took too long are among them
-            logger.debug("Connection lost while it was being set up: %s", exc)
+            self._note_lost(exc)
+
+    @staticmethod
+    def _note_lost(exc: BaseException) -> None:
+        logger.debug("Connection lost while it was being set up: %s", exc)
+
+    async def _hear(self, connection: socket.socket, address: Any) -> Introduction | None:
+        """What the peer says of its client, if it is one that has to.
+
+        Raises:
+            _NotIntroduced: it does not.
+        """
+        expects = self._admission.expects
+        if expects is None or not expects(_host_of(address)):
+            return None
+        try:
+            return await asyncio.wait_for(hear(connection), self._handshake_timeout)
+        except asyncio.TimeoutError:
+            raise _NotIntroduced("the PROXY header took too long") from None
+        except OSError as exc:
+            raise _NotIntroduced(str(exc)) from exc
+        except MalformedHeader as exc:
+            self._admission.note_malformed()
+            complain(address, str(exc))
+            raise _NotIntroduced(str(exc)) from exc
+
+    # Room for connections.
+
+    def _enter(self) -> Visit | None:
+        """A place for one connection more; without one nothing is accepted until there is."""
+        assert self._entrance is not None
+        visit = self._entrance.enter()
+        if visit is None:
+            self._look_away()
+        return visit
+
+    def _turn_away(self, descriptor: int) -> None:
+        """Tell the connection of `descriptor`, which belongs to it from then on, that there is no room."""
+        self._farewells.tell(socket.socket(fileno=descriptor))
+
+    def _tell_of_room(self) -> None:
+        """Called from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._find_room)
+
+    def _find_room(self) -> None:
+        if self._sock is not None and self._retry is None:
+            self._watch()
 
     def _rest(self, exc: OSError) -> None:
         """Look away from the socket for a while: the selector would report it again at once."""
@@ -204,6 +326,10 @@ class Acceptor(asyncio.AbstractServer):
             self._watch()
 
 
+def _host_of(address: Any) -> str | None:
+    return address[0] if isinstance(address, tuple) else None
+
+
 class NativeAcceptor(Acceptor):
     """Serves one listening socket through a `Poller`, which also reads and writes its connections."""
 
@@ -216,8 +342,11 @@ class NativeAcceptor(Acceptor):
         poller: Poller,
         context: ssl.SSLContext | None = None,
         handshake_timeout: float | None = None,
+        admission: Admission = OPEN,
     ) -> None:
-        super().__init__(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
+        super().__init__(
+            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, admission=admission
+        )
         self.poller = poller
         self._listener: Listener | None = None
         self._opened: asyncio.Future[None] | None = None
@@ -233,7 +362,8 @@ class NativeAcceptor(Acceptor):
                 self._factory,
                 self._fail,
                 self._context,
-                self._handshake_timeout or HANDSHAKE_TIMEOUT,
+                self._handshake_timeout,
+                Gate(self._admission.expects, None if self._entrance is None else self._enter, self._turn_away),
             )
         self._listener.resume()
 

@@ -253,7 +253,7 @@ class FormattedLog(LineBuffer):
     def from_config(cls, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> FormattedLog | None:
         """Return the access log that `config` asks for, `None` if it is switched off or has no format."""
         text = config.access_log_format
-        return cls(loop, LineFormat(text)) if config.access_log and text is not None else None
+        return cls(loop, LineFormat(text, config.request_id)) if config.access_log and text is not None else None
 
     def begin(self, scope: WWWScope) -> Entry:
         """A request has come, whose scope this is."""

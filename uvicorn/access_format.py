@@ -339,7 +339,7 @@ def _shown(value: Value, escaped: Callable[[str], str], missing: str) -> Callabl
 
 
 class LineFormat:
-    """A compiled format, which formats lines.
+    """A compiled format, which formats lines; with `has_ids` scopes say what requests are called.
 
     Attributes:
         parts: what it was compiled to.
@@ -347,9 +347,9 @@ class LineFormat:
         is_ascii: so are all lines, and any stream can encode them.
     """
 
-    __slots__ = ("parts", "at_end", "is_ascii", "_template", "_shown", "_ids")
+    __slots__ = ("parts", "at_end", "is_ascii", "_template", "_shown", "_ids", "_has_ids")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, has_ids: bool = False) -> None:
         self.parts = parse_format(text)
         self.at_end = needs_end(self.parts)
         literals = [part.name for part in self.parts if part.kind == "literal"]
@@ -359,6 +359,7 @@ class LineFormat:
         )
         self._shown = [self._show(part) for part in self.parts if part.kind != "literal"]
         self._ids = request_ids()
+        self._has_ids = has_ids
 
     def _show(self, part: Part) -> Callable[[Facts], str]:
         name = part.name
@@ -372,7 +373,10 @@ class LineFormat:
         return self._template % tuple([shown(facts) for shown in self._shown])
 
     def request_id(self, facts: Facts) -> str:
-        """Return the request's X-Request-ID if it is valid, else one that is made now and kept in `facts`."""
+        """Return what the scope says, if it does; else the request's X-Request-ID if it is valid, or one that is made
+        now and kept in `facts`."""
+        if self._has_ids and type(known := facts.scope.get("request_id")) is str:
+            return known
         if facts.request_id is None:
             sent = _request_id_header(facts)
             facts.request_id = sent if sent is not None and is_request_id(sent) else next(self._ids)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import calendar
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.faults import blaming
+from uvicorn.sockets import source_of
+from uvicorn.tls import NamedCertificate
 
 DAY = 86400
 
@@ -34,24 +36,28 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     yield "event loop", "of asyncio's policy" if loop is None else f"{loop.__module__}.{loop.__qualname__}"
     yield "lifespan", config.lifespan
     yield "processes", f"{config.workers}, event loops in each: {config.threads}"
-    yield "listens", ", ".join(_places(config))
+    yield "listens", ", ".join(source_of(config).places())
+    for mount in config.mounts:
+        yield "files", str(mount)
+    if config.limit_active_requests is not None:
+        yield "requests", f"{config.limit_active_requests} active ones of a process, and {config.limit_queue} that wait"
+    if config.proxy_protocol:
+        yield "proxies", f"begin with PROXY headers: {_listed(config.forwarded_allow_ips)}, and Unix sockets"
+        clients = config.trusted_proxies
+        yield "proxy headers", f"trusted of {_listed(clients)}" if clients else "trusted of nobody"
     if config.ssl is not None:
         yield "tls", _of_certificate(config, config.ssl)
+        for host, certfile, _ in map(NamedCertificate.parse, config.ssl_cert if config.ssl_certfile else ()):
+            with blaming(f"ssl_cert={host}={certfile}"):
+                yield "tls", f"for {host}: {_until(_shake_hands(config.ssl, certfile, host.replace('*', 'any', 1)))}"
+
+
+def _listed(hosts: Sequence[str] | str) -> str:
+    return hosts if isinstance(hosts, str) else ",".join(hosts)
 
 
 def _name_of(implementation: Any) -> str:
     return f"{implementation.__module__}.{implementation.__qualname__}"
-
-
-def _places(config: Config) -> list[str]:
-    if config.bind:
-        return config.bind
-    if config.fd is not None:
-        return [f"fd:{config.fd}"]
-    if config.uds:
-        return [f"unix:{config.uds}"]
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return [f"{host}:{config.port}"]
 
 
 def _of_certificate(config: Config, context: ssl.SSLContext) -> str:
@@ -63,7 +69,10 @@ def _of_certificate(config: Config, context: ssl.SSLContext) -> str:
     if not config.ssl_certfile:
         return "by ssl_context_factory"
     with blaming(f"ssl_certfile={str(config.ssl_certfile)!r}"):
-        found = _shake_hands(context, str(config.ssl_certfile))
+        return _until(_shake_hands(context, str(config.ssl_certfile)))
+
+
+def _until(found: dict[str, Any]) -> str:
     names = [value for _, value in found.get("subjectAltName", ())]
     if not names:
         names = [value for part in found["subject"] for key, value in part if key == "commonName"]
@@ -72,8 +81,8 @@ def _of_certificate(config: Config, context: ssl.SSLContext) -> str:
     return f"{', '.join(names)}, until {time.strftime('%Y-%m-%d', time.gmtime(until))} ({days} days)"
 
 
-def _shake_hands(server: ssl.SSLContext, certfile: str) -> dict[str, Any]:
-    """The certificate that `server` shows, in a handshake that never leaves memory."""
+def _shake_hands(server: ssl.SSLContext, certfile: str, name: str | None = None) -> dict[str, Any]:
+    """The certificate that `server` shows to who asks for `name`, in a handshake that never leaves memory."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.load_verify_locations(certfile)
@@ -81,7 +90,7 @@ def _shake_hands(server: ssl.SSLContext, certfile: str) -> dict[str, Any]:
     client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = server.wrap_bio(to_server, to_client, server_side=True)
-    theirs = client.wrap_bio(to_client, to_server)
+    theirs = client.wrap_bio(to_client, to_server, server_hostname=name)
     while True:
         try:
             theirs.do_handshake()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import logging.config
+import math
 import os
 import re
 import socket
@@ -27,9 +28,17 @@ from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_fo
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.lifecycle import LifecycleMiddleware, Report
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
-from uvicorn.middleware.proxy_headers import DEFAULT_FIELDS, ProxyHeadersMiddleware, check_fields, check_trusted_hosts
+from uvicorn.middleware.proxy_headers import (
+    DEFAULT_FIELDS,
+    ProxyHeadersMiddleware,
+    _TrustedHosts,
+    check_fields,
+    check_trusted_hosts,
+)
+from uvicorn.mounts import Mount, check_prefixes, parse_mount
 from uvicorn.profile import WorkerProfile, has_gil, processors
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
+from uvicorn.request_id import check_header
 from uvicorn.settings import (
     AUTO,
     DEFAULT_GRACEFUL_SHUTDOWN,
@@ -41,18 +50,22 @@ from uvicorn.settings import (
     InterfaceType,
     LifespanType,
     LoopFactoryType,
+    MinVersionType,
     ProfileType,
     Settings,
+    TicketsType,
     WhenFullType,
     WSProtocolType,
 )
 from uvicorn.sockets import bind_sockets, parse_address, place_of
-from uvicorn.tls import check_ssl_settings, create_ssl_context, load_ssl_context
+from uvicorn.tls import NamedCertificate, check_ssl_settings, create_ssl_context, load_ssl_context, names_of
 
 if TYPE_CHECKING:
     import asyncio
 
+    from uvicorn.middleware.in_flight import InFlight
     from uvicorn.middleware.wsgi import WSGIMiddleware
+    from uvicorn.tickets import TicketSecret
 
 __all__ = [
     "HTTP_PROTOCOLS",
@@ -157,9 +170,14 @@ class Config(Settings):
     forwarded_allow_ips: list[str] | str
     asgi_extensions: list[ExtensionType]
     bind: list[str]
+    ssl_cert: list[str]
+    mount: list[str]
+    limit_exempt: list[str]
 
     reload_dirs_excludes: list[Path]
     """Directories whose changes do not count."""
+    mounts: list[Mount]
+    """What ``mount`` says."""
     encoded_headers: list[tuple[bytes, bytes]]
     """Header fields of every response but Date, as they are sent. Empty until the configuration is loaded."""
     closes_connections: bool
@@ -172,6 +190,8 @@ class Config(Settings):
     ws_protocol_class: WebSocketProtocolFactory | None
     lifespan_class: type[Any]
     ssl: SSLContext | None
+    ticket_secret: TicketSecret | None = None
+    """From which all who serve this make the keys of session tickets; None where each has its own."""
     unavailable_app: ASGI3Application | None = None
     """Answers requests above ``limit_concurrency``; the protocols' own if it is None."""
 
@@ -180,13 +200,17 @@ class Config(Settings):
         self.loaded = False
         self._core_announced = False
         self.reporters: dict[asyncio.AbstractEventLoop, Callable[[], Report]] = {}
+        self.in_flight: InFlight | None = None  # once it is loaded, if that is to be known
         self.encoded_headers = []
         self.closes_connections = False
         self.headers = self.headers or []
         self.configure_logging()
         self._check_numbers()
+        self._resolve_places()
+        self._resolve_mounts()
         self._check_access_log_format()
         self._resolve_extensions()
+        self._resolve_certificates()
         self._resolve_reload()
         self._load_env_file()
         self._resolve_workers()
@@ -209,6 +233,11 @@ class Config(Settings):
     def is_ssl(self) -> bool:
         """Whether the server speaks TLS."""
         return bool(self.ssl_keyfile or self.ssl_certfile or self.ssl_context_factory)
+
+    @property
+    def certificate_names(self) -> list[str]:
+        """What the log and the metrics call the certificates of the server."""
+        return names_of(self) if self.is_ssl else []
 
     @property
     def should_reload(self) -> bool:
@@ -239,6 +268,33 @@ class Config(Settings):
             return None
         # Upstream has the health check's for both, so whoever has made that longer means this too.
         return max(self.timeout_worker_ready, self.timeout_worker_healthcheck)
+
+    @property
+    def limits_connections(self) -> bool:
+        """Whether there is a limit of connections."""
+        return self.limit_connections is not None or self.limit_connections_per_address is not None
+
+    @property
+    def expects_introduction(self) -> Callable[[str | None], bool] | None:
+        """Who has to begin with a PROXY header: trusted proxies, and who comes by a Unix socket, where files decide.
+
+        Nobody, unless that is set. Others are served as they are, so none of them can say who it is.
+        """
+        if not self.proxy_protocol:
+            return None
+        trusted = _TrustedHosts(self.forwarded_allow_ips)
+        return lambda host: host is None or host in trusted
+
+    @property
+    def trusted_proxies(self) -> list[str] | str | None:
+        """Whose forwarded fields and request ids are believed; `None` is nobody's.
+
+        Who begins with a PROXY header passes bytes on, and can take nothing off: that it is trusted says nothing of its
+        clients, so those of them that are trusted are named by themselves.
+        """
+        if not self.proxy_headers:
+            return None
+        return (self.proxy_protocol_trusted_clients or None) if self.proxy_protocol else self.forwarded_allow_ips
 
     # Logging
 
@@ -312,11 +368,7 @@ class Config(Settings):
         self.reload_dirs, self.reload_dirs_excludes = [*paths.directories], [*paths.excluded_directories]
         self.reload_includes, self.reload_excludes = [*paths.includes], [*paths.excludes]
 
-    def _check_numbers(self) -> None:
-        """Refuse numbers that would end in an uncaught exception once the server runs."""
-        with blaming(f"port={self.port!r}"):
-            if isinstance(self.port, int) and not 0 <= self.port <= 65535:
-                raise ValueError("a port is a number from 0 to 65535.")
+    def _resolve_places(self) -> None:
         self.bind = [*_strings(self.bind)]
         for text in self.bind:
             with blaming(f"bind={text!r}"):
@@ -324,18 +376,36 @@ class Config(Settings):
         if self.bind and (self.uds or self.fd is not None):
             with blaming("bind", "uds" if self.uds else "fd"):
                 raise ValueError("name all places in bind, as unix:PATH and fd:NUMBER.")
-        if self.systemd and self.should_reload:
-            with blaming("systemd=True"):
-                raise ValueError("a server that reloads is for development, and no service.")
+
+    def _resolve_mounts(self) -> None:
+        self.mount, self.mounts = _strings(self.mount), []
+        for text in self.mount:
+            with blaming(f"mount={text!r}"):
+                self.mounts.append(parse_mount(text))
+                check_prefixes(self.mounts)
+        with blaming(f"mount_cache_control={self.mount_cache_control!r}"):
+            encode_fields([("cache-control", self.mount_cache_control)])
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that would end in an uncaught exception once the server runs."""
+        with blaming(f"port={self.port!r}"):
+            if isinstance(self.port, int) and not 0 <= self.port <= 65535:
+                raise ValueError("a port is a number from 0 to 65535.")
         with blaming(f"limit_concurrency={self.limit_concurrency!r}"):
             if self.limit_concurrency is not None and self.limit_concurrency < 1:
                 raise ValueError("every request would be answered 503; leave it out for no limit.")
+        self._check_active_requests()
         with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
             if self.ws_shutdown_code not in _SHUTDOWN_CODES:
                 raise ValueError("choose 1000, 1001, 1012, 1013, or one from 3000 to 4999.")
         with blaming(f"lifecycle_path={self.lifecycle_path!r}"):
             if self.lifecycle_path is not None and not re.fullmatch(r"/([^?#]*/)?", self.lifecycle_path):
                 raise ValueError("a path begins and ends with a slash.")
+        with blaming(f"debug_slow_callback={self.debug_slow_callback!r}"):
+            if not 0 <= self.debug_slow_callback < math.inf:
+                raise ValueError("seconds, and not for ever; 0 watches nothing.")
+        with blaming(f"request_id_header={self.request_id_header!r}"):
+            check_header(self.request_id_header)
         with blaming(f"metrics={self.metrics!r}"):
             if self.metrics is not None:
                 parse_address(self.metrics)
@@ -358,10 +428,36 @@ class Config(Settings):
         with blaming(f"wsgi_queue_full={self.wsgi_queue_full!r}"):
             if self.wsgi_queue_full not in get_args(WhenFullType):
                 raise ValueError(f"choose one of {', '.join(get_args(WhenFullType))}.")
-        for name in ("limit_worker_lifetime", "limit_worker_memory", "limit_worker_crashes"):
+        for name in (
+            "limit_worker_lifetime",
+            "limit_worker_memory",
+            "limit_worker_crashes",
+            "limit_connections",
+            "limit_connections_per_address",
+        ):
             with blaming(f"{name}={getattr(self, name)!r}"):
                 if getattr(self, name) is not None and getattr(self, name) <= 0:
                     raise ValueError("leave it out for no limit.")
+
+    def _check_active_requests(self) -> None:
+        limit = self.limit_active_requests
+        with blaming(f"limit_active_requests={limit!r}"):
+            if not (limit is None or limit == AUTO or (isinstance(limit, int) and limit >= 1)):
+                raise ValueError(f"it must be a whole number above zero, or {AUTO}.")
+        with blaming(f"limit_queue={self.limit_queue!r}"):
+            if self.limit_queue < 0:
+                raise ValueError("it cannot be negative; 0 lets no request wait.")
+        with blaming(f"timeout_queue={self.timeout_queue!r}"):
+            if not 0 < self.timeout_queue < float("inf"):
+                raise ValueError("it must be above zero; limit_queue=0 lets no request wait.")
+        with blaming(f"retry_after={self.retry_after!r}"):
+            if self.retry_after < 1:
+                raise ValueError("a client that comes again at once is no help.")
+        self.limit_exempt = [*_strings(self.limit_exempt)]
+        for path in self.limit_exempt:
+            with blaming(f"limit_exempt={path!r}"):
+                if not re.fullmatch(r"/[^?#*]*\*?", path):
+                    raise ValueError("a path begins with a slash, and has a * at its end if at all.")
 
     def _check_access_log_format(self) -> None:
         if self.access_log_format is not None:
@@ -375,6 +471,62 @@ class Config(Settings):
             if not set(names) <= set(known):
                 raise ValueError(f"choose from {', '.join(known)}.")
         self.asgi_extensions = [name for name in known if name != "all" and (name in names or "all" in names)]
+
+    def _resolve_certificates(self) -> None:
+        self.ssl_cert = [*_strings(self.ssl_cert)]
+        hosts: set[str] = set()
+        for text in self.ssl_cert:
+            with blaming(f"ssl_cert={text!r}"):
+                named = NamedCertificate.parse(text)
+                if named.host in hosts:
+                    raise ValueError("there is one certificate for a name.")
+                hosts.add(named.host)
+        with blaming("ssl_cert"):
+            if self.ssl_cert and not (self.ssl_certfile or self.ssl_context_factory):
+                raise ValueError("clients that ask for no name, or another one, need ssl_certfile.")
+        with blaming(f"ssl_min_version={self.ssl_min_version!r}"):
+            if self.ssl_min_version not in (None, *get_args(MinVersionType)):
+                raise ValueError(f"choose one of {', '.join(get_args(MinVersionType))}.")
+        with blaming(f"ssl_reload={self.ssl_reload!r}"):
+            if self.ssl_reload is not None and not 0 <= self.ssl_reload < float("inf"):
+                raise ValueError("it is a number of seconds.")
+        with blaming(f"ssl_client_errors={self.ssl_client_errors!r}"):
+            self._check_client_errors()
+        self._resolve_tickets()
+
+    def _check_client_errors(self) -> None:
+        if not self.ssl_client_errors:
+            return
+        if "tls" not in self.asgi_extensions:
+            raise ValueError("applications hear of it by the extension tls, which asgi_extensions has to name.")
+        if not self.ssl_cert_reqs or self.ssl_context_factory is not None:
+            raise ValueError("it takes ssl_cert_reqs, and a context that ssl_context_factory does not make.")
+        from uvicorn.openssl import why_not
+
+        if reason := why_not():
+            raise ValueError(f"it cannot be done here: {reason}.")
+
+    def _resolve_tickets(self) -> None:
+        with blaming(f"ssl_tickets={self.ssl_tickets!r}"):
+            if self.ssl_tickets not in get_args(TicketsType):
+                raise ValueError(f"choose one of {', '.join(get_args(TicketsType))}.")
+            if self.ssl_tickets != "own" and self.ssl_context_factory is not None:
+                raise ValueError("they are a matter of the context, which ssl_context_factory makes.")
+        if self.ssl_tickets == "own" or not self.is_ssl:
+            return
+        # Imported where it is wanted.
+        from uvicorn.openssl import why_not
+
+        reason = why_not()
+        if self.ssl_tickets == "none":
+            if reason is not None and self.ssl_min_version != "1.3":
+                logger.warning("Sessions of TLS 1.2 can be taken up by their id, without a ticket, because %s.", reason)
+        elif reason is None:
+            from uvicorn.tickets import TicketSecret
+
+            self.ticket_secret = TicketSecret()
+        else:
+            logger.warning("TLS session tickets are not shared, because %s: each event loop has its own.", reason)
 
     # Environment
 
@@ -412,6 +564,9 @@ class Config(Settings):
         for name, count in (("workers", self.workers), ("threads", self.threads)):
             if self.reload and count > 1:
                 logger.warning('"%s" flag is ignored when reloading is enabled.', name)
+        with blaming("systemd=True"):
+            if self.systemd and self.should_reload:
+                raise ValueError("a server that reloads is for development, and no service.")
         if self.preload and not self.use_subprocess:
             logger.warning("One process has no parent to load the application before it: preload changes nothing.")
 
@@ -420,14 +575,34 @@ class Config(Settings):
         if self.forwarded_allow_ips is None:
             source = "FORWARDED_ALLOW_IPS"
             self.forwarded_allow_ips = os.environ.get(source, DEFAULT_TRUSTED_PROXIES)
-        if self.proxy_headers:
+        if self.proxy_headers or self.proxy_protocol:
             with blaming(f"{source}={self.forwarded_allow_ips!r}"):
                 check_trusted_hosts(self.forwarded_allow_ips)
+        if self.proxy_protocol:
+            self._resolve_trusted_clients()
         with blaming(f"forwarded_headers={self.forwarded_headers!r}"):
             check_fields(self._forwarded_fields())
         with blaming(f"forwarded_hops={self.forwarded_hops!r}"):
             if self.forwarded_hops is not None and self.forwarded_hops < 1:
                 raise ValueError("the proxy that connects is the first.")
+
+    def _resolve_trusted_clients(self) -> None:
+        clients = self.proxy_protocol_trusted_clients
+        with blaming(f"proxy_protocol_trusted_clients={clients!r}"):
+            trusted = _TrustedHosts(clients or [])
+            if trusted.always_trust:
+                raise ValueError("every client could say that it is another; name the proxies that read requests.")
+            check_trusted_hosts(clients or [])
+            both = trusted.overlap(_TrustedHosts(self.forwarded_allow_ips))
+            if both is not None:
+                raise ValueError(
+                    f"{both} sends PROXY headers (forwarded_allow_ips), and whom it does not name (LOCAL, UNKNOWN) has "
+                    "its address."
+                )
+        if self.proxy_headers and not clients:
+            logger.info(
+                "Behind PROXY headers no proxy headers are trusted: proxy_protocol_trusted_clients names nobody."
+            )
 
     def _forwarded_fields(self) -> list[str]:
         names = self.forwarded_headers
@@ -617,8 +792,9 @@ class Config(Settings):
             return load_ssl_context(self, alpn_protocols)
 
     def _blaming_ssl(self) -> contextlib.AbstractContextManager[None]:
-        names = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "ssl_ciphers", "ssl_version", "ssl_cert_reqs")
-        given = [name for name in names if getattr(self, name) != ROWS[name].default]
+        harmless = ("ssl_keyfile_password", "ssl_context_factory", "ssl_reload")
+        names = [name for name in ROWS if name.startswith("ssl_") and name not in harmless]
+        given = [name for name in names if getattr(self, name) not in (ROWS[name].default, [])]
         return blaming(*(f"{name}={getattr(self, name)!r}" for name in given))
 
     def _encode_headers(self) -> list[tuple[bytes, bytes]]:
@@ -648,17 +824,24 @@ class Config(Settings):
             app = self._answering_lifecycle(app)
             unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
             self.unavailable_app = self._answering_lifecycle(unavailable)
-        if self.proxy_headers:
-            app = self._behind_proxies(app)
+        if self.debug_requests:
+            app = self._watched(app)
+        if self.trusted_proxies is not None:
+            app = self._behind_proxies(app, self.trusted_proxies)
         loaded_app: ASGI3Application = app
         return loaded_app
 
-    def _behind_proxies(self, app: ASGI3Application) -> ASGI3Application:
-        trusted, fields, hops = self.forwarded_allow_ips, self._forwarded_fields(), self.forwarded_hops
+    def _behind_proxies(self, app: ASGI3Application, trusted: list[str] | str) -> ASGI3Application:
+        fields, hops = self._forwarded_fields(), self.forwarded_hops
         if sorted(fields) == sorted(DEFAULT_FIELDS) and hops is None:
             return ProxyHeadersMiddleware(app, trusted_hosts=trusted)
         middleware = import_from_string("uvicorn.middleware.forwarded:ForwardedMiddleware")
         return middleware(app, trusted, fields, hops)  # type: ignore[no-any-return]
+
+    def _watched(self, app: ASGI3Application) -> ASGI3Application:
+        middleware = import_from_string("uvicorn.middleware.in_flight:InFlightMiddleware")
+        self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")()
+        return middleware(app, self.in_flight)  # type: ignore[no-any-return]
 
     def _in_threads(self, app: Any) -> ASGI3Application:
         """Have an adapter for WSGI, whichever it is, run its application in threads as the settings say."""

@@ -4,8 +4,13 @@ Workers that accept from the same sockets leave a new connection to the one that
 native core does it). They know by a file in memory: a number for each of them, written by itself, read by the others. A
 number that is old for a moment costs nothing but a less even spread, so nothing is locked.
 
-    place 0 │ place 1 │ ...        32 bits each, in the order of the machine
-                                   0: nobody accepts here, else connections + 1
+    note │ place 0 │ place 1 │ ...        32 bits each, in the order of the machine
+
+    note: what they leave for each other; 0 before there is any
+    place: 0 where nobody accepts, else connections + 1
+
+The file ends with the last place that was ever taken, so who reads to its end reads no more than that: nothing else may
+be written behind the places.
 """
 
 from __future__ import annotations
@@ -20,6 +25,11 @@ PLACES = 1024
 """Workers that can be told apart; those beyond accept whenever they can."""
 
 _NUMBER = struct.Struct("=I")
+
+
+def _offset(index: int) -> int:
+    """Where the number of a place is: behind the note."""
+    return _NUMBER.size * (1 + index)
 
 
 class LoadFile:
@@ -51,6 +61,19 @@ class LoadPlace:
     def __init__(self, file: LoadFile, index: int) -> None:
         self.file = file
         self.index = index
+
+    def is_first_to(self, note: int) -> bool:
+        """Leave a number, not 0, for the others who have a place; false if it is the one that was left last.
+
+        So what all of them notice can be said by one.
+        """
+        if sys.platform == "win32":
+            return True
+        descriptor, data = self.file.descriptor, _NUMBER.pack(note)
+        if os.pread(descriptor, _NUMBER.size, 0) == data:
+            return False
+        os.pwrite(descriptor, data, 0)
+        return True
 
 
 class LoadTable:
@@ -90,9 +113,9 @@ class LoadTable:
         """Connections of each place; None where nobody accepts."""
         if sys.platform == "win32":
             return []
-        data = os.pread(self._descriptor, _NUMBER.size * PLACES, 0)
+        data = os.pread(self._descriptor, _NUMBER.size * PLACES, _offset(0))
         return [number - 1 if number else None for (number,) in _NUMBER.iter_unpack(data)]
 
     def _clear(self, index: int) -> None:
         if sys.platform != "win32":
-            os.pwrite(self._descriptor, _NUMBER.pack(0), _NUMBER.size * index)
+            os.pwrite(self._descriptor, _NUMBER.pack(0), _offset(index))

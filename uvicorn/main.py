@@ -43,8 +43,17 @@ from uvicorn.config import (
 )
 from uvicorn.faults import STARTUP_FAILURE, report_fault
 from uvicorn.server import Server
-from uvicorn.settings import ROWS, CountType, ExtensionType, ProfileType, Settings, WhenFullType
-from uvicorn.sockets import SocketFile, unix_paths
+from uvicorn.settings import (
+    ROWS,
+    CountType,
+    ExtensionType,
+    MinVersionType,
+    ProfileType,
+    Settings,
+    TicketsType,
+    WhenFullType,
+)
+from uvicorn.sockets import close_later
 from uvicorn.worker_events import WorkerEvent
 
 if TYPE_CHECKING:
@@ -53,7 +62,6 @@ if TYPE_CHECKING:
     from uvicorn.settings_file import PoolSettings
     from uvicorn.supervisors import ChangeReload, Multiprocess
     from uvicorn.supervisors.threaded import ThreadedServer
-    from uvicorn.systemd import Share
 
 __all__ = [
     "INTERFACES",
@@ -440,6 +448,15 @@ def run(
     bind: Sequence[str] | str | None = None,
     forwarded_headers: Sequence[str] | str = "x-forwarded-for,x-forwarded-proto",
     forwarded_hops: int | None = None,
+    proxy_protocol: bool = False,
+    proxy_protocol_trusted_clients: list[str] | str | None = None,
+    limit_connections: int | None = None,
+    limit_connections_per_address: int | None = None,
+    request_id: bool = False,
+    request_id_header: str = "x-request-id",
+    debug_requests: bool = False,
+    debug_requests_query: bool = False,
+    debug_slow_callback: float = 0.1,
     systemd: bool = False,
     http2_max_concurrent_streams: int = 128,
     http2_initial_window_size: int = 65536,
@@ -447,6 +464,18 @@ def run(
     http2_max_header_list_size: int | None = None,
     http2_ping_interval: float = 20.0,
     http2_ping_timeout: float = 20.0,
+    limit_active_requests: CountType | None = None,
+    limit_queue: int = 100,
+    timeout_queue: float = 0.1,
+    limit_exempt: Sequence[str] | str | None = None,
+    retry_after: int = 1,
+    ssl_cert: Sequence[str] | str | None = None,
+    ssl_min_version: MinVersionType | None = None,
+    ssl_reload: float | None = None,
+    mount: Sequence[str] | str | None = None,
+    mount_cache_control: str = "no-cache",
+    ssl_tickets: TicketsType = "own",
+    ssl_client_errors: bool = False,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.
@@ -485,23 +514,14 @@ def run(
         sys.exit(STARTUP_FAILURE)
 
 
-def _share_of_one() -> Share | None:
-    """What a parent of workers tells the service manager by."""
-    from uvicorn.systemd import Notifier
-
-    notifier = Notifier.from_environment()
-    return None if notifier is None else notifier.shares[0]
-
-
 def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
     """Have the service manager told of a server in this process; each of its event loops gives signs of life."""
     from uvicorn.drain import Stage
-    from uvicorn.systemd import Notifier
+    from uvicorn.systemd import shares_of_service
 
-    notifier = Notifier.from_environment(loops)
-    if notifier is None:
+    shares = shares_of_service(loops)
+    if not shares:
         return
-    shares = notifier.shares
 
     def on_stage(stage: Stage) -> None:
         if stage is Stage.SERVING:
@@ -537,10 +557,7 @@ def _supervise(config: Config, server: Server) -> None:
         config.announce_threads()
     sockets = config.bind_sockets()
     with contextlib.ExitStack() as stack:
-        for path in unix_paths(config):
-            stack.callback(SocketFile(path).remove)
-        for sock in sockets:
-            stack.callback(sock.close)
+        close_later(stack, config, sockets)
         if not config.use_subprocess:
             _run_threads(config, sockets, stack.close)
             return
@@ -549,7 +566,9 @@ def _supervise(config: Config, server: Server) -> None:
         else:
             supervisor = this.Multiprocess(config, sockets=sockets)
             if config.systemd:
-                supervisor.notifier = _share_of_one()
+                from uvicorn.systemd import shares_of_service
+
+                supervisor.notifier = next(iter(shares_of_service()), None)
         supervisor.refuse = stack.close
         supervisor.run()
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from uvicorn.exposition import Board, Exposition, WorkerFigures, bind, render
 from uvicorn.memory import resident_memory
 from uvicorn.metrics import LagProbe, Page
 
+if TYPE_CHECKING:
+    from uvicorn.debugging import Observer
+
 
 class Measurement:
     """What the event loop that runs counts, where: in the page of its supervisor, or in one that is told of here.
+
+    `names` are those of the certificates.
 
     Attributes:
         page: where.
@@ -20,16 +27,24 @@ class Measurement:
         OSError: the address for it cannot be bound.
     """
 
-    def __init__(self, page: Page | None, address: str) -> None:
+    def __init__(self, page: Page | None, address: str, names: Sequence[str] = ()) -> None:
         self._exposition: Exposition | None = None
         if page is None:
             board = Board()
-            self._exposition = Exposition(bind(address), lambda: render(board.totals(), own_figures()))
+            self._exposition = Exposition(bind(address), lambda: text_of(board, names))
             self._exposition.start()
             page = board.page(shared=False)
         self.page = page
         self._probe = LagProbe(page, asyncio.get_running_loop())
         self._probe.start()
+
+    def tell_requests(self, observers: Callable[[], Sequence[Observer]]) -> None:
+        """Tell, too, what these observe, if it is told of here."""
+        # Imported by those that need it.
+        from uvicorn.debugging import listings_of, shown
+
+        if self._exposition is not None:
+            self._exposition.tell_requests(lambda as_json: shown(listings_of(observers()), as_json))
 
     def close(self) -> None:
         """Count no more."""
@@ -38,8 +53,9 @@ class Measurement:
             self._exposition.close()
 
 
-def own_figures() -> WorkerFigures:
-    """What this process knows of itself."""
+def text_of(board: Board, names: Sequence[str]) -> str:
+    """What a process tells that has no supervisor, and certificates of these names."""
     pid = os.getpid()
     memory = resident_memory(pid)
-    return WorkerFigures({} if memory is None else {pid: memory}, {})
+    figures = WorkerFigures({} if memory is None else {pid: memory}, {}, board.certificates(names))
+    return render(board.totals(), figures)

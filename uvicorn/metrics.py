@@ -68,12 +68,41 @@ BESIDE = 119
 """Requests that have begun while others of their connection were being answered."""
 BESIDE_ENDED = 120
 """Requests that have ended while others of their connection went on."""
-WAITED = 121
+REFUSED = 121
+"""Connections that were refused, because their address had too many."""
+UNINTRODUCED = 122
+"""Connections that were refused, because the proxy did not say properly who its client is."""
+WAITED = 123
 """What the connection that is being served has waited for, in nanoseconds: a note of the native core to itself."""
-PLACES = 122
+CERTIFICATES = 124
+"""When each certificate expires that new connections are shown, in seconds since the epoch: no sum; 0 is unknown."""
+MOST_CERTIFICATES = 32
+"""Those that have a place; others are not told of."""
+ADMITTED = 156
+"""Requests that `limit_active_requests` has admitted."""
+RELEASED = 157
+"""Those of them that are over."""
+QUEUED = 158
+"""Requests that have waited to be admitted."""
+UNQUEUED = 159
+"""Those of them that wait no more."""
+SHED = 160
+"""Requests that were refused, by reason: a place for each of `overload.Reason`."""
+LIMIT_RAISED = 164
+"""By how much the limit was raised, from none."""
+LIMIT_LOWERED = 165
+"""By how much it was lowered."""
+PLACES = 166
 """How many there are."""
 
-PAIRS = ((BEGUN, ENDED), (OPENED, GONE), (UPGRADED, SESSIONS_GONE))
+PAIRS = (
+    (BEGUN, ENDED),
+    (OPENED, GONE),
+    (UPGRADED, SESSIONS_GONE),
+    (ADMITTED, RELEASED),
+    (QUEUED, UNQUEUED),
+    (LIMIT_RAISED, LIMIT_LOWERED),
+)
 """What there is now is the first without the second; a process that has ended has none of it any more."""
 
 INTERVAL = 0.5

@@ -26,10 +26,12 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from uvicorn import metrics
 from uvicorn import sockets as listening
 from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
-from uvicorn.acceptor import HANDSHAKE_TIMEOUT
+from uvicorn.acceptor import HANDSHAKE_TIMEOUT, Admission
+from uvicorn.admission import Door
 from uvicorn.config import Config
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
@@ -41,9 +43,11 @@ from uvicorn.protocols.http.hooks import replaced
 from uvicorn.state import ForcedEnd, ServerState
 
 if TYPE_CHECKING:
+    from uvicorn.debugging import Debugging, Observer
     from uvicorn.lifespan.off import LifespanOff
     from uvicorn.lifespan.on import LifespanOn
     from uvicorn.measurement import Measurement
+    from uvicorn.vigil import Vigil
 
 __all__ = ["HANDLED_SIGNALS", "STARTUP_FAILURE", "Config", "Server", "ServerState", "asyncio_run", "style"]
 
@@ -87,6 +91,7 @@ class Server:
         servers: what listens, one for each socket.
         last_notified: `time.time()` of the last call of `callback_notify`, 0 before the first.
         on_stage: called with each `Stage` the server enters, on the thread of its event loop.
+        door: counts connections where they are limited; that of the whole process, if its loops share one.
         has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
             then reports RETIRING and serves on until it is told to end.
         stage: how far it has come.
@@ -114,7 +119,10 @@ class Server:
         self.has_successor = False
         self.load_place: LoadPlace | None = None
         self.metrics_page: Page | None = None
+        self.door: Door | None = None
         self._measurement: Measurement | None = None
+        self._vigil: Vigil | None = None
+        self._debugging: Debugging | None = None
         self.stage = Stage.STARTING
         self.loop: asyncio.AbstractEventLoop | None = None
         self._started_at = time.monotonic()
@@ -308,6 +316,7 @@ class Server:
         except OSError:
             await self._end_lifespan()
             raise
+        self._start_debugging()
         self._prepare_state()
         source = listening.source_of(self.config, sockets)
         try:
@@ -317,11 +326,27 @@ class Server:
             source.release()
             await self._give_up(exc, sockets)
         self._source = source
+        self._watch_certificates()
         self.config.reporters[asyncio.get_running_loop()] = self.report
         if sockets is None:
             self._log_started_message(bound)
         self.started = True
         self._enter(Stage.SERVING)
+
+    def _watch_certificates(self) -> None:
+        config = self.config
+        if config.ssl is None:
+            return
+        from uvicorn.vigil import Vigil
+
+        page, place = self.server_state.metrics, self.load_place
+        self._vigil = Vigil(config.ssl, config.ssl_reload, page, place, config.ticket_secret)
+        self._vigil.start()
+
+    def renew_certificates(self) -> None:
+        """Look at once whether there are new ones, if `ssl_reload` is set; from any thread or signal handler."""
+        if self._vigil is not None:
+            self._vigil.wake()
 
     def _log_started_message(self, listeners: Sequence[socket.socket]) -> None:
         """Log where the server can be reached, `listeners` being the sockets of its configured address."""
@@ -353,8 +378,25 @@ class Server:
         from uvicorn.measurement import Measurement
 
         with blaming(f"metrics={self.config.metrics!r}"):
-            self._measurement = Measurement(self.metrics_page, self.config.metrics or "")
+            names = self.config.certificate_names
+            self._measurement = Measurement(self.metrics_page, self.config.metrics or "", names)
         self.server_state.metrics = self._measurement.page
+
+    def _start_debugging(self) -> None:
+        """Know from now on what the event loop is doing, if that is wanted."""
+        if self.config.in_flight is None:
+            return
+        # Imported by those that need it.
+        from uvicorn.debugging import Debugging
+
+        self._debugging = Debugging(self.config, self.config.in_flight)
+        if self._measurement is not None:
+            self._measurement.tell_requests(lambda: self.observers)
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Who knows what the event loop is doing, once it serves, with the setting `debug_requests`."""
+        return [] if self._debugging is None else [self._debugging.observer]
 
     async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:
         config = self.config
@@ -366,6 +408,22 @@ class Server:
             handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
             place=self.load_place,
             metrics=self.server_state.metrics,
+            admission=self._admission(),
+        )
+
+    def _admission(self) -> Admission:
+        """What connections have to pass: nothing, unless that is set."""
+        config = self.config
+        if self.door is None and config.limits_connections:
+            self.door = Door(config.limit_connections, config.limit_connections_per_address)
+        page = self.server_state.metrics
+        if page is None:
+            return Admission(config.expects_introduction, self.door)
+        return Admission(
+            config.expects_introduction,
+            self.door,
+            functools.partial(page.add, metrics.REFUSED),
+            functools.partial(page.add, metrics.UNINTRODUCED),
         )
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
@@ -395,6 +453,8 @@ class Server:
         config = self.config
         if self._measurement is not None:
             self._measurement.close()
+        if self._debugging is not None:
+            self._debugging.close()
         if sockets is None and config.fd is not None:
             settings = f"fd={config.fd}"
         elif sockets is None and config.uds:
@@ -490,6 +550,8 @@ class Server:
         self.server_state.close()
         if self._measurement is not None:
             self._measurement.close()
+        if self._debugging is not None:
+            self._debugging.close()
         self.config.reporters.pop(loop, None)
         if self in _cancelled.servers:
             _cancelled.servers.remove(self)
@@ -519,6 +581,8 @@ class Server:
 
     def _stop_listening(self) -> None:
         """Refuse new connections."""
+        if self._vigil is not None:
+            self._vigil.stop()
         for server in self.servers:
             server.close()
         if self._source is not None:
@@ -548,7 +612,9 @@ class Server:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {sig: signal.signal(sig, self.handle_exit) for sig in HANDLED_SIGNALS}
+        previous: dict[int, Any] = {sig: signal.signal(sig, self.handle_exit) for sig in HANDLED_SIGNALS}
+        if self.config.ssl_reload is not None and sys.platform != "win32":
+            previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda sig, frame: self.renew_certificates())
         try:
             yield
         finally:

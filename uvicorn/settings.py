@@ -39,8 +39,12 @@ ExtensionType = Literal[
     "http.response.early_hint",
     "http.response.pathsend",
     "http.response.zerocopysend",
+    "tls",
     "all",
 ]
+
+MinVersionType = Literal["1.0", "1.1", "1.2", "1.3"]
+TicketsType = Literal["own", "shared", "none"]
 
 AUTO: Literal["auto"] = "auto"
 """A number that follows from the machine."""
@@ -548,6 +552,68 @@ class Settings:
         help="How many proxies stand in front: the client is so many from the end of the chain that they write. By "
         "default it is the last in there that is not trusted.",
     )
+    proxy_protocol: bool = setting(
+        default=False,
+        section="HTTP",
+        kw_only=True,
+        help="Expect a PROXY header, version 1 or 2, in front of every connection of a trusted peer "
+        "(`forwarded_allow_ips`, and every Unix socket): client, server and, if it says so, TLS are those that it "
+        "tells of. Peers that are not trusted are served as they are.",
+    )
+    proxy_protocol_trusted_clients: list[str] | str | None = setting(
+        default=None,
+        section="HTTP",
+        kw_only=True,
+        help="With `proxy_protocol`, the clients whose proxy headers and request ids are trusted: proxies that read "
+        "requests and connect through the one that sends PROXY headers. Addresses, networks and literals separated by "
+        "commas; by default nobody, since a proxy that passes bytes on cannot take off what a client has written.",
+    )
+    limit_connections: int | None = setting(
+        default=None,
+        section="Limits",
+        kw_only=True,
+        minimum=1,
+        help="Connections that a process has at a time. Further ones wait in the backlog until others end.",
+    )
+    limit_connections_per_address: int | None = setting(
+        default=None,
+        section="Limits",
+        kw_only=True,
+        minimum=1,
+        help="Connections that a process has at a time of one address, or of one network of IPv6 (/64). Further ones "
+        "are closed, with 503 in the clear. Behind a proxy it takes `proxy_protocol`; Unix sockets do not count.",
+    )
+    request_id: bool = setting(
+        default=False,
+        section="HTTP",
+        kw_only=True,
+        help="Give each request an id: what a trusted proxy says in `X-Request-ID` or `traceparent`, else one that is "
+        'made. It is in `scope["request_id"]`, in the response, and the atom `%(request_id)s` of `access_log_format`.',
+    )
+    request_id_header: str = setting(
+        default="x-request-id",
+        section="HTTP",
+        kw_only=True,
+        help="The field that has it, of requests and responses.",
+    )
+    debug_requests: bool = setting(
+        default=False,
+        section="Logging",
+        kw_only=True,
+        help="List the requests in flight, with their age, task and stack, and what has blocked the event loop: in the "
+        "log at each SIGUSR1, and with `metrics` at `/requests` of that address, for those on the same machine "
+        "who know the token that the log says.",
+    )
+    debug_requests_query: bool = setting(
+        default=False, section="Logging", kw_only=True, help="Show their query strings, too, which may hold secrets."
+    )
+    debug_slow_callback: float = setting(
+        default=0.1,
+        section="Logging",
+        kw_only=True,
+        help="Seconds after which what keeps the event loop from turning is slow, and remembered by debug_requests; 0 "
+        "watches nothing.",
+    )
     systemd: bool = setting(
         default=False,
         section="Workers",
@@ -597,6 +663,103 @@ class Settings:
         section="HTTP/2",
         kw_only=True,
         help="Seconds it may take to answer before its connection is dropped.",
+    )
+    limit_active_requests: CountType | None = setting(
+        default=None,
+        section="Limits",
+        kw_only=True,
+        minimum=1,
+        help="Requests whose applications run at a time in one process. More wait in a short queue, and beyond that "
+        "they are answered 503 by the server itself. `auto` finds out how many, from how long they take. Idle "
+        "connections do not count; of a WebSocket the handshake does.",
+    )
+    limit_queue: int = setting(
+        default=100,
+        section="Limits",
+        kw_only=True,
+        help="Requests that may wait while limit_active_requests are active; 0 refuses them at once.",
+    )
+    timeout_queue: float = setting(
+        default=0.1,
+        section="Timeouts",
+        kw_only=True,
+        help="Seconds a request may wait in that queue, then 503. Once the queue was not empty for that long it is a "
+        "twentieth, and the newest are served first.",
+    )
+    limit_exempt: Sequence[str] | str | None = setting(
+        default=None,
+        section="Limits",
+        kw_only=True,
+        multiple=True,
+        help="Path that is served whatever limit_active_requests says, such as that of a probe; with `*` at its end "
+        "all paths that begin so. May be repeated. Those of lifecycle_path always are.",
+    )
+    retry_after: int = setting(
+        default=1,
+        section="Limits",
+        kw_only=True,
+        minimum=1,
+        help="Seconds after which a client may come again that limit_active_requests had refused: `retry-after`.",
+    )
+
+    ssl_cert: Sequence[str] | str | None = setting(
+        default=None,
+        section="TLS",
+        kw_only=True,
+        multiple=True,
+        help="Certificate for clients that ask for a name (SNI), as `HOST=FILE,KEY`, or `HOST=FILE` where the key is "
+        "in the same file; may be repeated. HOST is a name, or `*.` and a name for all that have one label more. "
+        "Others get that of ssl_certfile, which is needed.",
+    )
+    ssl_min_version: MinVersionType | None = setting(
+        default=None,
+        section="TLS",
+        kw_only=True,
+        choices=get_args(MinVersionType),
+        help="Lowest version of TLS that is spoken, by default 1.2. For those below, ciphers are offered that OpenSSL "
+        "takes for too weak otherwise, unless ssl_ciphers says which.",
+    )
+    ssl_reload: float | None = setting(
+        default=None,
+        section="TLS",
+        kw_only=True,
+        help="Seconds between two looks whether the files of ssl_certfile, ssl_keyfile, ssl_ca_certs and ssl_cert have "
+        "other contents; new connections then use those, if they are good. 0 looks only when a single process gets "
+        "SIGHUP, which makes any other number look at once, too. By default they are read once.",
+    )
+    mount: Sequence[str] | str | None = setting(
+        default=None,
+        section="Files",
+        kw_only=True,
+        multiple=True,
+        help="Answer requests below a path with the files of a directory, without the application: `/static=DIR`. May "
+        "be repeated.",
+    )
+    mount_cache_control: str = setting(
+        default="no-cache",
+        section="Files",
+        kw_only=True,
+        help="Cache-Control of the files of `mount`. By default clients may keep them and ask each time whether they "
+        "have changed; files with a hash in their names can have `public, max-age=31536000, immutable`. Empty says "
+        "nothing.",
+    )
+
+    ssl_tickets: TicketsType = setting(
+        default="own",
+        section="TLS",
+        kw_only=True,
+        help="Who can read the tickets by which clients that come back are spared most of a handshake: the event loop "
+        "that has written them (`own`), all workers (`shared`, where the interpreter is known), or nobody, because "
+        "there are `none`.",
+    )
+
+    ssl_client_errors: bool = setting(
+        default=False,
+        section="TLS",
+        kw_only=True,
+        help="Whether clients are served whose certificates cannot be verified. The application must look at "
+        "`client_cert_error` of the extension `tls`, which asgi_extensions has to offer. Otherwise such a handshake "
+        "fails.",
     )
 
     def __post_init__(self) -> None:

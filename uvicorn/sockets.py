@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from uvicorn._ansi import style
-from uvicorn.acceptor import Acceptor, NativeAcceptor, WatchedServer
+from uvicorn.acceptor import OPEN, Acceptor, Admission, NativeAcceptor, WatchedServer
 from uvicorn.loads import LoadPlace
 from uvicorn.metrics import Page
 
@@ -96,6 +96,9 @@ class Source(Protocol):
     async def open(self) -> list[socket.socket]:
         """The sockets of a single process, bound but not listening."""
 
+    def places(self) -> list[str]:
+        """Where that is, as the setting `bind` has it."""
+
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """How to say that what it has bound is being served."""
 
@@ -146,6 +149,14 @@ def unix_paths(config: SocketConfig) -> list[str]:
     return [config.uds] if config.uds and config.fd is None else []
 
 
+def close_later(stack: contextlib.ExitStack, config: SocketConfig, bound: Sequence[socket.socket]) -> None:
+    """Have `stack` close what was bound for this configuration, and then remove the files of Unix sockets."""
+    for path in unix_paths(config):
+        stack.callback(SocketFile(path).remove)
+    for sock in bound:
+        stack.callback(sock.close)
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`; an IPv6 address stands in brackets.
 
@@ -182,16 +193,18 @@ async def listen(
     handshake_timeout: float | None = None,
     place: LoadPlace | None = None,
     metrics: Page | None = None,
+    admission: Admission = OPEN,
 ) -> list[Listener]:
     """Listen on each socket and serve its connections with protocols made by `factory`.
 
     With `context`, connections are TLS and have `handshake_timeout` seconds to become so. With `place`, this is one
     of several processes that share the sockets: where they are served natively, each takes about as many connections
-    as the others. With `metrics`, how long connections wait for their turns is counted there. The sockets belong to
-    the servers returned: closing a server closes its socket. When one of them cannot listen, all are closed.
+    as the others. With `metrics`, how long connections wait for their turns is counted there. `admission` is what
+    connections have to pass before they are served. The sockets belong to the servers returned: closing a server closes
+    its socket. When one of them cannot listen, all are closed.
 
     Raises:
-        OSError: a socket cannot listen.
+        OSError: a socket cannot listen, or the loop cannot do what `admission` takes.
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
@@ -206,11 +219,12 @@ async def listen(
                     poller=poller,
                     context=context,
                     handshake_timeout=handshake_timeout,
+                    admission=admission,
                 )
                 await native.start_serving()
                 servers.append(native)
             else:
-                servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout))
+                servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, admission))
     except BaseException:
         for server in servers:
             server.close()
@@ -256,10 +270,17 @@ async def _listen_on(
     backlog: int,
     context: ssl.SSLContext | None,
     handshake_timeout: float | None,
+    admission: Admission,
 ) -> Listener:
-    if isinstance(loop, asyncio.SelectorEventLoop):
-        acceptor = Acceptor(sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout)
-        await acceptor.start_serving()
+    if isinstance(loop, asyncio.SelectorEventLoop) or not admission.is_open:
+        acceptor = Acceptor(
+            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, admission=admission
+        )
+        try:
+            await acceptor.start_serving()
+        except NotImplementedError:
+            name = type(loop).__name__
+            raise OSError(f"{name} cannot wait for PROXY headers, nor count connections: use another loop") from None
         return acceptor
     sock.listen(backlog)  # uvloop keeps it to itself when this fails
     create, options = _native_server(loop, sock)
@@ -348,6 +369,10 @@ class Address:
             _bind_tcp(sock, address)
         return sock
 
+    def places(self) -> list[str]:
+        """Host and port as configured."""
+        return [f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"]
+
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """The URL, with the host as configured and the port as bound."""
         return [_url(self._scheme, self._host, bound[0].getsockname()[1])]
@@ -414,6 +439,10 @@ class UnixPath:
             os.chmod(self.path, mode)
         return sock
 
+    def places(self) -> list[str]:
+        """The path as configured."""
+        return [f"unix:{self.path}"]
+
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """The path as configured."""
         return [RunningLine("unix socket %s", (self.path,))]
@@ -444,6 +473,10 @@ class Descriptor:
         return self.bind()
 
     bind_each = bind
+
+    def places(self) -> list[str]:
+        """The number as configured."""
+        return [f"fd:{self._fd}"]
 
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """The name of the socket: a path, or a tuple of address and port."""
@@ -493,7 +526,8 @@ class Several:
         try:
             with _closing_on_error(opened):
                 for text, place in self._places:
-                    with _naming(text):
+                    # What is wrong with an address that is one names it already.
+                    with _naming(text, socket.gaierror if isinstance(place, Address) else OSError):
                         opened += place.bind_each()
         except OSError:
             self.release()
@@ -503,6 +537,10 @@ class Several:
     async def open(self) -> list[socket.socket]:
         """The same; names are resolved beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(None, self.bind)
+
+    def places(self) -> list[str]:
+        """The list."""
+        return [text for text, _ in self._places]
 
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """Where each of them is."""
@@ -534,6 +572,10 @@ class Given:
         """The sockets; on Windows duplicates that belong to this process, as a loop there needs them."""
         return [_share(sock) for sock in self._sockets]
 
+    def places(self) -> list[str]:
+        """Nothing: whoever bound them knows."""
+        return []
+
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
         """Nothing: whoever bound them has said so."""
         return []
@@ -552,16 +594,14 @@ def _url(scheme: str, host: str, port: int) -> RunningLine:
 
 
 @contextlib.contextmanager
-def _naming(place: str) -> Iterator[None]:
-    """Have errors name the place that cannot be bound, where they do not yet."""
+def _naming(place: str, kind: type[OSError] = OSError) -> Iterator[None]:
+    """Have errors of this kind name the place that cannot be bound."""
     try:
         yield
-    except socket.gaierror as exc:
-        raise OSError(f"{place}: {exc.strerror}") from None
-    except OSError as exc:
-        if "error while attempting" in str(exc):
-            raise
-        raise OSError(exc.errno, f"{place}: {exc.strerror}") from None
+    except kind as exc:
+        text = f"{place}: {exc.strerror}"
+        # The numbers of a resolver's errors mean something else.
+        raise OSError(text) if isinstance(exc, socket.gaierror) else OSError(exc.errno, text) from None
 
 
 def _bind_tcp(sock: socket.socket, address: Any) -> None:

@@ -13,10 +13,12 @@ from email.utils import formatdate
 from time import time
 from typing import Any
 
-from uvicorn._types import Connection
+from uvicorn._types import Connection, ProtocolConfig
+from uvicorn.gate import Gate
 from uvicorn.metrics import Page
 from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
 from uvicorn.protocols.http.readers import Readers
+from uvicorn.request_id import RequestIds
 
 Header = tuple[bytes, bytes]
 
@@ -80,7 +82,9 @@ class ServerState:
         "event_pool",
         "metrics",
         "protocol_settings",
+        "gate",
         "_readers",
+        "_request_ids",
         "websocket_settings",
         "_configured",
         "_date_header",
@@ -99,7 +103,9 @@ class ServerState:
         self.event_pool = EventPool(0 if is_poisoned() else DEFAULT_CAPACITY)
         self.metrics: Page | None = None
         self.protocol_settings: Any = None  # what the HTTP protocols derive from a Config, built by the first of them
+        self.gate: Gate | None = None  # what admits requests, if that is limited; see `gate_for`
         self._readers: Readers | None = None
+        self._request_ids: RequestIds | None = None
         self.websocket_settings: Any = None  # the same of native WebSockets, if the HTTP protocols are others
         self._configured: list[Header] = []
         self._date_header = False
@@ -179,6 +185,18 @@ class ServerState:
             self._readers = Readers(loop, self.context, seconds, loop.time)
         return self._readers
 
+    def gate_for(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> Gate | None:
+        """Return what admits requests, if `limit_active_requests` is set; made when the first protocol asks."""
+        if self.gate is None and config.limit_active_requests is not None:
+            self.gate = Gate(config, loop, self.context, self.metrics)
+        return self.gate
+
+    def request_ids(self, config: ProtocolConfig) -> RequestIds | None:
+        """Return who finds the ids of requests, `None` if `config` does not ask for any; made when needed."""
+        if self._request_ids is None:
+            self._request_ids = RequestIds.from_config(config)
+        return self._request_ids
+
     def request_complete(self) -> None:
         """Count one completed response."""
         self._total_requests += 1
@@ -203,6 +221,9 @@ class ServerState:
         if self._readers is not None:
             self._readers.close()
             self._readers = None
+        if self.gate is not None:
+            self.gate.close()
+            self.gate = None
         self._total_requests = self.total_requests
         settings, self.protocol_settings = (self.protocol_settings, self.websocket_settings), None
         self.websocket_settings = None

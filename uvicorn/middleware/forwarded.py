@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from uvicorn._compat import marked_as_coroutine_function
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
-from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware, host_and_port
+from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware
 
 _DEFAULT_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
@@ -63,26 +63,27 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
     def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Awaitable[None]:
         """Correct the scope if the peer is trusted and has sent one of the fields, then call the application."""
         if scope["type"] != "lifespan":
-            client = scope.get("client")
-            if self.trusted_hosts.answers[client[0] if client else None]:
-                found: dict[str, list[str]] = {}
-                for name, value in scope["headers"]:
-                    if name in self.fields:
-                        found.setdefault(name.decode(), []).append(value.decode("latin-1"))
-                if found:
-                    _apply(scope, self._by_standard(found) if FORWARDED in found else self._by_custom(found))
+            said = self._said(scope)
+            if said is not None:
+                _apply(scope, said)
         return self.app(scope, receive, send)
 
-    def _place(self, chain: Sequence[tuple[str, int]]) -> int:
-        """Which member of a chain, counted from its end, is the client."""
-        if self.hops is not None:
-            return min(self.hops, len(chain)) - 1
-        if self.trusted_hosts.always_trust:
-            return len(chain) - 1
-        for place, (host, _) in enumerate(reversed(chain)):
-            if not self.trusted_hosts.answers[host]:
-                return place
-        return len(chain) - 1
+    def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
+        """Return whom the application will see as the client; the scope stays as it is."""
+        said = self._said(scope)
+        return said.client if said is not None and said.client is not None and said.client[0] else scope.get("client")
+
+    def _said(self, scope: WWWScope) -> Said | None:
+        client = scope.get("client")
+        if not self.trusted_hosts.answers[client[0] if client else None]:
+            return None
+        found: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            if name in self.fields:
+                found.setdefault(name.decode(), []).append(value.decode("latin-1"))
+        if not found:
+            return None
+        return self._by_standard(found) if FORWARDED in found else self._by_custom(found)
 
     def _by_standard(self, found: dict[str, list[str]]) -> Said:
         """By ``Forwarded``: client, scheme and host are of one member of the list.
@@ -92,10 +93,9 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         chain = _chain(found[FORWARDED])
         if not chain:
             return Said()
-        clients = [host_and_port(pairs["for"]) for pairs in chain]
-        place = self._place(clients)
+        place, client = self.trusted_hosts.client_in([pairs["for"] for pairs in chain], self.hops)
         pairs = chain[-1 - place]
-        return Said(clients[-1 - place], pairs.get("proto", ""), pairs.get("host", ""))
+        return Said(client, pairs.get("proto", ""), pairs.get("host", ""))
 
     def _by_custom(self, found: dict[str, list[str]]) -> Said:
         """By the ``X-Forwarded-`` fields.
@@ -103,15 +103,14 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         The last line of the scheme counts, as upstream has it. Of the others that member counts which stands where the
         client does in ``X-Forwarded-For``, if they have as many, and otherwise the last: the nearest proxy's.
         """
-        chain = [host_and_port(item) for item in _items(found.get("x-forwarded-for", []))]
-        place = self._place(chain) if chain else 0
+        chain = _items(found.get("x-forwarded-for", []))
+        place, client = self.trusted_hosts.client_in(chain, self.hops) if chain else (0, None)
 
         def said_in(name: str) -> str:
             items = _items(found.get(f"x-forwarded-{name}", []))
             return "" if not items else items[-1 - place] if len(items) == len(chain) else items[-1]
 
         scheme = found.get("x-forwarded-proto", [""])[-1].strip(" \t")
-        client = chain[-1 - place] if chain else None
         return Said(client, scheme, said_in("host"), said_in("port"), said_in("prefix"))
 
 

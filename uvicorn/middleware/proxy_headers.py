@@ -60,7 +60,8 @@ class _TrustedHosts:
     """The peers whose forwarded fields are believed.
 
     ``trusted_hosts`` is comma-separated text or a sequence of addresses (compared by value), networks in CIDR notation
-    and literals (compared as text); ``"*"`` alone trusts everything, a peer without address included.
+    and literals (compared as text); ``"*"`` alone trusts everything, a peer without address included. A socket for both
+    families has peers of IPv4 as IPv4-mapped addresses (RFC 4291 section 2.5.5.2): these are trusted like the others.
     """
 
     def __init__(self, trusted_hosts: Sequence[str] | str) -> None:
@@ -99,21 +100,41 @@ class _TrustedHosts:
             address = ipaddress.ip_address(host)
         except ValueError:
             return False
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return self._has(address) or (mapped is not None and self._has(mapped))
+
+    def _has(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         return address in self.addresses or any(address in network for network in self.networks)
 
-    def client_from(self, forwarded_for: str) -> tuple[str, int]:
-        """Return host and port (0: unknown) of the client that ``X-Forwarded-For`` names; the host may be empty.
+    def overlap(self, others: _TrustedHosts) -> str | None:
+        """Return an address of `others` that is trusted here, or a network of theirs of which one here has a part."""
+        for address in others.addresses:
+            if str(address) in self:
+                return str(address)
+        for network in others.networks:
+            if any(own.version == network.version and own.overlaps(network) for own in self.networks):
+                return str(network)
+        return None
 
-        That is the right-most item that is not trusted, or the first item when all of them are, or when everything is.
+    def client_from(self, forwarded_for: str) -> tuple[str, int]:
+        """Return host and port of the client that ``X-Forwarded-For`` names; see `client_in`."""
+        _, client = self.client_in(forwarded_for.split(","))
+        return client
+
+    def client_in(self, chain: Sequence[str], hops: int | None = None) -> tuple[int, tuple[str, int]]:
+        """Find the client among those that proxies say they have seen: its place from the end, its host and port.
+
+        That is the right-most item that is not trusted, or the first item when all of them are, or when everything is;
+        with `hops`, the item so many from the end, or the first. The port is 0 if it is unknown, the host may be empty.
         """
-        if self.always_trust:
-            return host_and_port(forwarded_for.partition(",")[0])
-        host, port = "", 0
-        for item in reversed(forwarded_for.split(",")):
-            host, port = host_and_port(item)
-            if not self.answers[host]:
-                break
-        return host, port
+        first = len(chain) - 1
+        place = first if hops is None else min(hops - 1, first)
+        if hops is None and not self.always_trust:
+            for near, item in enumerate(reversed(chain)):
+                host, port = host_and_port(item)
+                if not self.answers[host]:
+                    return near, (host, port)
+        return place, host_and_port(chain[-1 - place])
 
 
 _ADDRESS_LIKE = re.compile(
@@ -207,6 +228,17 @@ class ProxyHeadersMiddleware:
                         self._correct(scope)
                         break
         return self.app(scope, receive, send)
+
+    def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
+        """Return whom the application will see as the client; the scope stays as it is."""
+        client = scope.get("client")
+        if self.trusted_hosts.answers[client[0] if client else None]:
+            forwarded_for, _ = _forwarded_fields(scope["headers"])
+            if forwarded_for:
+                host, port = self.trusted_hosts.client_from(forwarded_for)
+                if host:
+                    return host, port
+        return client
 
     def _correct(self, scope: WWWScope) -> None:
         forwarded_for, forwarded_proto = _forwarded_fields(scope["headers"])

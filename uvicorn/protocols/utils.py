@@ -56,6 +56,22 @@ def is_ssl(transport: asyncio.BaseTransport) -> bool:
     return bool(transport.get_extra_info("sslcontext"))
 
 
+def is_secure(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether the client has encrypted what it sends, here or at a proxy that says so."""
+    if is_ssl(transport):
+        return True
+    introduction = transport.get_extra_info("proxy_protocol")
+    return introduction is not None and introduction.tls is not None
+
+
+def tls_of(transport: asyncio.BaseTransport) -> Any:
+    """Return what the extension `tls` is made of: the connection's, or what a proxy has said of the client's."""
+    introduction = transport.get_extra_info("proxy_protocol")
+    if introduction is not None and introduction.tls is not None:
+        return introduction
+    return transport.get_extra_info("ssl_object") if is_ssl(transport) else None
+
+
 def get_client_addr(scope: WWWScope) -> str:
     """Return the client as `host:port` for a log line; empty if the scope has none."""
     client = scope.get("client")

@@ -85,6 +85,7 @@ class Multiprocess:
         self._refuse_at: float | None = None
         self._loads: LoadTable | None = None  # opened with the first worker
         self._exposition: Exposition | None = None
+        self._is_writing = threading.Lock()
         self._board = None if config.metrics is None else _new_board()
         self._placed: list[Process] = []
         self._pool = Pool(
@@ -166,6 +167,8 @@ class Multiprocess:
                 self.handle_signals()
                 self.keep_subprocess_alive()
                 self._notify()
+                if self.config.ticket_secret is not None:
+                    self.config.ticket_secret.advance()  # what is over is no secret to keep
         finally:
             self._stop()
             handlers.restore()
@@ -197,6 +200,8 @@ class Multiprocess:
 
         with blaming(f"metrics={self.config.metrics!r}"):
             exposition = Exposition(bind(self.config.metrics), self.metrics_text)
+        if self.config.debug_requests:
+            exposition.tell_requests(self.requests_text)
         exposition.start()
         return exposition
 
@@ -216,7 +221,12 @@ class Multiprocess:
         sizes = {pid: resident_memory(pid) for pid in running if pid is not None}
         resident = {pid: size for pid, size in sizes.items() if size is not None}
         totals = [] if self._board is None else self._board.totals()
-        return totals, WorkerFigures(resident, events)
+        ends = {} if self._board is None else self._board.certificates(self.config.certificate_names)
+        return totals, WorkerFigures(resident, events, ends)
+
+    def requests_text(self, as_json: bool) -> str:
+        """What the workers are doing, as a page or as JSON; not called by the thread that runs this."""
+        return requests_of([self], as_json)
 
     def _log(self, message: str) -> None:
         color_message = message.replace("%d", style("%d", fg="cyan", bold=True))
@@ -339,6 +349,21 @@ class Multiprocess:
         with self._lock:
             self._pool.replace_all()
 
+    def handle_usr1(self) -> None:
+        """Have the log say what the workers are doing, with the setting `debug_requests`."""
+        if not self.config.debug_requests:
+            logger.debug("Received signal %s, but no handler is defined for it.", "USR1")
+            return
+        # The answers come to the thread that handles signals. One of them waits for those, however many signals come.
+        if self._is_writing.acquire(blocking=False):
+            threading.Thread(target=self._write_requests, name="uvicorn-requests", daemon=True).start()
+
+    def _write_requests(self) -> None:
+        try:
+            logger.info("%s", self.requests_text(as_json=False))
+        finally:
+            self._is_writing.release()
+
     def handle_ttin(self) -> None:
         """One worker more."""
         logger.info("Received SIGTTIN, increasing the number of processes.")
@@ -362,6 +387,27 @@ def _new_board() -> Board:
     return Board()
 
 
+def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
+    """What the workers of all of these are doing that know it; they are asked side by side."""
+    from uvicorn.debugging import PATIENCE, shown
+
+    workers: list[Process] = []
+    for supervisor in supervisors:
+        with supervisor._lock:
+            if supervisor.config.debug_requests:
+                workers += [one for one in supervisor._pool.everyone if one.has_served and one.exitcode is None]
+    for worker in workers:
+        worker.ask_for_requests()
+    until = time.monotonic() + 2 * PATIENCE
+    listings = []
+    for worker in workers:
+        told = worker.requests(until)
+        if told is None:
+            logger.warning("Child process [%d] does not say what it is doing.", worker.pid)
+        listings += told or []
+    return shown(listings, as_json)
+
+
 def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
     """What the workers of all of these have counted, as Prometheus reads it."""
     from uvicorn.exposition import WorkerFigures, render
@@ -369,7 +415,10 @@ def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
     counted, known = zip(*(supervisor.figures() for supervisor in supervisors), strict=True)
     events: Counter[tuple[EventKind, str | None]] = Counter()
     resident: dict[int, int] = {}
+    ends: dict[str, int] = {}
     for figures in known:
+        for name, end in figures.certificates.items():
+            ends[name] = min(end, ends.get(name, end))
         events.update(figures.events)
         resident.update(figures.resident)
-    return render([sum(numbers) for numbers in zip(*counted, strict=True)], WorkerFigures(resident, events))
+    return render([sum(numbers) for numbers in zip(*counted, strict=True)], WorkerFigures(resident, events, ends))

@@ -19,8 +19,8 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.exposition import Exposition, bind
 from uvicorn.faults import STARTUP_FAILURE, blaming, report_fault
-from uvicorn.sockets import SocketFile, unix_paths
-from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of
+from uvicorn.sockets import close_later
+from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of, requests_of
 from uvicorn.supervisors.signals import Handlers, Wakeup
 
 logger = logging.getLogger("uvicorn.error")
@@ -93,10 +93,7 @@ class Pool:
         config.announce_core()
         config.announce_threads()
         sockets = config.bind_sockets()
-        for path in unix_paths(config):
-            self._cleanup.callback(SocketFile(path).remove)
-        for sock in sockets:
-            self._cleanup.callback(sock.close)
+        close_later(self._cleanup, config, sockets)
         self.supervisor = Multiprocess(config, sockets)
         self.supervisor.refuse = self._cleanup.close
         self.supervisor.surroundings = surroundings
@@ -144,12 +141,10 @@ class Pools:
     def _notify(self) -> None:
         """Have the service manager told of all pools as of one service, if one of them is to tell it."""
         if any(pool.supervisor.config.systemd for pool in self.pools):
-            from uvicorn.systemd import Notifier
+            from uvicorn.systemd import shares_of_service
 
-            notifier = Notifier.from_environment(len(self.pools))
-            if notifier is not None:
-                for pool, share in zip(self.pools, notifier.shares, strict=True):
-                    pool.supervisor.notifier = share
+            for pool, share in zip(self.pools, shares_of_service(len(self.pools)), strict=False):
+                pool.supervisor.notifier = share
 
     def _close(self) -> None:
         for pool in self.pools:
@@ -206,6 +201,9 @@ class Pools:
             return None
         with blaming(f"metrics={address!r}"):
             exposition = Exposition(bind(address), self.metrics_text)
+        supervisors = [pool.supervisor for pool in self.pools]
+        if any(supervisor.config.debug_requests for supervisor in supervisors):
+            exposition.tell_requests(lambda as_json: requests_of(supervisors, as_json))
         exposition.start()
         return exposition
 

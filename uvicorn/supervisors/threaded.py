@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +22,14 @@ from multiprocessing.connection import wait
 from types import FrameType
 from typing import Any
 
+from uvicorn.admission import Door
 from uvicorn.config import Config
+from uvicorn.debugging import Observer, OnSignal, listings_of, shown
 from uvicorn.drain import Stage
-from uvicorn.exposition import Board, Exposition, bind, render
+from uvicorn.exposition import Board, Exposition, bind
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadPlace, LoadTable
-from uvicorn.measurement import own_figures
+from uvicorn.measurement import text_of
 from uvicorn.metrics import Page
 from uvicorn.server import BLOCKED, HANDLED_SIGNALS, Server
 from uvicorn.supervisors.health import LoopProbe
@@ -67,11 +70,19 @@ class ThreadedServer:
         self._is_forced = False
         self._errors: list[BaseException] = []
         self._over = 0
+        self._door: Door | None = None
+        if config.limits_connections:
+            self._door = Door(config.limit_connections, config.limit_connections_per_address)
 
     @property
     def loops(self) -> list[asyncio.AbstractEventLoop]:
         """The event loops that serve."""
         return [loop for server in list(self.servers) if (loop := server.loop) is not None]
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Who knows what the event loops are doing, with the setting `debug_requests`."""
+        return [observer for server in list(self.servers) for observer in server.observers]
 
     def relieve(self) -> None:
         """Tell all that others serve in their place."""
@@ -146,6 +157,7 @@ class ThreadedServer:
         """Start one loop, and wait until it serves."""
         server = Server(self._config_of_loop())
         server.has_successor = self.has_successor
+        server.door = self._door
         if self.load_places:
             server.load_place = next(iter(self.load_places[number:]), None)
         elif table is not None:
@@ -167,9 +179,9 @@ class ThreadedServer:
     def _config_of_loop(self) -> Config:
         """Not loaded yet; limits that are counted by each loop are its part of the process's."""
         config = copy.copy(self.config)
-        for name in ("limit_concurrency", "limit_max_requests"):
+        for name in ("limit_concurrency", "limit_max_requests", "limit_active_requests", "limit_queue"):
             limit = getattr(config, name)
-            if limit is not None:
+            if isinstance(limit, int):
                 setattr(config, name, -(-limit // config.threads))
         # Told of here, for all of them.
         config.metrics = None
@@ -232,10 +244,16 @@ class ThreadedServer:
             yield
             return
         previous: dict[int, Any] = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
+        if self.config.ssl_reload is not None and sys.platform != "win32":
+            previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._handle_hangup)
         wakeup = signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+        on_signal = OnSignal(lambda: self.observers)
+        if self.config.debug_requests:
+            on_signal.start()
         try:
             yield
         finally:
+            on_signal.stop()
             signal.set_wakeup_fd(wakeup)
             for number, handler in previous.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -250,6 +268,10 @@ class ThreadedServer:
             server.should_exit = True
         self._wakeup.set()
 
+    def _handle_hangup(self, number: int, frame: FrameType | None) -> None:
+        for server in list(self.servers):
+            server.renew_certificates()
+
     # Metrics
 
     def _expose(self) -> Exposition | None:
@@ -258,7 +280,9 @@ class ThreadedServer:
             return None
         board = Board()
         with blaming(f"metrics={address!r}"):
-            exposition = Exposition(bind(address), lambda: render(board.totals(), own_figures()))
+            exposition = Exposition(bind(address), lambda: text_of(board, self.config.certificate_names))
+        if self.config.debug_requests:
+            exposition.tell_requests(lambda as_json: shown(listings_of(self.observers), as_json))
         self.metrics_pages = [board.page(shared=False) for _ in range(self.config.threads)]
         exposition.start()
         return exposition

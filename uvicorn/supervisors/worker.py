@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import json
 import logging
 import os
 import signal
@@ -30,6 +31,7 @@ from uvicorn.supervisors.health import Heartbeat, LoopProbe
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
 
 if TYPE_CHECKING:
+    from uvicorn.debugging import LoopListing
     from uvicorn.supervisors.threaded import ThreadedServer
 
 POLL_INTERVAL = 0.1
@@ -37,6 +39,13 @@ POLL_INTERVAL = 0.1
 
 RELIEVED = b"relieved"
 """What a child is told whose successor serves; anything else is a question."""
+
+REQUESTS = b"requests"
+"""What a child is asked for what its event loops are doing."""
+
+PIECE = 8192
+"""Bytes of one message with a part of what they are doing, which a system writes at once or not at all. Of a longer one
+the end may never come, if the child is stopped while it writes, and whoever reads it waits for that."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -144,7 +153,8 @@ class ProcessWorker:
     no silence) and reports each `Stage` it enters, and for how long its event loop has been blocked. The object is
     pickled into the child, where `target` runs.
 
-    What comes through the pipe is told apart by its type: bool is an answer, float a number of seconds, int a stage.
+    What comes through the pipe is told apart by its type: bool is an answer, float a number of seconds, int a stage,
+    bytes a piece of what the event loops are doing, which an empty one ends.
 
     Attributes:
         load_places: where each event loop of the child tells the others how many connections it has; to be set before
@@ -174,6 +184,11 @@ class ProcessWorker:
         self._has_joined = False
         self._was_killed = False
         self._is_deaf = False  # nothing more can come from the child
+        self._pieces: list[bytes] = []
+        self._listings: list[LoopListing] = []
+        self._is_told = threading.Event()  # what was asked for by REQUESTS; never two under way, as of `_is_asked`
+        self._is_told.set()
+        self._asking = threading.Lock()  # for that: by the page, and at a signal
         self._is_asked = False  # a question has not been answered; never two, which might fill the pipe
 
     def _make_process(self, sockets: list[socket]) -> BaseProcess:
@@ -250,8 +265,16 @@ class ProcessWorker:
         Raises:
             EOFError: the parent is gone.
         """
-        if self.child_conn.recv() == RELIEVED:
+        message = self.child_conn.recv()
+        if message == RELIEVED:
             self.server.relieve()
+            return
+        if message == REQUESTS:
+            # By another thread: other questions want an answer meanwhile.
+            try:
+                threading.Thread(target=self._tell_requests, name="uvicorn-requests", daemon=True).start()
+            except RuntimeError:  # there is no room for one, which is no reason to be silent
+                self._send_requests(b"[]")
             return
         self._send(self.server.started)
         blocked = max((probe.look() for probe in self._probes), default=0.0)
@@ -266,7 +289,25 @@ class ProcessWorker:
         with contextlib.suppress(OSError):
             self._send(int(stage))
 
-    def _send(self, message: bool | int | float) -> None:
+    def _tell_requests(self) -> None:
+        # Imported where it is wanted.
+        from uvicorn.debugging import listings_of
+
+        text = b"[]"
+        try:
+            text = json.dumps(listings_of(self.server.observers)).encode()
+        except Exception:
+            logger.exception("What the event loops are doing cannot be told")
+        # In any case: nobody asks again before there is an answer.
+        with contextlib.suppress(OSError):
+            self._send_requests(text)
+
+    def _send_requests(self, text: bytes) -> None:
+        for begin in range(0, len(text), PIECE):
+            self._send(text[begin : begin + PIECE])
+        self._send(b"")
+
+    def _send(self, message: bool | int | float | bytes) -> None:
         with self._sending:
             self.child_conn.send(message)
 
@@ -460,6 +501,22 @@ class ProcessWorker:
         """When to call `is_silent` next, unless the child reports something before."""
         return self._heartbeat.deadline
 
+    def ask_for_requests(self) -> None:
+        """Ask the child what its event loops are doing, unless it was asked and has not answered."""
+        with self._asking:
+            if not self._is_told.is_set():
+                return
+            self._is_told.clear()
+        with contextlib.suppress(OSError), self._writing:
+            self.parent_conn.send(REQUESTS)
+
+    def requests(self, until: float) -> list[LoopListing] | None:
+        """What it has answered, as soon as that is here; None if it is not by then (`time.monotonic()`).
+
+        Called by another thread than the one that listens.
+        """
+        return self._listings if self._is_told.wait(max(0.0, until - time.monotonic())) else None
+
     def listen(self, now: float) -> None:
         """Take what the child has reported, unless a `ping` on another thread is about to."""
         if self._talking.acquire(blocking=False):
@@ -505,10 +562,20 @@ class ProcessWorker:
         if isinstance(message, float):
             self._hear_of_blockade(message)
             return None
+        if isinstance(message, bytes):
+            self._take_piece(message)
+            return None
         self._stage = Stage(message)
         self._stage_since = now
         self._has_served = self._has_served or self._stage is Stage.SERVING
         return None
+
+    def _take_piece(self, piece: bytes) -> None:
+        if piece:
+            self._pieces.append(piece)
+            return
+        self._listings, self._pieces = json.loads(b"".join(self._pieces)), []
+        self._is_told.set()
 
     def _send_question(self) -> bool:
         if not self._is_asked:

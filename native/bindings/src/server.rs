@@ -99,6 +99,7 @@ impl Server {
         let core = self.h1.here()?;
         guard_server(py, core, "close", || {
             core.hub.close(py)?;
+            core.runner.close(py)?;
             core.host.flush_log(py)?;
             bury();
             Ok(())

@@ -70,13 +70,11 @@ impl Version {
             return Ok(());
         }
         let Served::Http1(http1) = self.served() else { return Ok(()) };
-        if !http1.is_secure() {
+        let Some(carrier) = http1.sides.carrier() else { return Ok(()) };
+        if !carrier.is_encrypted(py)? {
             return Ok(());
         }
-        let protocol = match http1.sides.carrier() {
-            Some(carrier) => carrier.application_protocol(py)?,
-            None => None,
-        };
+        let protocol = carrier.application_protocol(py)?;
         self.decide(py, protocol.as_deref() == Some("h2")).map(drop)
     }
 

@@ -20,13 +20,13 @@ import asyncio
 from collections import OrderedDict
 from enum import IntEnum
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope, Stream
 from uvicorn.access import Entry
 from uvicorn.metrics import Course
 from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.files import send_file
+from uvicorn.protocols.http.files import MOUNTED, send_file
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.http.head import Field
 from uvicorn.protocols.http.hooks import original
@@ -49,7 +49,7 @@ class CycleState(IntEnum):
 # A member looked up on its class costs several times a global, and these are read for each message.
 IDLE, STARTED, SENDING, TRAILERS, COMPLETE = CycleState
 
-FILE_MESSAGES = ("http.response.pathsend", "http.response.zerocopysend")
+FILE_MESSAGES = ("http.response.pathsend", "http.response.zerocopysend", MOUNTED)
 
 
 def _copy(message: Any) -> Any:
@@ -58,6 +58,13 @@ def _copy(message: Any) -> Any:
     if "body" in copy:
         copy["body"] = as_body(copy["body"])
     return copy
+
+
+class Waiting(Protocol):
+    """A request whose application has to wait until it is called."""
+
+    def leave(self) -> None:
+        """The client is gone, or looks like it."""
 
 
 @original
@@ -79,6 +86,7 @@ class RequestResponseCycle:
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
         course: of the metrics, if there are any.
+        held: what is told when the client leaves, while the application has to wait until it is called.
         task: in which the application is called, once its first turn is over.
     """
 
@@ -96,6 +104,7 @@ class RequestResponseCycle:
         "trailers",
         "entry",
         "course",
+        "held",
         "_events",
         "__weakref__",
     )
@@ -120,6 +129,7 @@ class RequestResponseCycle:
         self.trailers: list[Field] | None = None
         self.entry: Entry | None = None
         self.course: Course | None = None
+        self.held: Waiting | None = None
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
 
     # Told by the connection.
@@ -142,6 +152,8 @@ class RequestResponseCycle:
     def disconnect(self, reachable: bool = False) -> None:
         """The client is gone, or is treated as if it were; `reachable` says that it can still be sent the response."""
         self.peer_gone = True
+        if self.held is not None:
+            self.held.leave()
         if not reachable:
             self.disconnected = True
             if self.entry is not None:
@@ -206,6 +218,18 @@ class RequestResponseCycle:
                 # Whoever still holds `receive` has come too late, for the request too.
                 self.ended = True
                 stream.abort()
+
+    def answer(self, status: int, headers: list[Field], body: bytes) -> None:
+        """Respond with what the server answers itself, at once and without an application."""
+        stream = self.stream
+        if self.course is not None:
+            self.course.run()
+        stream.start(status, headers)
+        self.state = STARTED
+        sent = stream.body(body, False)
+        if self.entry is not None:
+            self.entry.sent += sent
+        self._end_body()
 
     async def send_500_response(self) -> None:
         """Answer for an application that failed before it started its response."""
@@ -278,7 +302,7 @@ class RequestResponseCycle:
     async def _send_extension(self, message_type: str, message: Any) -> None:
         """Take a message that not every response has, or refuse one that is out of order or not offered."""
         state = self.state
-        if not self.stream.offers(message_type):
+        if message_type != MOUNTED and not self.stream.offers(message_type):
             raise self.out_of_order(message_type)
         if state <= STARTED and message_type == "http.response.early_hint":
             links = check_links(message["links"])

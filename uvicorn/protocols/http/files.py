@@ -30,6 +30,10 @@ from typing import Any, Protocol
 PIECE = 131072
 """Bytes that are read and written at a time. A file of no more than that is not worth the kernel's help."""
 
+MOUNTED = "uvicorn.response.file"
+"""A message of the server's own, when it is the application: `count` bytes of `file`, a descriptor, from `offset`; and
+there may be `more_body`. Unlike others it is always offered, and where it fails the response is broken off."""
+
 KERNEL_PIECE = 1048576
 """Bytes the kernel is given at a time, so that one fast client does not hold up the others."""
 
@@ -163,6 +167,8 @@ async def send_file(sink: FileSink, message: Mapping[str, Any]) -> None:
         return
     if message["type"] == "http.response.pathsend":
         await _send_path(sink, message["path"])
+    elif message["type"] == MOUNTED:
+        await _send_mounted(sink, message)
     else:
         await _send_open_file(sink, message)
 
@@ -193,6 +199,18 @@ async def _send_open_file(sink: FileSink, message: Mapping[str, Any]) -> None:
     await _send(sink, "http.response.zerocopysend", part, bool(message.get("more_body", False)))
     if offset is None:
         await _seek(file, position)
+
+
+async def _send_mounted(sink: FileSink, message: Mapping[str, Any]) -> None:
+    """Send exactly what was promised of a file, or nothing more at all."""
+    try:
+        part = FileRange(message["file"], message["offset"], message["count"])
+        if part.left < message["count"]:
+            raise RuntimeError(_SHORTER)
+    except (OSError, RuntimeError):
+        sink.abandon()
+        raise
+    await _send(sink, MOUNTED, part, message["more_body"])
 
 
 def _number(message: Mapping[str, Any], name: str) -> int | None:

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.request_reader import BODY, RequestReader
 from uvicorn.protocols.http.response import BodyFraming, encode_interim
 from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
 from uvicorn.protocols.http.states import ENDING_NONE, HERE
+from uvicorn.request_id import with_line
 from uvicorn.state import ServerState
 
 _NONE = BodyFraming.NONE
@@ -47,6 +48,7 @@ class H1Stream:
         logger: where errors of the application are told.
         writer: of its responses.
         keep_alive: the request in hand lets the connection live on.
+        id_line: what the response says of the request's id; empty if it has none.
         finish: the response is complete, and the connection goes on; its own method, without a call in between.
     """
 
@@ -55,6 +57,7 @@ class H1Stream:
         "logger",
         "writer",
         "keep_alive",
+        "id_line",
         "finish",
         "_connection",
         "_carrier",
@@ -79,6 +82,7 @@ class H1Stream:
         self.logger: logging.Logger = connection.logger
         self.writer = writer
         self.keep_alive = True
+        self.id_line = b""
         self.finish: Callable[[], None] = connection.on_response_complete
         self._connection = connection
         self._carrier = carrier
@@ -121,6 +125,8 @@ class H1Stream:
             close = close or (cycle.expect_continue and not reader.body_begun)
         if not writer.start(status, fields, connection.server_state.default_head, close):
             return False
+        if self.id_line:
+            writer.head = with_line(writer.head, self.id_line)
         settings = connection.settings
         if cycle.course is not None:
             cycle.course.respond(status)

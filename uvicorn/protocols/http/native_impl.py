@@ -11,7 +11,7 @@ import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.native_server import server_of
-from uvicorn.protocols.utils import is_ssl
+from uvicorn.protocols.utils import is_secure
 from uvicorn.state import ServerState
 
 
@@ -77,7 +77,7 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
         transport = self.transport
         if transport is None:
             return None
-        return "https" if is_ssl(transport) else "http"
+        return "https" if is_secure(transport) else "http"
 
     @property
     def access_log(self) -> bool:

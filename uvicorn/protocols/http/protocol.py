@@ -41,7 +41,7 @@ from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.protocols.http.runner import Runner
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure, is_ssl, tls_of
 from uvicorn.state import ServerState
 
 _IDLE = Waits.IDLE
@@ -90,7 +90,9 @@ class HTTPProtocol(Attributes):
         if settings is None or settings.config is not config or settings.protocol_class is not type(self):
             if not config.loaded:
                 config.load()
-            settings = ProtocolSettings(config, self.loop, server_state.context, type(self), server_state.metrics)
+            gate, ids = server_state.gate_for(config, self.loop), server_state.request_ids(config)
+            metrics = server_state.metrics
+            settings = ProtocolSettings(config, self.loop, server_state.context, type(self), metrics, gate, ids)
             server_state.protocol_settings = settings
         self.settings: ProtocolSettings = settings
         self.server_state = server_state
@@ -152,12 +154,13 @@ class HTTPProtocol(Attributes):
         self.flow = flow = FlowControl(transport, context)
         self._base = base = ScopeBase(
             settings.asgi_version,
-            "https" if is_tls else "http",
+            "https" if is_tls or is_secure(transport) else "http",
             get_remote_addr(transport),
             get_local_addr(transport),
             settings.root_path,
             self.app_state,
             settings.extensions,
+            tls_of(transport),
         )
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, base.line)
         self._carrier = carrier = Carrier(transport, is_tls, base, reader, settings, self.logger, self.connection_lost)

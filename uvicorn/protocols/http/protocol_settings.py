@@ -6,10 +6,12 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
+from uvicorn.gate import Gate
+from uvicorn.importer import import_from_string
 from uvicorn.metrics import Page
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.cycle import RequestResponseCycle
@@ -20,6 +22,10 @@ from uvicorn.protocols.http.hooks import replaced
 from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.http.request_reader import Memory
 from uvicorn.protocols.utils import EAGER_START, clock_of
+from uvicorn.request_id import RequestIds
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.mounted import Mounts
 
 
 class ProtocolClass(Protocol):
@@ -66,6 +72,10 @@ class ProtocolSettings:
         "hang_ups",
         "readers",
         "metrics",
+        "mounts",
+        "gate",
+        "request_ids",
+        "has_rules",
     )
 
     def __init__(
@@ -75,6 +85,8 @@ class ProtocolSettings:
         context: contextvars.Context,
         protocol_class: type[ProtocolClass],
         metrics: Page | None = None,
+        gate: Gate | None = None,
+        request_ids: RequestIds | None = None,
     ) -> None:
         self.config = config
         self.set_app(config.loaded_app)
@@ -104,6 +116,14 @@ class ProtocolSettings:
         self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
         self.eager = EAGER_START and self.real_loop and not self.customised
         self.metrics = metrics
+        self.mounts: Mounts | None = None
+        if config.mounts:
+            # Through the importer, because few servers need what it imports.
+            self.mounts = import_from_string("uvicorn.protocols.http.mounted:Mounts").from_config(config)
+        self.gate = gate
+        self.request_ids = request_ids
+        # Otherwise each request goes to the application at once, without a name.
+        self.has_rules = any(rule is not None for rule in (self.mounts, gate, request_ids))
         self.hang_ups = HangUps(loop, context)
         self.clock: Callable[[], float] = clock_of(loop) if self.real_loop else monotonic
         # The double of a transport may not know what waits in it.
@@ -131,3 +151,5 @@ class ProtocolSettings:
         self.flush()
         self.hang_ups.close()
         self.readers.close()
+        if self.mounts is not None:
+            self.mounts.close()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+from uvicorn._types import ASGI3Application, HTTPScope
+from uvicorn.gate import Gate, Place
+from uvicorn.overload import REFUSED, WAITING
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.carrier import Carrier
+from uvicorn.protocols.http.cycle import IDLE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline
 from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.input import Input
@@ -19,6 +23,10 @@ from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.states import HERE, OPEN
 from uvicorn.protocols.utils import start_task
 from uvicorn.state import ServerState
+
+if TYPE_CHECKING:
+    # Few servers need what it imports.
+    from uvicorn.protocols.http.mounted import Answer
 
 
 class Runner:
@@ -84,11 +92,9 @@ class Runner:
         state, stream, source = self._state, self._stream, self._input
         _, stream.keep_alive, expect_continue, _, forwarded = framing
         app = settings.app if forwarded else settings.direct_app
-        limit = settings.limit_concurrency
-        if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
-            self._carrier.logger.warning(texts.CONCURRENCY_EXCEEDED)
-            app = settings.unavailable_app
         scope = self._base.build(line, fields)
+        if settings.has_rules or settings.limit_concurrency is not None:
+            app = self._choose(app, scope, fields, forwarded)
         writer = stream.writer
         writer.state = AWAITING
         writer.head_request = line[0] == "HEAD"
@@ -110,11 +116,118 @@ class Runner:
                 source.take(cast(Piece, piece))
         if source.end is not OPEN:
             cycle.disconnect(reachable=True)
+        if settings.has_rules and self._is_dealt_with(cycle, app):
+            return
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
-        # After the client's end a response has to know whether it is the last: not before all input is pending.
         eager = settings.eager and source.end is not HERE
         task = start_task(self._loop, cycle.run_asgi(app), context, eager)
         if not (eager and task.done()):
             cycle.task = task
             state.tasks.add(task)
             task.add_done_callback(state.tasks.discard)
+
+    # Where not every request goes to the application at once.
+
+    def _choose(
+        self, app: ASGI3Application, scope: HTTPScope, fields: list[tuple[bytes, bytes]], forwarded: bool
+    ) -> ASGI3Application:
+        """Who answers a request: `app`, unless there are too many of them or it asks for a file; it is named, too."""
+        settings, state = self.settings, self._state
+        limit = settings.limit_concurrency
+        if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
+            self._carrier.logger.warning(texts.CONCURRENCY_EXCEEDED)
+            app = settings.unavailable_app
+        elif settings.mounts is not None:
+            app = cast(ASGI3Application, settings.mounts.answer(scope, forwarded) or app)
+        if settings.request_ids is not None:
+            scope["request_id"] = request_id = settings.request_ids.of(fields, self._base.client)
+            self._stream.id_line = settings.request_ids.line(request_id)
+        return app
+
+    def _is_dealt_with(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
+        """Tell whether no task is needed now: the answer is there and can be written, or the request has to wait."""
+        settings = self.settings
+        if settings.mounts is not None and settings.mounts.has_made(app):
+            answer = cast("Answer", app)
+            if answer.body is None or settings.customised or not self.answers_at_once():
+                return False
+            cycle.answer(answer.status, answer.headers, answer.body)
+            return True
+        return settings.gate is not None and not self._passes(cycle, app, settings.gate)
+
+    def _passes(self, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate) -> bool:
+        """Tell whether a request is not counted; otherwise start its application, have it wait, or refuse it."""
+        if app is self.settings.unavailable_app:
+            return True
+        place = gate.enter(cycle.scope, may_wait=not cycle.peer_gone)
+        if place is None:
+            return True
+        held = _Held(self, cycle, app, gate, place)
+        if place.state is WAITING:
+            cycle.held = place.held = held
+        elif place.state is REFUSED:
+            held.refuse()
+        else:
+            held.start(app)
+        return False
+
+    def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> asyncio.Task[None]:
+        """Start an application in the loop's next turn, when all other requests are read."""
+        state = self._state
+        context = contextvars.Context() if self.settings.reset_contextvars else state.context.copy()
+        cycle.task = task = start_task(self._loop, cycle.run_asgi(app), context, False)
+        state.tasks.add(task)
+        task.add_done_callback(state.tasks.discard)
+        return task
+
+    def answers_at_once(self) -> bool:
+        """Tell whether a response may be written now: the client reads, and has more to send.
+
+        After its end a response has to know whether it is the last: not before all input is pending.
+        """
+        return self._input.end is not HERE and not self._stream.flow.congested
+
+
+class _Held:
+    """A request between its head and its application."""
+
+    __slots__ = ("cycle", "app", "_runner", "_gate", "_place")
+
+    def __init__(
+        self, runner: Runner, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate, place: Place
+    ) -> None:
+        self.cycle = cycle
+        self.app = app
+        self._runner = runner
+        self._gate = gate
+        self._place = place
+
+    def admit(self) -> None:
+        """Start its application."""
+        self.cycle.held = None
+        self.start(self.app)
+
+    def start(self, app: ASGI3Application) -> None:
+        """Start what answers it; then its place is free."""
+        self._runner.start(self.cycle, app).add_done_callback(self.release)
+
+    def refuse(self) -> None:
+        """Answer it 503, if it still can be answered."""
+        cycle, gate = self.cycle, self._gate
+        cycle.held = None
+        if cycle.disconnected or cycle.state is not IDLE:
+            return
+        if self._runner.answers_at_once():
+            cycle.answer(503, gate.fields, gate.body)
+        else:
+            self.start(gate.refuse)
+
+    def leave(self) -> None:
+        """The client is gone, or looks like it."""
+        self._gate.leave(self._place)
+
+    def release(self, task: asyncio.Task[None]) -> None:
+        """The application's call is over, or was given up before it began, and nobody answers."""
+        self._gate.release(self._place)
+        if task.cancelled() and self.cycle.state is IDLE and not self.cycle.disconnected:
+            self.cycle.stream.abort()

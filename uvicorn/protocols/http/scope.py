@@ -7,8 +7,10 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope, WebSocketScope
+from uvicorn.protocols.tls import EXTENSION as TLS
+from uvicorn.protocols.tls import describe
 
-EXTENSIONS_10 = ("http.response.pathsend", "http.response.zerocopysend")
+EXTENSIONS_10 = ("http.response.pathsend", "http.response.zerocopysend", TLS)
 """Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
 
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
@@ -27,9 +29,13 @@ class ScopeBase:
         root_path: the configured prefix, put in front of each path.
         state: what the lifespan left; copied for each request, never shared between them.
         extensions: names of those that are offered.
+        ssl_object: the TLS of the connection, if it has any.
     """
 
-    __slots__ = ("asgi_version", "scheme", "client", "server", "root_path", "raw_root_path", "state", "extensions")
+    __slots__ = (
+        *("asgi_version", "scheme", "client", "server", "root_path", "raw_root_path", "state", "extensions"),
+        *("_ssl_object", "_tls"),
+    )
 
     def __init__(
         self,
@@ -40,6 +46,7 @@ class ScopeBase:
         root_path: str,
         state: dict[str, Any],
         extensions: Sequence[str] = (),
+        ssl_object: Any = None,
     ) -> None:
         self.asgi_version = asgi_version
         self.scheme = scheme
@@ -49,6 +56,8 @@ class ScopeBase:
         self.raw_root_path = root_path.encode() if root_path.isascii() else quote(root_path).encode()
         self.state = state
         self.extensions = extensions
+        self._ssl_object = ssl_object
+        self._tls: dict[str, Any] | None = None
 
     def line(self, method: bytes, target: bytes, minor: bytes) -> RequestLine:
         """Return what a request line means; the same for all connections with this root path.
@@ -89,9 +98,17 @@ class ScopeBase:
             "state": state.copy() if state else {},
         }
         if extensions:
-            # Of its own for each request: middleware is known to add keys.
-            scope["extensions"] = {extension: {} for extension in extensions}
+            scope["extensions"] = self._offer(extensions)
         return scope
+
+    def _offer(self, extensions: Sequence[str]) -> dict[str, dict[Any, Any]]:
+        """What a scope says of them: of its own for each request, since middleware is known to add keys."""
+        offered: dict[str, dict[Any, Any]] = {extension: {} for extension in extensions if extension != TLS}
+        if TLS in extensions and self._ssl_object is not None:
+            if self._tls is None:
+                self._tls = describe(self._ssl_object)
+            offered[TLS] = self._tls.copy()
+        return offered
 
     def build_websocket(
         self, line: RequestLine, headers: list[tuple[bytes, bytes]], subprotocols: list[str]
@@ -112,5 +129,5 @@ class ScopeBase:
             "headers": headers,
             "state": self.state.copy(),
             "subprotocols": subprotocols,
-            "extensions": {"websocket.http.response": {}},
+            "extensions": {"websocket.http.response": {}, **self._offer([e for e in self.extensions if e == TLS])},
         }

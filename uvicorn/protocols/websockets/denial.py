@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from uvicorn.protocols.http.response import BodyFraming
 from uvicorn.protocols.http.response_writer import ResponseWriter
+from uvicorn.request_id import with_line
 
 
 class DenialResponse:
@@ -19,6 +20,7 @@ class DenialResponse:
         headers: the application's, any iterable of (name, value).
         default_head: the server's own lines, in front of those.
         chunks: whether a body of unknown length is sent in chunks; else as it is, because something else marks its end.
+        own_line: one more, unless the application has a field of this name.
 
     Attributes:
         head: as it is sent, or will be.
@@ -29,23 +31,29 @@ class DenialResponse:
         TypeError: a status that is not an int, a header that is not bytes-like.
     """
 
-    __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_chunks", "_writer")
+    __slots__ = ("status", "head", "sent", "_headers", "_default_head", "_chunks", "_own_line", "_writer")
 
     def __init__(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], default_head: bytes, chunks: bool = True
+        self,
+        status: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        default_head: bytes,
+        chunks: bool = True,
+        own_line: bytes = b"",
     ) -> None:
         self.status = status
         self.sent = 0
         self._headers = list(headers)
         self._default_head = default_head
         self._chunks = chunks
+        self._own_line = own_line
         self._start()
 
     def _start(self) -> None:
         self._writer = ResponseWriter()
         self._writer.http_10 = not self._chunks
         self._writer.start(self.status, self._headers, self._default_head, close=True)
-        self.head = self._writer.head
+        self.head = self._writer.head = with_line(self._writer.head, self._own_line)
 
     def encode(self, body: bytes, more_body: bool) -> bytes:
         """Return what goes on the wire for a piece of the body.

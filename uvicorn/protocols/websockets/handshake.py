@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from uvicorn.protocols.http import refusals
 from uvicorn.protocols.http.head import (
@@ -218,6 +218,11 @@ def accept_response(
     return b"".join(lines)
 
 
-def refuse_response(status: int, body: bytes, default_head: bytes, head_request: bool = False) -> bytes:
-    """Return a whole response of the server's own that opens nothing, after which the connection ends."""
-    return error_response(status, body, default_head, head_request, _HINTS.get(status, ()))
+def refuse_response(
+    status: int, body: bytes, default_head: bytes, head_request: bool = False, fields: Sequence[Header] = ()
+) -> bytes:
+    """Return a whole response of the server's own that opens nothing, after which the connection ends.
+
+    `fields` stand behind what a client is told with the status anyway.
+    """
+    return error_response(status, body, default_head, head_request, (*_HINTS.get(status, ()), *fields))

@@ -24,6 +24,7 @@ import asyncio
 import contextvars
 import io
 import logging
+from collections.abc import Sequence
 from typing import Any, cast
 
 from uvicorn._types import (
@@ -32,6 +33,7 @@ from uvicorn._types import (
     ProtocolConfig,
     WebSocketScope,
 )
+from uvicorn.gate import Place
 from uvicorn.metrics import (
     ACCEPTED,
     BYTES_RECEIVED,
@@ -42,6 +44,7 @@ from uvicorn.metrics import (
     SESSIONS_GONE,
     UPGRADED,
 )
+from uvicorn.overload import REFUSED
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
@@ -54,9 +57,10 @@ from uvicorn.protocols.utils import (
     clock_of,
     get_local_addr,
     get_remote_addr,
-    is_ssl,
+    is_secure,
     is_thrown_away,
     start_task,
+    tls_of,
 )
 from uvicorn.protocols.websockets.attributes import Attributes
 from uvicorn.protocols.websockets.close_handshake import CloseHandshake
@@ -77,6 +81,7 @@ from uvicorn.protocols.websockets.frames import (
 from uvicorn.protocols.websockets.handshake import (
     Handshake,
     HandshakeReader,
+    Header,
     accept_response,
     refuse_response,
 )
@@ -87,6 +92,7 @@ from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
 from uvicorn.protocols.websockets.session_log import SessionLog
+from uvicorn.request_id import with_line
 from uvicorn.state import ServerState
 
 # Read for every message.
@@ -131,7 +137,9 @@ class WebSocketSession(Attributes):
         "_half_closed",
         "_closing",
         "_log",
+        "_id_line",
         "_task",
+        "_place",
         "__weakref__",
     )
 
@@ -171,7 +179,9 @@ class WebSocketSession(Attributes):
         self._response: DenialResponse | None = None
         self._half_closed = False  # the client has nothing more to send
         self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head)
+        self._id_line = b""  # what the answer says of the request's id
         self._task: asyncio.Task[None] | None = None
+        self._place: Place | None = None  # among the requests that are active, until it is accepted
 
     # What a subclass does with its library.
 
@@ -310,11 +320,13 @@ class WebSocketSession(Attributes):
         config, transport = self.config, self.transport
         base = ScopeBase(
             config.asgi_version,
-            "wss" if is_ssl(transport) else "ws",
+            "wss" if is_secure(transport) else "ws",
             get_remote_addr(transport),
             get_local_addr(transport),
             config.root_path,
             self.app_state,
+            config.asgi_extensions,
+            tls_of(transport),
         )
         if config.ws_per_message_deflate:
             agreed = negotiate(handshake.extensions, config.ws_max_size)
@@ -323,18 +335,36 @@ class WebSocketSession(Attributes):
                 self._reader.inflate_with(self._deflate.inflate)
         line = base.line(b"GET", handshake.target, b"1")
         self.scope = base.build_websocket(line, handshake.headers, handshake.subprotocols)
+        request_ids = self.server_state.request_ids(config)
+        if request_ids is not None:
+            self.scope["request_id"] = request_id = request_ids.of(handshake.headers, base.client)
+            self._id_line = request_ids.line(request_id)
         formatted = getattr(self.server_state.protocol_settings, "formatted", None)
         self._log.asked(self.scope, None if formatted is None else formatted.begin(self.scope))
         self._handshake = handshake
         if self._log.frames is not None:
             lines = [b"GET %b HTTP/1.1" % handshake.target, *(b"%b: %b" % field for field in handshake.headers)]
             self._log.frames.head("<", b"\r\n".join(lines))
-        self.inbox.queue.append({"type": "websocket.connect"})
         state = self.server_state
+        gate = state.gate_for(config, self.loop)
+        if gate is not None:
+            self._place = gate.enter(self.scope, may_wait=False)
+            if self._place is not None and self._place.state is REFUSED:
+                self._refuse(503, "Service Unavailable", gate.hints)
+                return
+        self.inbox.queue.append({"type": "websocket.connect"})
         context = contextvars.Context() if config.reset_contextvars else state.context.copy()
         self._task = task = start_task(self.loop, self.run_asgi(), context)
         state.tasks.add(task)
         task.add_done_callback(state.tasks.discard)
+        if self._place is not None:
+            task.add_done_callback(self._give_place_back)
+
+    def _give_place_back(self, task: asyncio.Task[None] | None = None) -> None:
+        """The handshake is over. How long it took says nothing about requests."""
+        gate = self.server_state.gate
+        if self._place is not None and gate is not None:
+            gate.release(self._place, is_measured=False)
 
     def _accept(self, message: Any) -> None:
         """Open the connection as the application says, and read what has come meanwhile."""
@@ -346,6 +376,7 @@ class WebSocketSession(Attributes):
             message.get("subprotocol"),
             self._extension,
         )
+        response = with_line(response, self._id_line)
         if self.state is not SessionState.CONNECTING:
             # Reading the headers ran code of the application, which has sent something meanwhile.
             self._send_other(message)
@@ -353,6 +384,7 @@ class WebSocketSession(Attributes):
         self.state = _ACCEPTED
         self._handshake = None
         self._count(ACCEPTED)
+        self._give_place_back()
         self.open(self._deflate)
         self._output.write_head(response)
         self._log.opened()
@@ -360,10 +392,11 @@ class WebSocketSession(Attributes):
         self.inbox.begin()
         self._resume_reading()
 
-    def _refuse(self, status: int, text: str) -> None:
+    def _refuse(self, status: int, text: str, fields: Sequence[Header] = ()) -> None:
         """Answer with a response of the server's own."""
         head_request = asks_for_head(self._head.head)
-        response = refuse_response(status, text.encode(), self.server_state.default_head, head_request)
+        default_head = self.server_state.default_head + self._id_line
+        response = refuse_response(status, text.encode(), default_head, head_request, fields)
         self._log.answered(status, response)
         if self._log.entry is not None:
             self._log.entry.sent = len(text)
@@ -479,7 +512,7 @@ class WebSocketSession(Attributes):
             if kind == "websocket.accept":
                 self._accept(message)
             elif kind == "websocket.close":
-                response = refuse_response(403, b"", self.server_state.default_head)
+                response = refuse_response(403, b"", self.server_state.default_head + self._id_line)
                 self._log.answered(403, response)
                 self._ended = "after sending 'websocket.close'"
                 self._output.write_head(response)
@@ -519,7 +552,8 @@ class WebSocketSession(Attributes):
 
     def _start_response(self, message: Any) -> None:
         headers = message.get("headers") or ()
-        response = DenialResponse(message["status"], headers, self.server_state.default_head)
+        default_head = self.server_state.default_head
+        response = DenialResponse(message["status"], headers, default_head, own_line=self._id_line)
         if self.state is not SessionState.CONNECTING:
             self._send_other(message)  # as for an accept
         self._response = response

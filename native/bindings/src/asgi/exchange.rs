@@ -11,16 +11,19 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use wire::Trailers;
 use wire::method::Method;
 
 use super::access::entry::{Entry, Head};
 use super::access::lines::About;
 use super::conversation::{Conversation, Function, guard};
+use super::gate::{self, Gate, Place};
 use super::host::Host;
+use super::identity::OwnField;
 use super::loan::Loan;
 use super::peer::Peer;
+use super::scope::Lent;
 use super::stream::{Follows, Stream};
 use crate::base::line::Line;
 use crate::base::metrics::Course;
@@ -66,6 +69,8 @@ pub(crate) struct Exchange {
     peer: Rc<Peer>,
     pub(crate) scope: Py<PyDict>,
     pub(super) loan: Box<Loan>,
+    /// What it is called, if requests are.
+    id: Option<Py<PyString>>,
     pub(super) state: Cell<State>,
     pub(super) body: RefCell<Body>,
     pub(super) body_length: Cell<usize>,
@@ -85,6 +90,8 @@ pub(crate) struct Exchange {
     entry: Entry,
     /// Until it has ended, if it is counted.
     course: Cell<Option<Box<Course>>>,
+    /// Among the requests that are active or wait to be, where those are counted; until the application's call is over.
+    place: Cell<Option<Rc<Place>>>,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
 }
@@ -94,7 +101,7 @@ impl Exchange {
         host: Rc<Host>,
         stream: Rc<dyn Stream>,
         peer: Rc<Peer>,
-        (scope, loan): (Py<PyDict>, Box<Loan>),
+        lent: Lent,
         method: Method,
         more_body: bool,
         expects_continue: bool,
@@ -105,8 +112,9 @@ impl Exchange {
             host,
             stream,
             peer,
-            scope,
-            loan,
+            scope: lent.scope,
+            loan: lent.loan,
+            id: lent.id,
             state: Cell::new(State::Idle),
             body: RefCell::new(Body::Empty),
             body_length: Cell::new(0),
@@ -116,13 +124,22 @@ impl Exchange {
             peer_gone: Cell::new(false),
             disconnected: Cell::new(false),
             trailers: Cell::new(None),
+            place: Cell::new(None),
             receivers: Line::default(),
         }
     }
 
     /// The scope, and what was lent with it.
-    pub(crate) fn into_loan(self) -> (Py<PyDict>, Box<Loan>) {
-        (self.scope, self.loan)
+    pub(crate) fn into_lent(self) -> Lent {
+        Lent { scope: self.scope, loan: self.loan, id: self.id }
+    }
+
+    /// The field of the response that says what the request is called, if it is.
+    #[inline]
+    pub(super) fn own_field<'a>(&'a self, py: Python<'a>) -> Option<OwnField<'a>> {
+        let id = self.id.as_ref()?;
+        let identity = self.host.identity.as_ref()?;
+        Some(OwnField::new(identity, id.bind(py).to_str().ok()?.as_bytes()))
     }
 
     /// Run an entry point of the application's; see [`guard`].
@@ -179,6 +196,10 @@ impl Exchange {
     /// The client is gone, or is treated as if it were; `reachable`: it can still be sent the response.
     pub(crate) fn disconnect(&self, py: Python<'_>, reachable: bool) -> PyResult<()> {
         self.peer_gone.set(true);
+        if let Some(place) = self.place.take() {
+            self.place.set(Some(place.clone()));
+            place.leave(py)?;
+        }
         if !reachable {
             self.disconnected.set(true);
             self.log_end(py);
@@ -202,6 +223,26 @@ impl Exchange {
     /// Whether some of the body may have left, and not all of it.
     pub(crate) fn is_in_body(&self) -> bool {
         matches!(self.state.get(), State::Started | State::Sending)
+    }
+
+    // Where requests are admitted.
+
+    /// It has this place, until the application's call is over.
+    pub(super) fn take_place(&self, place: Place) {
+        self.place.set(Some(Rc::new(place)));
+    }
+
+    /// The application's call is over.
+    #[inline]
+    pub(super) fn give_place_back(&self) {
+        let place = self.place.take();
+        drop(place);
+    }
+
+    /// Answer a request for which there is no room.
+    #[cold]
+    pub(super) fn refuse(&self, py: Python<'_>, gate: &Gate) -> PyResult<()> {
+        self.answer(gate::STATUS, gate.fields.bind(py), gate.body.bind(py))
     }
 
     // The access log.
@@ -315,13 +356,29 @@ impl Exchange {
         self.wake(py)
     }
 
+    /// Respond with what the server answers itself, at once and without an application.
+    pub(super) fn answer(&self, status: u16, headers: &Bound<'_, PyAny>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let py = body.py();
+        if self.disconnected.get() {
+            return Ok(());
+        }
+        self.stream.start(py, status, Some(headers), self.own_field(py).as_ref())?;
+        self.note_status(status);
+        self.log_start(py, status, || self.stream.head(self.host.access.wants_head()))?;
+        self.state.set(State::Started);
+        self.stream.body(py, Some(body), Follows::Nothing)?;
+        self.log_sent(body.as_bytes().len());
+        self.complete(py)
+    }
+
     /// Answer for an application that failed before it started its response.
     pub(super) fn send_500(&self, py: Python<'_>) -> PyResult<()> {
         if self.disconnected.get() {
             return Ok(());
         }
         let stream = &self.stream;
-        let (head, length) = stream.answer(py, 500, SERVER_ERROR, self.host.access.wants_head())?;
+        let (head, length) =
+            stream.answer(py, 500, SERVER_ERROR, self.own_field(py).as_ref(), self.host.access.wants_head())?;
         self.note_status(500);
         self.log_start(py, 500, || head)?;
         self.log_sent(length);

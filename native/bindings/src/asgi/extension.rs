@@ -20,6 +20,9 @@ use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
 
+/// A message of the server's own, of a file that it answers with itself: see `uvicorn/protocols/http/files.py`.
+const MOUNTED: &str = "uvicorn.response.file";
+
 /// Take a message of type `kind` that not every response has, or refuse one that is out of order or not offered. What it
 /// gives, if it gives anything, must be awaited.
 #[cold]
@@ -28,13 +31,13 @@ pub(crate) fn send(
     message: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyAny>,
 ) -> PyResult<Option<Py<PyAny>>> {
-    let offered = exchange.host.settings.offers(text_of(kind));
+    let offered = text_of(kind) == MOUNTED || exchange.host.settings.offers(text_of(kind));
     match (exchange.state(), text_of(kind)) {
         _ if !offered => Err(out_of_order(exchange.state(), kind)),
         (State::Idle | State::Started, "http.response.early_hint") => {
             send_early_hint(exchange, kind, &message.get_item("links")?).map(|()| None)
         }
-        (State::Started, "http.response.pathsend" | "http.response.zerocopysend") => {
+        (State::Started, "http.response.pathsend" | "http.response.zerocopysend" | MOUNTED) => {
             send_file(exchange, message).map(Some)
         }
         (State::Trailers, "http.response.trailers") => send_trailers(exchange, kind, message).map(|()| None),

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use super::access::entry::AccessLog;
+use super::identity::Identity;
 use crate::base::error::guard_server;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::home::Home;
@@ -31,6 +32,8 @@ pub(crate) struct Host {
     /// A call of `receive` or `send` that is over.
     pub(crate) spare_calls: Rc<SpareObject>,
     pub(crate) access: AccessLog,
+    /// Who says what a request is called, if anybody asks.
+    pub(crate) identity: Option<Identity>,
     /// In which connections are served, if it is not by transports.
     turns: RefCell<Option<Rc<dyn Turns>>>,
     /// The access lines are written when its turn ends.
@@ -61,6 +64,7 @@ impl Host {
             send_file: py.import("uvicorn.protocols.http.files")?.getattr("send_file")?.unbind(),
             spare_calls: Rc::new(SpareObject::new(home.settings.poison)),
             access: AccessLog::new(config, home.event_loop.bind(py))?,
+            identity: Identity::new(config, state)?,
             turns: RefCell::default(),
             flushes_after_turn: Cell::new(false),
             total_requests: Arc::default(),

@@ -31,6 +31,8 @@ pub(super) enum Place {
     QueryString,
     Headers,
     State,
+    /// Where requests have an id.
+    RequestId,
 }
 
 /// Where whoever gets the scope can change what stands there. In all other places are `str`, `bytes` and tuples of them.
@@ -73,7 +75,7 @@ impl Loan {
 
     /// What stands in a place, unless that is nothing.
     #[inline]
-    fn value<'a, 'py>(&'a self, py: Python<'py>, place: Place) -> Option<&'a Bound<'py, PyAny>> {
+    pub(super) fn value<'a, 'py>(&'a self, py: Python<'py>, place: Place) -> Option<&'a Bound<'py, PyAny>> {
         self.items.get(place as usize).map(|(_, value)| value.bind(py)).filter(|value| !value.is_none())
     }
 
@@ -83,7 +85,8 @@ impl Loan {
         let Some((key, shown)) = self.items.get_mut(place as usize) else { return Ok(()) };
         if !shown.is(value) {
             scope.set_item(&*key, value.as_any())?;
-            *shown = value.as_any().clone().unbind();
+            // As one that is bound it goes without a look at who holds the interpreter.
+            drop(std::mem::replace(shown, value.as_any().clone().unbind()).into_bound(value.py()));
         }
         Ok(())
     }

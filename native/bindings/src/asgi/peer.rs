@@ -17,13 +17,58 @@ pub(crate) struct Peer {
     /// The address of this end, as scopes have it.
     pub(crate) server: Py<PyAny>,
     pub(crate) secure: bool,
+    /// The `ssl.SSLObject` of a connection that is encrypted, or what tells of the encryption that ended at a proxy.
+    pub(crate) ssl_object: Option<Py<PyAny>>,
+    /// What the extension `tls` says of it, made when it is first asked for.
+    tls: OnceCell<Py<PyDict>>,
     /// What the lifespan left.
     pub(crate) app_state: Py<PyDict>,
+    /// What the client says of others is believed; once that was asked.
+    trusted: OnceCell<bool>,
 }
 
 impl Peer {
     pub(crate) fn new(client: Py<PyAny>, server: Py<PyAny>, secure: bool, app_state: Py<PyDict>) -> Self {
-        Self { client, client_text: OnceCell::new(), server, secure, app_state }
+        Self {
+            client,
+            client_text: OnceCell::new(),
+            server,
+            secure,
+            ssl_object: None,
+            tls: OnceCell::new(),
+            app_state,
+            trusted: OnceCell::new(),
+        }
+    }
+
+    /// Of a connection that `ssl_object` encrypts.
+    pub(crate) fn with_tls(self, ssl_object: Option<Py<PyAny>>) -> Self {
+        Self { ssl_object, ..self }
+    }
+
+    /// What the extension `tls` says of the connection, if that is encrypted: a copy, of values that cannot be changed.
+    #[cold]
+    pub(crate) fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(object) = &self.ssl_object else { return Ok(None) };
+        if let Some(said) = self.tls.get() {
+            return said.bind(py).copy().map(Some);
+        }
+        let describe = py.import("uvicorn.protocols.tls")?.getattr("describe")?;
+        let said = describe.call1((object,))?.cast_into::<PyDict>()?;
+        let copy = said.copy()?;
+        let _ = self.tls.set(said.unbind());
+        Ok(Some(copy))
+    }
+
+    /// Whether what the client says of others is believed, which `decide` is asked once.
+    #[inline]
+    pub(crate) fn is_trusted(&self, decide: impl FnOnce(&Py<PyAny>) -> PyResult<bool>) -> PyResult<bool> {
+        if let Some(&trusted) = self.trusted.get() {
+            return Ok(trusted);
+        }
+        let trusted = decide(&self.client)?;
+        let _ = self.trusted.set(trusted);
+        Ok(trusted)
     }
 
     /// Append the client's address if `client` is it; the middleware may have put another in its place.

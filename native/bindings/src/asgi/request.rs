@@ -110,6 +110,7 @@ impl Conversation for Exchange {
     /// Nobody completes a response that is not complete.
     #[inline]
     fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.give_place_back();
         if self.state.get() == State::Complete {
             return Ok(());
         }

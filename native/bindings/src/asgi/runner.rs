@@ -3,16 +3,18 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 use wire::texts;
 
 use super::awaitable::Callable;
 use super::conversation::{Conversation, Function};
 use super::cycle::{self, RequestResponseCycle};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, State};
+use super::gate::{Decision, Gate, Held, Waiting};
 use super::host::Host;
+use super::mounts::Mounts;
 use super::peer::Peer;
-use super::scope::{Fields, Request, ScopeTemplate};
+use super::scope::{Fields, Lent, Request, ScopeTemplate};
 use super::stream::Stream;
 use crate::base::connections::Connections;
 use crate::base::ffi::call::copy_context;
@@ -41,6 +43,19 @@ pub(crate) struct Runner {
     /// What is behind the proxy headers middleware, which does nothing for a request without such headers.
     direct_app: Option<Py<PyAny>>,
     unavailable_app: Py<PyAny>,
+    /// Whose files the server answers with itself.
+    mounts: Option<Box<Mounts>>,
+    /// Where requests are admitted, if how many are active is limited.
+    pub(crate) gate: Option<Gate>,
+}
+
+/// What has to be known of a request's head to choose who answers it.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    /// It has no field that the proxy headers middleware looks at.
+    is_direct: bool,
+    /// Its path may be one of a file that the server answers with.
+    may_be_mounted: bool,
 }
 
 /// Who answers what comes above the limit of concurrency.
@@ -69,10 +84,12 @@ impl Runner {
             reentrance: Reentrance::of(event_loop)?,
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
             run_asgi: py.import("uvicorn.protocols.utils")?.getattr("run_asgi")?.unbind(),
+            gate: Gate::of_state(host.state.bind(py), config, event_loop)?,
             connections: Connections::new(&host.state.bind(py).getattr("connections")?)?,
             app: app.unbind(),
             direct_app,
             unavailable_app: unavailable_app(config)?.unbind(),
+            mounts: Mounts::of_config(config)?.map(Box::new),
             host,
         })
     }
@@ -85,39 +102,120 @@ impl Runner {
         peer: Rc<Peer>,
         stream: Rc<dyn Stream>,
     ) -> PyResult<Rc<Exchange>> {
-        let (scope, loan) = self.scope.build(py, &self.host.names, request, &peer)?;
+        let lent = self.scope.build(py, &self.host.names, request, &peer, self.host.identity.as_ref())?;
         let (more_body, expects_continue) = (request.has_body, request.expects_continue);
-        let lent = (scope.unbind(), loan);
         Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, request.method, more_body, expects_continue)))
     }
 
-    /// The scope of a request to open a WebSocket; see [`ScopeTemplate::websocket`].
+    /// The scope of a request to open a WebSocket, see [`ScopeTemplate::websocket`]; and what it is called, if it is.
     pub(crate) fn websocket_scope<'py>(
         &self,
         target: (&[u8], &[u8]),
         headers: &Bound<'py, PyList>,
         subprotocols: &[&str],
         peer: &Peer,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        self.scope.websocket(headers.py(), &self.host.names, target, headers, subprotocols, peer)
+    ) -> PyResult<(Bound<'py, PyDict>, Option<Bound<'py, PyString>>)> {
+        let py = headers.py();
+        let names = &self.host.names;
+        let scope = self.scope.websocket(py, names, target, headers, subprotocols, peer)?;
+        let Some(identity) = &self.host.identity else { return Ok((scope, None)) };
+        let id = identity.of(py, peer, Some(headers.as_any()), || true)?;
+        scope.set_item(&names.request_id, &id)?;
+        Ok((scope, Some(id)))
     }
 
-    /// Who answers a request; `is_forwarded`: it has a field that the proxy headers middleware looks at.
+    /// What has to be known of the head of a request for `path` to choose who answers it; `is_forwarded`: it has a field
+    /// that the proxy headers middleware looks at.
     #[inline]
-    pub(crate) fn app_for(&self, py: Python<'_>, is_forwarded: impl FnOnce() -> bool) -> PyResult<Py<PyAny>> {
-        let app = match &self.direct_app {
-            Some(app) if !is_forwarded() => app,
-            _ => &self.app,
-        };
-        let app = if self.is_over_limit(py)? { &self.unavailable_app } else { app };
-        Ok(app.clone_ref(py))
+    pub(crate) fn look(&self, path: &[u8], is_forwarded: impl FnOnce() -> bool) -> Look {
+        Look {
+            is_direct: self.direct_app.is_some() && !is_forwarded(),
+            may_be_mounted: self.mounts.as_ref().is_some_and(|mounts| mounts.may_have(path)),
+        }
+    }
+
+    /// Who answers a request, now that it is its turn: to find the server's own answer is work.
+    #[inline]
+    pub(crate) fn app_for(&self, py: Python<'_>, exchange: &Exchange, look: Look) -> PyResult<Py<PyAny>> {
+        if look.may_be_mounted || self.host.settings.limit_concurrency.is_some() {
+            return self.app_by_rules(py, exchange, look);
+        }
+        Ok(self.application(look).clone_ref(py))
+    }
+
+    /// The application, or what is behind the proxy headers middleware.
+    #[inline]
+    fn application(&self, look: Look) -> &Py<PyAny> {
+        self.direct_app.as_ref().filter(|_| look.is_direct).unwrap_or(&self.app)
+    }
+
+    /// Who answers, where that need not be the application.
+    #[cold]
+    fn app_by_rules(&self, py: Python<'_>, exchange: &Exchange, look: Look) -> PyResult<Py<PyAny>> {
+        if self.is_over_limit(py)? {
+            return Ok(self.unavailable_app.clone_ref(py));
+        }
+        if look.may_be_mounted
+            && let Some(mounts) = &self.mounts
+            && let Some(answer) = mounts.answer(exchange.scope.bind(py), !look.is_direct)?
+        {
+            return Ok(answer);
+        }
+        Ok(self.application(look).clone_ref(py))
+    }
+
+    /// Have a request answered: at once, if that is the server's own answer and complete, and its turn has come (`eager`);
+    /// otherwise in a task, when there is room for it.
+    #[inline]
+    pub(crate) fn serve(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        exchange: Rc<Exchange>,
+        app: Py<PyAny>,
+        start: Start,
+        eager: bool,
+    ) -> PyResult<()> {
+        let start = if start == Start::Eagerly && !eager { Start::Later } else { start };
+        if self.mounts.is_none() && self.gate.is_none() {
+            return self.start(py, exchange, app, start);
+        }
+        self.serve_by_rules(py, exchange, app, start, eager)
+    }
+
+    /// The same, where not every request goes to the application at once.
+    #[cold]
+    fn serve_by_rules(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        exchange: Rc<Exchange>,
+        app: Py<PyAny>,
+        start: Start,
+        eager: bool,
+    ) -> PyResult<()> {
+        if let Some(mounts) = &self.mounts
+            && eager
+            && exchange.stream.takes_more(false)
+            && let Some((status, headers, body)) = mounts.whole(app.bind(py))?
+        {
+            return exchange.guard(py, "send", || exchange.answer(status, &headers, &body));
+        }
+        match &self.gate {
+            Some(gate) if !self.is_its_own(py, &app) => self.ask(py, gate, exchange, app, start),
+            _ => self.start(py, exchange, app, start),
+        }
+    }
+
+    /// The server has ended.
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.mounts.as_ref().map_or(Ok(()), |mounts| mounts.close(py))
     }
 
     /// Let go of an exchange that is over.
     #[inline]
     pub(crate) fn retire(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) {
         if let Some(Ok(exchange)) = exchange.map(Rc::try_unwrap) {
-            let (scope, loan) = exchange.into_loan();
+            let Lent { scope, loan, id } = exchange.into_lent();
+            drop(id.map(|id| id.into_bound(py)));
             self.scope.give(scope.into_bound(py), loan);
         }
     }
@@ -143,6 +241,51 @@ impl Runner {
             self.host.warn(py, texts::CONCURRENCY_EXCEEDED)?;
         }
         Ok(over)
+    }
+
+    #[cold]
+    fn ask(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        gate: &Gate,
+        exchange: Rc<Exchange>,
+        app: Py<PyAny>,
+        start: Start,
+    ) -> PyResult<()> {
+        // When all that has come was read, so that it is known how many there are.
+        let later = if start == Start::Eagerly { Start::Later } else { start };
+        match gate.enter(exchange.scope.bind(py), !exchange.peer_gone.get())? {
+            Decision::Uncounted => self.start(py, exchange, app, start),
+            Decision::Refused => self.refuse(py, &exchange, later),
+            Decision::Admitted(place) => {
+                exchange.take_place(place);
+                self.start(py, exchange, app, later)
+            }
+            Decision::Waits(place) => {
+                let waiting = Later { runner: self.clone(), exchange: exchange.clone(), app, start: later };
+                place.hold(&Bound::new(py, Held::new(waiting))?)?;
+                exchange.take_place(place);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether what answers is no application, but the server.
+    fn is_its_own(&self, py: Python<'_>, app: &Py<PyAny>) -> bool {
+        app.is(&self.unavailable_app) || self.mounts.as_ref().is_some_and(|mounts| mounts.has_made(app.bind(py)))
+    }
+
+    /// Answer a request for which there is no room, if that is still possible: when its client has read what is there, so
+    /// that refusals do not pile up.
+    fn refuse(self: &Rc<Self>, py: Python<'_>, exchange: &Rc<Exchange>, later: Start) -> PyResult<()> {
+        let Some(gate) = &self.gate else { return Ok(()) };
+        if exchange.state() != State::Idle || exchange.is_disconnected() {
+            return Ok(());
+        }
+        if exchange.stream.takes_more(false) {
+            return exchange.refuse(py, gate);
+        }
+        self.start(py, exchange.clone(), gate.refuse.clone_ref(py), later)
     }
 
     /// Run the application in a task, whose first step happens here if it may be eager.
@@ -212,6 +355,25 @@ impl Runner {
             context()?.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, coroutine))
         };
         Ok((task?, None))
+    }
+}
+
+/// A request that is served when there is room for it.
+struct Later {
+    runner: Rc<Runner>,
+    exchange: Rc<Exchange>,
+    app: Py<PyAny>,
+    start: Start,
+}
+
+impl Waiting for Later {
+    fn admit(&self, py: Python<'_>) -> PyResult<()> {
+        let Self { runner, exchange, app, start } = self;
+        exchange.guard(py, "admit", || runner.start(py, exchange.clone(), app.clone_ref(py), *start))
+    }
+
+    fn refuse(&self, py: Python<'_>) -> PyResult<()> {
+        self.exchange.guard(py, "refuse", || self.runner.refuse(py, &self.exchange, self.start))
     }
 }
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use wire::method::Method;
 
+use super::identity::Identity;
 use super::loan::{Items, Loan, Place};
 use super::peer::Peer;
 use crate::base::ffi::refcount::is_held_by;
@@ -22,6 +23,8 @@ pub(crate) trait Fields {
     /// A list of their own, of tuples that may be shared since nobody can change them; and the list that it is a copy of, if
     /// it is one.
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)>;
+    /// Whether one of them may say what the request is called.
+    fn name_request(&self, identity: &Identity) -> bool;
 }
 
 /// A request, as its scope shows it.
@@ -42,8 +45,18 @@ pub(crate) struct Request<'a, F> {
     pub(crate) expects_continue: bool,
 }
 
+/// The extension that says something of the connection, if it is encrypted.
+const TLS: &str = "tls";
+
 /// As many scopes wait to be used again as requests of one read mostly are.
 const MAX_SPARES: usize = 32;
+
+/// The scope of a request, what was lent with it, to be given back, and what the request is called, if it is.
+pub(crate) struct Lent {
+    pub(crate) scope: Py<PyDict>,
+    pub(crate) loan: Box<Loan>,
+    pub(crate) id: Option<Py<PyString>>,
+}
 
 /// What all scopes of one server have in common.
 pub(crate) struct ScopeTemplate {
@@ -111,6 +124,9 @@ impl ScopeTemplate {
         scope.set_item(&names.query_string, &names.empty_bytes)?;
         scope.set_item(&names.headers, py.None())?;
         scope.set_item(&names.state, py.None())?;
+        if config.getattr("request_id")?.is_truthy()? {
+            scope.set_item(&names.request_id, py.None())?;
+        }
         let known: Vec<String> = py.import("uvicorn.protocols.http.scope")?.getattr("EXTENSIONS_10")?.extract()?;
         let extensions = settings.extensions.clone();
         let extensions_10 = extensions.iter().filter(|name| known.contains(name)).cloned().collect();
@@ -137,14 +153,15 @@ impl ScopeTemplate {
         })
     }
 
-    /// The scope of `request`; and what was lent with it, to be given back.
-    pub(crate) fn build<'py>(
+    /// The scope of `request`; `identity` says what that is called.
+    pub(crate) fn build(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         names: &Names,
         request: &Request<'_, impl Fields>,
         peer: &Peer,
-    ) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
+        identity: Option<&Identity>,
+    ) -> PyResult<Lent> {
         let (scope, mut loan) = self.take(py)?;
         loan.show(&scope, Place::HttpVersion, request.http_version.bind(py))?;
         let scheme = if peer.secure { &names.https } else { &names.http };
@@ -168,12 +185,19 @@ impl ScopeTemplate {
         }
         loan.lend_asgi(&scope, self.asgi.bind(py))?;
         loan.lend_state(&scope, peer.app_state.bind(py))?;
+        let mut id = None;
+        if let Some(identity) = identity {
+            let named = || request.fields.name_request(identity);
+            let made = identity.of(py, peer, loan.value(py, Place::Headers), named)?;
+            loan.show(&scope, Place::RequestId, &made)?;
+            id = Some(made.unbind());
+        }
         let extensions = if request.is_of_1_0 { &self.extensions_10 } else { &self.extensions };
         if !extensions.is_empty() {
-            scope.set_item(&names.extensions, offer(py, extensions)?)?;
+            scope.set_item(&names.extensions, offer(py, extensions, peer)?)?;
         }
         loan.seal(&scope, extensions.is_empty());
-        Ok((scope, loan))
+        Ok(Lent { scope: scope.unbind(), loan, id })
     }
 
     /// The scope of a request to open a WebSocket, which has the keys of a request's but for its method.
@@ -204,6 +228,11 @@ impl ScopeTemplate {
         scope.set_item(intern!(py, "subprotocols"), PyList::new(py, subprotocols)?)?;
         let extensions = PyDict::new(py);
         extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
+        if self.extensions.iter().any(|name| name == TLS)
+            && let Some(tls) = peer.tls(py)?
+        {
+            extensions.set_item(TLS, tls)?;
+        }
         scope.set_item(&names.extensions, extensions)?;
         Ok(scope)
     }
@@ -282,10 +311,14 @@ fn items_of(dict: &Bound<'_, PyDict>) -> Items {
 }
 
 /// What a scope says of the extensions that are offered: of its own for each, since middleware is known to add keys.
-fn offer<'py>(py: Python<'py>, extensions: &[String]) -> PyResult<Bound<'py, PyDict>> {
+fn offer<'py>(py: Python<'py>, extensions: &[String], peer: &Peer) -> PyResult<Bound<'py, PyDict>> {
     let offered = PyDict::new(py);
     for name in extensions {
-        offered.set_item(name, PyDict::new(py))?;
+        if name != TLS {
+            offered.set_item(name, PyDict::new(py))?;
+        } else if let Some(tls) = peer.tls(py)? {
+            offered.set_item(name, tls)?;
+        }
     }
     Ok(offered)
 }

@@ -75,12 +75,14 @@ fn start(exchange: &Exchange, message: &Message<'_>) -> PyResult<()> {
     let py = kind.py();
     let status = final_status(message.status(&host.names)?)?;
     let headers = message.headers.as_ref();
-    if !stream.start(py, status, headers)? {
+    let own = exchange.own_field(py);
+    let own = own.as_ref();
+    if !stream.start(py, status, headers, own)? {
         let collected = headers.map(collect).transpose()?;
         if exchange.state() != State::Idle {
             return Err(out_of_order(exchange.state(), kind));
         }
-        stream.start(py, status, collected.as_ref())?;
+        stream.start(py, status, collected.as_ref(), own)?;
     }
     exchange.note_status(status);
     exchange.log_start(py, status, || stream.head(host.access.wants_head()))

@@ -7,6 +7,7 @@ use pyo3::types::PyBytes;
 use wire::Trailers;
 
 use super::access::entry::Head;
+use super::identity::OwnField;
 use crate::base::line::Line;
 
 /// What follows a piece of the body.
@@ -33,9 +34,15 @@ pub(crate) trait Stream {
 
     // The response.
 
-    /// Encode its head, which waits for the first piece of the body. `false` if a look at the headers would run code of the
+    /// Encode its head, which waits for the first piece of the body, with `own` if no field has that name. `false` if a look at the headers would run code of the
     /// application, which may send something itself: nothing was encoded then.
-    fn start(&self, py: Python<'_>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool>;
+    fn start(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        headers: Option<&Bound<'_, PyAny>>,
+        own: Option<&OwnField<'_>>,
+    ) -> PyResult<bool>;
     /// The head that was encoded last, with its `lines` if they are wanted.
     fn head(&self, lines: bool) -> Head;
     /// Write a piece of the body, behind the head if that still waits.
@@ -78,7 +85,14 @@ pub(crate) trait Stream {
     // The end.
 
     /// Encode a whole response of the server's own; its head, and how long its body is.
-    fn answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)>;
+    fn answer(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        text: &str,
+        own: Option<&OwnField<'_>>,
+        lines: bool,
+    ) -> PyResult<(Head, usize)>;
     /// Send that, and take no further request.
     fn end(&self, py: Python<'_>) -> PyResult<()>;
     /// End a response that cannot be completed, so that the client notices; `in_body`: what has left of it may look complete.

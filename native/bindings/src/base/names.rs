@@ -57,6 +57,7 @@ names! {
     query_string "query_string"
     headers "headers"
     state "state"
+    request_id "request_id"
     body "body"
     more_body "more_body"
     trailers "trailers"

@@ -46,11 +46,34 @@ pub(crate) const BYTES_SENT: usize = 118;
 pub(crate) const BESIDE: usize = 119;
 /// Requests that have ended while others of their connection went on.
 pub(crate) const BESIDE_ENDED: usize = 120;
+/// Connections that were refused, because their address had too many.
+pub(crate) const REFUSED: usize = 121;
+/// Connections that were refused, because the proxy did not say properly who its client is.
+pub(crate) const UNINTRODUCED: usize = 122;
 /// What the connection that is being served has waited for, in nanoseconds: a note of the native core to
 /// itself.
-pub(crate) const WAITED: usize = 121;
+pub(crate) const WAITED: usize = 123;
+/// When each certificate expires that new connections are shown, in seconds since the epoch: no sum; 0 is
+/// unknown.
+pub(crate) const CERTIFICATES: usize = 124;
+/// Those that have a place; others are not told of.
+pub(crate) const MOST_CERTIFICATES: usize = 32;
+/// Requests that `limit_active_requests` has admitted.
+pub(crate) const ADMITTED: usize = 156;
+/// Those of them that are over.
+pub(crate) const RELEASED: usize = 157;
+/// Requests that have waited to be admitted.
+pub(crate) const QUEUED: usize = 158;
+/// Those of them that wait no more.
+pub(crate) const UNQUEUED: usize = 159;
+/// Requests that were refused, by reason: a place for each of `overload.Reason`.
+pub(crate) const SHED: usize = 160;
+/// By how much the limit was raised, from none.
+pub(crate) const LIMIT_RAISED: usize = 164;
+/// By how much it was lowered.
+pub(crate) const LIMIT_LOWERED: usize = 165;
 /// How many there are.
-pub(crate) const PLACES: usize = 122;
+pub(crate) const PLACES: usize = 166;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

@@ -11,9 +11,10 @@ use pyo3::prelude::*;
 
 use super::handler::{Handler, PythonProtocol};
 use super::reactor::{Accepts, Poller, Reactor};
-use super::socket::{Keeper as _, Local, Opener, Socket};
+use super::socket::{Keeper as _, Local, Opener, Socket, host_of};
 use super::sys::{self, Address};
 use super::tls::{Encryption, Tls};
+use super::visit::Visit;
 use crate::base::ffi::thread_bound::ThreadBound;
 
 /// Taken at once, so that those already open get their turn too.
@@ -31,37 +32,77 @@ pub(crate) struct Listening {
     resting: Cell<bool>,
     /// What waits is left to other workers for a moment.
     looks_away: Cell<bool>,
-    encryption: Option<(Rc<Encryption>, Duration)>,
-    /// Handshakes that are not complete.
+    encryption: Option<Rc<Encryption>>,
+    /// How long it may take from the first byte to the protocol, where anything stands between them.
+    patience: Duration,
+    /// Whether the peer of this address says first who its client is, if that may be.
+    expects: Option<Py<PyAny>>,
+    /// Has room for one connection more, or not, if they are counted.
+    enter: Option<Py<PyAny>>,
+    /// Tells a connection, of which it gets a duplicate, that there is no room for it.
+    turn_away: Py<PyAny>,
+    /// Those that are not open yet.
     opening: Cell<usize>,
     /// Called when there is none any more.
     when_opened: RefCell<Option<Py<PyAny>>>,
 }
 
 impl Listening {
+    /// Serve a new connection, or turn it away.
     fn open(
         self: &Rc<Self>,
         py: Python<'_>,
         reactor: &Rc<Reactor>,
         descriptor: sys::Descriptor,
         peer: Address,
+        visit: Option<Visit>,
     ) -> PyResult<()> {
-        let tls = match &self.encryption {
-            Some((encryption, _)) => Some(Tls::new(py, encryption)?),
-            None => None,
+        let left = visit.as_ref().map(|visit| visit.clone_ref(py));
+        match (self.receive(py, reactor, descriptor, peer, visit), left) {
+            // It is likely to have said something already.
+            (Ok(Some(socket)), _) => reactor.queue(py, &socket),
+            (Ok(None), Some(visit)) => visit.leave(py),
+            (Err(error), Some(visit)) => visit.leave(py).and(Err(error)),
+            (outcome, None) => outcome.map(drop),
+        }
+    }
+
+    fn receive(
+        self: &Rc<Self>,
+        py: Python<'_>,
+        reactor: &Rc<Reactor>,
+        descriptor: sys::Descriptor,
+        peer: Address,
+        visit: Option<Visit>,
+    ) -> PyResult<Option<Rc<Socket>>> {
+        let has_preface = match &self.expects {
+            Some(expects) => expects.bind(py).call1((host_of(py, &peer),))?.is_truthy()?,
+            None => false,
         };
+        if let Some(visit) = &visit
+            && !has_preface
+            && !visit.admits(py, host_of(py, &peer))?
+        {
+            return self.turn_away(py, &descriptor).map(|()| None);
+        }
+        let tls = self.encryption.as_ref().map(|encryption| Tls::new(py, encryption)).transpose()?;
+        let opens_later = has_preface || tls.is_some();
         let socket = reactor.open(descriptor, peer, self.address.clone(), tls);
-        let outcome = match &self.encryption {
-            Some((_, patience)) => {
-                self.opening.set(self.opening.get() + 1);
-                socket.open_later(self.clone());
-                reactor.expect_opening(py, &socket, *patience)
-            }
-            None => self.stand(py, &socket),
+        if let Some(visit) = visit {
+            socket.count_in(visit);
+        }
+        if has_preface {
+            socket.expect_preface();
+        }
+        let outcome = if opens_later {
+            self.opening.set(self.opening.get() + 1);
+            socket.open_later(self.clone());
+            reactor.expect_opening(py, &socket, self.patience)
+        } else {
+            self.stand(py, &socket)
         };
         match outcome {
-            // It is likely to have said something already.
-            Ok(()) => reactor.queue(py, &socket),
+            Ok(()) => Ok(Some(socket)),
             Err(error) => socket.abort(py).and(Err(error)),
         }
     }
@@ -79,18 +120,34 @@ impl Accepts for Listening {
             if self.resting.get() || !reactor.may_take(py, |poll| self.look_away(poll))? {
                 return Ok(());
             }
-            let accepted = match &*self.listener.borrow() {
-                Some(listener) => listener.accept(),
-                None => return Ok(()),
+            let visit = match &self.enter {
+                Some(enter) => match Visit::begin(py, enter)? {
+                    // The listener rests until there is room.
+                    None => return Ok(()),
+                    visit => visit,
+                },
+                None => None,
             };
-            match accepted {
-                Ok((descriptor, peer)) => self.open(py, reactor, descriptor, peer)?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let accepted = self.listener.borrow().as_ref().map(sys::Listener::accept);
+            let error = match accepted {
+                Some(Ok((descriptor, peer))) => {
+                    self.open(py, reactor, descriptor, peer, visit)?;
+                    continue;
+                }
+                Some(Err(error)) => Some(error),
+                None => None,
+            };
+            if let Some(visit) = visit {
+                visit.leave(py)?;
+            }
+            match error {
+                None => return Ok(()),
+                Some(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     reactor.all_taken();
                     return Ok(());
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
+                Some(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Some(error) => {
                     let rests = self.on_error.bind(py).call1((sys::os_error(&error).into_value(py),))?.is_truthy()?;
                     if rests {
                         return Ok(());
@@ -132,6 +189,15 @@ impl Opener for Listening {
             None => Ok(()),
         }
     }
+
+    #[cold]
+    fn turn_away(&self, py: Python<'_>, descriptor: &sys::Descriptor) -> PyResult<()> {
+        if self.encryption.is_some() {
+            return Ok(());
+        }
+        // Without a descriptor for that it only closes.
+        descriptor.duplicate().map_or(Ok(()), |number| self.turn_away.bind(py).call1((number,)).map(drop))
+    }
 }
 
 /// Finds the native protocol that a Python object is, if it is one that can do without Python's calls.
@@ -159,9 +225,10 @@ fn stand_on(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
 
 /// A listening socket of a `Poller`, as its owner sees it.
 ///
-/// `Listener(poller, descriptor, factory, on_error, context, handshake_timeout)`: `descriptor` is the number of a
+/// `Listener(poller, descriptor, factory, on_error, context, handshake_timeout, gate)`: `descriptor` is the number of a
 /// duplicate of the listening socket, which belongs to this object from then on. With `context`, connections start with a
-/// TLS handshake, which may take that many seconds.
+/// TLS handshake. `gate` is the `uvicorn.acceptor.Gate` that connections pass: where it expects a PROXY header, that comes in
+/// front of everything else. Both together may take so many seconds.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Listener {
     poller: Py<Poller>,
@@ -179,15 +246,11 @@ impl Listener {
         on_error: Py<PyAny>,
         context: Option<&Bound<'_, PyAny>>,
         handshake_timeout: f64,
+        gate: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let encryption = match context {
-            Some(context) => {
-                let patience = Duration::try_from_secs_f64(handshake_timeout)
-                    .map_err(|error| PyValueError::new_err(format!("handshake_timeout: {error}")))?;
-                Some((Rc::new(Encryption::new(context)?), patience))
-            }
-            None => None,
-        };
+        let patience = Duration::try_from_secs_f64(handshake_timeout)
+            .map_err(|error| PyValueError::new_err(format!("handshake_timeout: {error}")))?;
+        let encryption = context.map(Encryption::new).transpose()?.map(Rc::new);
         let reactor = poller.get().reactor()?;
         let listener = sys::Listener::adopt(descriptor)?;
         Poller::attach(poller)?;
@@ -199,6 +262,10 @@ impl Listener {
             resting: Cell::new(true),
             looks_away: Cell::new(false),
             encryption,
+            patience,
+            expects: gate.getattr("expects")?.extract()?,
+            enter: gate.getattr("enter")?.extract()?,
+            turn_away: gate.getattr("turn_away")?.unbind(),
             opening: Cell::new(0),
             when_opened: RefCell::default(),
         });

@@ -49,8 +49,11 @@ impl Sides {
     }
 
     /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
-    pub(crate) fn end_as_a_whole(&self, secure: bool) -> bool {
-        secure && matches!(*self.carrier.borrow(), Some(Carrier::Transport(_)))
+    pub(crate) fn end_as_a_whole(&self, py: Python<'_>) -> PyResult<bool> {
+        match self.carrier() {
+            Some(carrier @ Carrier::Transport(_)) => carrier.is_encrypted(py),
+            _ => Ok(false),
+        }
     }
 
     /// Whether it is a stream that carries it.
@@ -140,8 +143,8 @@ pub(crate) trait Carried {
     }
 
     /// Whether it can say its last and go on reading, until the peer has read that and closes.
-    fn can_linger(&self, py: Python<'_>, secure: bool) -> PyResult<bool> {
-        if self.sides().end_as_a_whole(secure) || self.is_transport_closing(py)? {
+    fn can_linger(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.sides().end_as_a_whole(py)? || self.is_transport_closing(py)? {
             return Ok(false);
         }
         self.can_write_eof(py)

@@ -29,15 +29,30 @@ impl Carrier {
                 client: socket.peer(py)?.into_pyobject(py)?.into_any().unbind(),
                 server: hub.server_address(&socket.local(py)?.into_pyobject(py)?)?,
                 secure: socket.is_secure(),
+                ssl_object: socket.tls_of_client(py),
             }),
             Self::Stream(stream) => Ok(stream.ends(py)),
             Self::Transport(transport) => {
                 let utils = py.import("uvicorn.protocols.utils")?;
+                let secure = utils.call_method1("is_secure", (&**transport,))?.is_truthy()?;
+                let object = || utils.call_method1("tls_of", (&**transport,)).map(Bound::unbind);
                 Ok(Ends {
                     client: utils.call_method1("get_remote_addr", (&**transport,))?.unbind(),
                     server: hub.server_address(&utils.call_method1("get_local_addr", (&**transport,))?)?,
-                    secure: utils.call_method1("is_ssl", (&**transport,))?.is_truthy()?,
+                    secure,
+                    ssl_object: if secure { Some(object()?).filter(|object| !object.is_none(py)) } else { None },
                 })
+            }
+        }
+    }
+
+    /// Whether the bytes that come here are encrypted.
+    pub(crate) fn is_encrypted(&self, py: Python<'_>) -> PyResult<bool> {
+        match self {
+            Self::Socket(socket) => Ok(socket.is_encrypted()),
+            Self::Stream(_) => Ok(false),
+            Self::Transport(transport) => {
+                py.import("uvicorn.protocols.utils")?.call_method1("is_ssl", (&**transport,))?.is_truthy()
             }
         }
     }

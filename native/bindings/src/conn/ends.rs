@@ -7,6 +7,8 @@ pub(crate) struct Ends {
     /// A pair of address and port, or `None`; so is `server`.
     pub(crate) client: Py<PyAny>,
     pub(crate) server: Py<PyAny>,
-    /// The connection is encrypted.
+    /// The client has encrypted what it sends, here or at a proxy that says so.
     pub(crate) secure: bool,
+    /// The `ssl.SSLObject`, or what stands for it (`uvicorn.protocols.tls.describe`), if it is encrypted and there is one.
+    pub(crate) ssl_object: Option<Py<PyAny>>,
 }

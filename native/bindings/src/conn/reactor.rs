@@ -29,6 +29,7 @@ use crate::base::ffi::call::copy_context;
 use crate::base::ffi::thread_bound::{ThreadBound, bury};
 use crate::base::metrics::Metrics;
 use crate::base::panic::{Rehearsal, describe};
+use crate::base::places;
 use crate::base::turns::{AfterTurn, Turns};
 
 /// How long a turn may last before the loop's other callbacks have theirs; one request is never cut short.
@@ -386,7 +387,7 @@ impl Reactor {
             }
             self.opening.borrow_mut().pop_front();
             if let Some(socket) = socket {
-                outcome = outcome.and(socket.give_up_opening(py, "the TLS handshake took too long"));
+                outcome = outcome.and(socket.give_up_late(py));
             }
         }
         outcome.and(self.expire_later(py))
@@ -490,6 +491,15 @@ impl Keeper for Reactor {
     fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         let line = "Connection lost while it was being set up: %s";
         self.logger.bind(py).call_method1("debug", (line, reason)).map(drop)
+    }
+
+    #[cold]
+    fn note_malformed_preface(&self, py: Python<'_>, peer: &Py<PyAny>, reason: &str) -> PyResult<()> {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.add(places::UNINTRODUCED, 1);
+        }
+        let module = py.import("uvicorn.proxy_protocol")?;
+        module.call_method1("complain", (peer, reason)).map(drop)
     }
 }
 

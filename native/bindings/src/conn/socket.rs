@@ -16,8 +16,10 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use super::handler::Handler;
 use super::output::Output;
+use super::preface::{self, Preface, Told};
 use super::sys::{Address, Descriptor, os_error};
 use super::tls::{self, Input, Tls};
+use super::visit::Visit;
 use crate::base::ffi::refcount::is_known_to;
 use crate::base::turns::Turns;
 
@@ -36,6 +38,8 @@ pub(crate) trait Keeper: Turns {
     /// Tell the loop of an exception.
     fn report(&self, context: &Bound<'_, PyDict>) -> PyResult<()>;
     fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()>;
+    /// `peer` was to say who its client is, and has said something else.
+    fn note_malformed_preface(&self, py: Python<'_>, peer: &Py<PyAny>, reason: &str) -> PyResult<()>;
 }
 
 /// Knows what stands on a socket whose handshake is not complete.
@@ -44,6 +48,8 @@ pub(super) trait Opener {
     fn stand(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()>;
     /// One handshake is over.
     fn is_opened(&self, py: Python<'_>) -> PyResult<()>;
+    /// There is no room for the connection of `descriptor`. Who speaks HTTP in the clear hears that.
+    fn turn_away(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()>;
 }
 
 /// How far its life has come.
@@ -74,6 +80,21 @@ enum Writing {
     Ended,
 }
 
+/// Bytes that one connection may give the kernel while others wait. A peer that takes them as fast as they come would
+/// otherwise have the loop to itself for as long as its download lasts.
+const SHARE: usize = 512 * 1024;
+
+/// Why something of the output waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// Nothing does.
+    Nothing,
+    /// The kernel takes no more.
+    Kernel,
+    /// Others have their turn first.
+    Turn,
+}
+
 /// A connection between the kernel and a [`Handler`].
 pub(crate) struct Socket {
     keeper: Rc<dyn Keeper>,
@@ -82,9 +103,15 @@ pub(crate) struct Socket {
     peer: Address,
     /// Of this end, where all that one listening socket accepts have the same.
     local: Option<Rc<Local>>,
+    /// A proxy has to say who is there before anything else is read.
+    awaits_preface: Cell<bool>,
+    /// What it has said.
+    told: OnceCell<Box<Told>>,
+    /// That it is here, for who counts.
+    visit: RefCell<Option<Visit>>,
     /// Where the connection is encrypted.
     tls: Option<Box<Tls>>,
-    /// Who knows which protocol stands on it, while its handshake lasts.
+    /// Who knows which protocol stands on it, while it is not known who is there, or its handshake lasts.
     opening: RefCell<Option<Rc<dyn Opener>>>,
     handler: RefCell<Option<Rc<dyn Handler>>>,
     phase: Cell<Phase>,
@@ -99,6 +126,10 @@ pub(crate) struct Socket {
     readable: Cell<bool>,
     /// The kernel may take more.
     writable: Cell<bool>,
+    /// Bytes that it took since the last turn.
+    spent: Cell<u32>,
+    /// Writers wait for the next turn, for others to have theirs.
+    yields: Cell<bool>,
     /// The peer has ended its side, so a short read is not the last.
     hung_up: Cell<bool>,
     /// The handler knows of that, though it takes no input.
@@ -129,6 +160,9 @@ impl Socket {
             descriptor: RefCell::new(Some(Rc::new(descriptor))),
             peer,
             local,
+            awaits_preface: Cell::new(false),
+            told: OnceCell::new(),
+            visit: RefCell::default(),
             tls: tls.map(Box::new),
             opening: RefCell::default(),
             handler: RefCell::default(),
@@ -140,6 +174,8 @@ impl Socket {
             queued_at: Cell::new(None),
             readable: Cell::new(true),
             writable: Cell::new(true),
+            spent: Cell::new(0),
+            yields: Cell::new(false),
             hung_up: Cell::new(false),
             end_told: Cell::new(false),
             watched: Cell::new(false),
@@ -169,14 +205,50 @@ impl Socket {
         self.handler.borrow().clone()
     }
 
+    // Who it is.
+
+    /// A proxy is to say first who its client is.
+    pub(super) fn expect_preface(&self) {
+        self.awaits_preface.set(true);
+    }
+
+    /// It counts among others, until it is gone.
+    pub(super) fn count_in(&self, visit: Visit) {
+        self.visit.replace(Some(visit));
+    }
+
+    /// The peer, whoever stands in between.
+    fn peer_address(&self) -> &Address {
+        self.told.get().and_then(|told| told.source.as_ref()).unwrap_or(&self.peer)
+    }
+
+    /// What a proxy has said of it, if one has.
+    pub(super) fn introduction(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.told.get().map(|told| told.introduction(py)).transpose()
+    }
+
     /// The `ssl.SSLObject` of an encrypted connection.
     pub(crate) fn ssl_object(&self) -> Option<&Py<PyAny>> {
         self.tls.as_ref().map(|tls| &tls.object)
     }
 
+    /// What the client has encrypted with: the `ssl.SSLObject`, or the PROXY header that tells of it, where the encryption
+    /// ended at a proxy. It is read when somebody asks.
+    pub(super) fn tls_of_client(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match self.told.get().filter(|told| told.is_secure) {
+            Some(told) => Some(told.header(py)),
+            None => self.ssl_object().map(|object| object.clone_ref(py)),
+        }
+    }
+
     /// Whether the connection is encrypted.
-    pub(crate) fn is_secure(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Whether its client has encrypted what it sends, here or at a proxy that says so.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.is_encrypted() || self.told.get().is_some_and(|told| told.is_secure)
     }
 
     fn descriptor(&self) -> Option<Rc<Descriptor>> {
@@ -208,7 +280,7 @@ impl Socket {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let reads = self.readable.get() && self.reading.get() == Reading::On && self.phase.get() == Phase::Open;
-        reads || self.writable.get() && self.waiting() > 0 || self.end_is_news()
+        reads || self.writable.get() && self.waiting() > 0 || self.yields.get() || self.end_is_news()
     }
 
     /// Whether the peer has ended while no input is taken, and the handler does not know.
@@ -220,11 +292,15 @@ impl Socket {
 
     /// Read and write as much as one turn allows.
     pub(super) fn serve(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8], reads: usize) -> PyResult<()> {
-        if self.tls.as_deref().is_some_and(Tls::is_opening) {
+        if self.is_opening() {
             self.go_on_opening(py, buffer)?;
         }
+        self.spent.set(0);
+        let yielded = self.yields.replace(false);
         if self.waiting() > 0 {
             self.flush(py)?;
+        } else if yielded {
+            self.apply_marks(py)?;
         }
         if self.end_is_news() {
             self.end_told.set(true);
@@ -286,20 +362,23 @@ impl Socket {
         self.lose(py, if sudden { None } else { Some(error) })
     }
 
-    // The handshake.
+    // What comes before the protocol: who is there, if a proxy has to say that, and the handshake.
 
-    /// What stands on this socket is known to `opener`, and is put there when the handshake is complete.
+    /// What stands on this socket is known to `opener`, and is put there when it is open.
     pub(super) fn open_later(&self, opener: Rc<dyn Opener>) {
         self.opening.replace(Some(opener));
     }
 
-    /// Go on with the handshake; a protocol stands on the socket when it is complete.
+    /// Go on with opening; a protocol stands on the socket when that is done.
     fn go_on_opening(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
-        let (Some(tls), Some(descriptor)) = (&self.tls, self.descriptor()) else { return Ok(()) };
+        let Some(descriptor) = self.descriptor() else { return Ok(()) };
         if self.phase.get() != Phase::Open {
             return Ok(());
         }
-        match tls.open(py, &descriptor, buffer) {
+        if self.awaits_preface.get() && !self.hear_preface(py, &descriptor, buffer)? {
+            return Ok(());
+        }
+        match self.tls.as_ref().map_or(Ok(true), |tls| tls.open(py, &descriptor, buffer)) {
             Ok(true) => {
                 let Some(opener) = self.opening.take() else { return Ok(()) };
                 let outcome = opener.stand(py, self);
@@ -314,6 +393,43 @@ impl Socket {
         }
     }
 
+    /// Hear who is there. Returns whether that is known, and welcome.
+    fn hear_preface(self: &Rc<Self>, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<bool> {
+        match preface::read(descriptor, buffer, self.hung_up.get()) {
+            Preface::Complete(told) => {
+                self.awaits_preface.set(false);
+                let _ = self.told.set(told);
+                if self.is_admitted(py)? {
+                    return Ok(true);
+                }
+                self.turn_away(py, descriptor).map(|()| false)
+            }
+            Preface::Incomplete => {
+                self.readable.set(false);
+                self.watch(py).map(|()| false)
+            }
+            Preface::Malformed(reason) => {
+                self.keeper.note_malformed_preface(py, &name(py, &self.peer)?, &reason.to_string())?;
+                self.give_up_opening(py, "the PROXY header is malformed").map(|()| false)
+            }
+            Preface::Lost => self.give_up_opening(py, "the peer went without a PROXY header").map(|()| false),
+        }
+    }
+
+    /// Whether whoever counts has room for a client of this address.
+    pub(super) fn is_admitted(&self, py: Python<'_>) -> PyResult<bool> {
+        let visit = self.visit.borrow().as_ref().map(|visit| visit.clone_ref(py));
+        visit.map_or(Ok(true), |visit| visit.admits(py, host_of(py, self.peer_address())))
+    }
+
+    /// There is no room for it.
+    #[cold]
+    fn turn_away(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()> {
+        let opener = self.opening.borrow().clone();
+        opener.map_or(Ok(()), |opener| opener.turn_away(py, descriptor))?;
+        self.give_up_opening(py, "its address has too many connections")
+    }
+
     /// The handshake fails, or lasts too long: nobody knows of the connection, so it only leaves a line for those who look.
     #[cold]
     pub(super) fn give_up_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
@@ -321,6 +437,13 @@ impl Socket {
         self.keeper.note_failed_opening(py, reason)?;
         opener.is_opened(py)?;
         self.lose(py, None)
+    }
+
+    /// It has lasted too long.
+    #[cold]
+    pub(super) fn give_up_late(&self, py: Python<'_>) -> PyResult<()> {
+        let late = if self.awaits_preface.get() { "the PROXY header" } else { "the TLS handshake" };
+        self.give_up_opening(py, &format!("{late} took too long"))
     }
 
     pub(super) fn is_opening(&self) -> bool {
@@ -436,14 +559,32 @@ impl Socket {
                 self.output.borrow_mut().push(rest);
                 self.keep(py)
             }
-            _ => self.keep_records(py),
+            _ => self.keep_records(py, sent),
         }
     }
 
-    /// Everything is given away, but of the records that it became some may wait.
+    /// So much is given away, and nothing of it is kept; but of the records that it became some may wait.
     #[inline]
-    fn keep_records(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        if self.tls.as_ref().is_some_and(|tls| tls.waiting() > 0) { self.keep(py) } else { Ok(()) }
+    fn keep_records(self: &Rc<Self>, py: Python<'_>, sent: usize) -> PyResult<()> {
+        if self.tls.as_ref().is_some_and(|tls| tls.waiting() > 0) {
+            self.writable.set(false);
+            return self.keep(py);
+        }
+        let before = self.spent.get();
+        let spent = before.saturating_add(u32::try_from(sent).unwrap_or(u32::MAX));
+        self.spent.set(spent);
+        // What is written in one piece leaves in one.
+        if before > 0 && spent as usize > SHARE { self.yield_turn(py) } else { Ok(()) }
+    }
+
+    /// Have writers wait until others had their turn.
+    #[cold]
+    fn yield_turn(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.phase.get() != Phase::Open || self.yields.replace(true) {
+            return Ok(());
+        }
+        self.keeper.queue(py, self)?;
+        if std::mem::replace(&mut self.output.borrow_mut().paused, true) { Ok(()) } else { self.tell(py, true) }
     }
 
     /// Write `head` and behind it `body`, in one call of the system. The body is not copied if it is large; over TLS no more
@@ -463,7 +604,7 @@ impl Socket {
             self.send_now(py, &[IoSlice::new(head), IoSlice::new(direct)])?
         };
         if sent == head.len() + bytes.len() || !self.takes_output() {
-            return self.keep_records(py);
+            return self.keep_records(py, sent);
         }
         {
             let mut output = self.output.borrow_mut();
@@ -487,7 +628,7 @@ impl Socket {
         }
         let sent = self.send_now(py, &[IoSlice::new(head), IoSlice::new(body)])?;
         if sent == head.len() + body.len() || !self.takes_output() {
-            return self.keep_records(py);
+            return self.keep_records(py, sent);
         }
         {
             let mut output = self.output.borrow_mut();
@@ -511,12 +652,15 @@ impl Socket {
             Some(tls) => tls.send(py, &descriptor, pieces),
         };
         drop(descriptor);
-        sent.or_else(|error| self.lose_by(py, error).map(|()| 0))
+        let sent = sent.or_else(|error| self.lose_by(py, error).map(|()| 0))?;
+        if sent < pieces.iter().map(|piece| piece.len()).sum() {
+            self.writable.set(false);
+        }
+        Ok(sent)
     }
 
     /// Something waits now.
     fn keep(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.writable.set(false);
         // It may have become writable before it was watched; then the kernel says so at once.
         self.watch(py)?;
         self.apply_marks(py)
@@ -534,6 +678,11 @@ impl Socket {
             output.paused = pause;
             pause
         };
+        self.tell(py, pause)
+    }
+
+    /// Tell the handler to wait, or to go on.
+    fn tell(self: &Rc<Self>, py: Python<'_>, pause: bool) -> PyResult<()> {
         let Some(handler) = self.handler() else { return Ok(()) };
         let outcome = if pause { handler.on_pause(py) } else { handler.on_resume(py) };
         match outcome {
@@ -555,35 +704,47 @@ impl Socket {
         };
         drop(descriptor);
         match outcome {
-            Ok(true) => self.written(py)?,
-            Ok(false) => self.writable.set(false),
+            Ok(Rest::Nothing) => self.written(py)?,
+            Ok(Rest::Kernel) => self.writable.set(false),
+            Ok(Rest::Turn) => self.keeper.queue(py, self)?,
             Err(error) => return self.lose_by(py, error),
         }
         self.apply_marks(py)
     }
 
-    /// Whether everything is written.
-    fn flush_plain(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
+    fn flush_plain(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<Rest> {
+        let mut total = 0;
         while self.output.borrow().len() > 0 {
+            if total >= SHARE {
+                return Ok(Rest::Turn);
+            }
             let sent = self.output.borrow().send(py, descriptor)?;
             if sent == 0 {
-                return Ok(false);
+                return Ok(Rest::Kernel);
             }
+            total += sent;
             let done = self.output.borrow_mut().advance(py, sent);
             drop(done);
         }
-        Ok(true)
+        Ok(Rest::Nothing)
     }
 
-    /// Whether everything is written. Python code may run while something is encrypted, so no borrow is held then.
-    fn flush_encrypted(&self, py: Python<'_>, descriptor: &Descriptor, tls: &Tls) -> PyResult<bool> {
+    /// Python code may run while something is encrypted, so no borrow is held then.
+    fn flush_encrypted(&self, py: Python<'_>, descriptor: &Descriptor, tls: &Tls) -> PyResult<Rest> {
+        let mut total = 0;
         loop {
             let first = self.output.borrow().first(py, tls::PIECE)?;
-            let Some(first) = first else { return tls.flush(py, descriptor) };
+            let Some(first) = first else {
+                return Ok(if tls.flush(py, descriptor)? { Rest::Nothing } else { Rest::Kernel });
+            };
+            if total >= SHARE {
+                return Ok(Rest::Turn);
+            }
             let sent = tls.send_piece(py, descriptor, &first)?;
             if sent == 0 || self.output.borrow().len() == 0 {
-                return Ok(false);
+                return Ok(Rest::Kernel);
             }
+            total += sent;
             let done = self.output.borrow_mut().advance(py, sent);
             drop(done);
         }
@@ -661,6 +822,12 @@ impl Socket {
 
     /// The end itself: nothing is known to the kernel under our number any more, then the handler hears of it.
     pub(super) fn bury(&self, py: Python<'_>) -> PyResult<()> {
+        let visit = self.visit.take();
+        let left = visit.map_or(Ok(()), |visit| visit.leave(py));
+        self.bury_what_stands(py).and(left)
+    }
+
+    fn bury_what_stands(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(opener) = self.opening.take() {
             opener.is_opened(py)?;
         }
@@ -732,12 +899,12 @@ impl Socket {
 
     /// The address of the peer, as `socket.getpeername()` has it.
     pub(crate) fn peer_name(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        name(py, &self.peer)
+        name(py, self.peer_address())
     }
 
     /// `(host, port)` of the peer, if it has one.
     pub(crate) fn peer(&self, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
-        match &self.peer {
+        match self.peer_address() {
             Address::Ip(ip) => Ok(Some((host(py, ip.ip()), ip.port()).into_pyobject(py)?.unbind())),
             Address::Path(_) => Ok(None),
         }
@@ -750,6 +917,9 @@ impl Socket {
 
     /// The address of this end.
     fn local_address(&self) -> Option<Rc<Local>> {
+        if let Some(told) = self.told.get().and_then(|told| told.destination.as_ref()) {
+            return Some(Rc::new(Local::new(told.clone())));
+        }
         if self.local.is_some() {
             return self.local.clone();
         }
@@ -828,6 +998,14 @@ impl Local {
             Address::Path(_) => None,
         };
         Ok(self.shown.get_or_init(|| shown).as_ref().map(|shown| shown.clone_ref(py)))
+    }
+}
+
+/// What tells a peer from others that have an address.
+pub(super) fn host_of<'py>(py: Python<'py>, address: &Address) -> Option<Bound<'py, PyString>> {
+    match address {
+        Address::Ip(ip) => Some(host(py, ip.ip())),
+        Address::Path(_) => None,
     }
 }
 

@@ -67,6 +67,12 @@ mod linux {
             Ok(length)
         }
 
+        /// Look at what is there to be read, and leave it there; 0 is the end of input.
+        pub(crate) fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+            let (_, length) = net::recv(&self.0, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
+            Ok(length)
+        }
+
         /// The same, into memory that was not written to yet: what was read.
         pub(crate) fn receive_into<'a>(&self, room: &'a mut [MaybeUninit<u8>]) -> io::Result<&'a mut [u8]> {
             let ((received, _), _) = net::recv(&self.0, room, RecvFlags::DONTWAIT)?;
@@ -159,13 +165,18 @@ mod linux {
         }
     }
 
-    /// A file of numbers, one for each place.
+    /// A file of numbers, one for each place, behind one that is of no place (`uvicorn/loads.py` says how it looks).
     pub(crate) struct Table(OwnedFd);
 
     impl Table {
         const NUMBER: usize = size_of::<u32>();
         /// Places read at once.
         const READ: usize = 64;
+
+        /// Where the number of a place is.
+        fn offset(index: usize) -> u64 {
+            (Self::NUMBER * (1 + index)) as u64
+        }
 
         /// Take over a descriptor that Python has given away.
         pub(crate) fn adopt(number: i32) -> io::Result<Self> {
@@ -174,7 +185,7 @@ mod linux {
 
         pub(crate) fn write(&self, index: usize, number: u32) {
             // Nobody depends on it.
-            let _ = rustix::io::pwrite(&self.0, &number.to_ne_bytes(), (index * Self::NUMBER) as u64);
+            let _ = rustix::io::pwrite(&self.0, &number.to_ne_bytes(), Self::offset(index));
         }
 
         /// The smallest number of the others that is not 0.
@@ -183,7 +194,7 @@ mod linux {
             let mut fewest = None;
             let mut first = 0;
             loop {
-                let length = rustix::io::pread(&self.0, &mut room, (first * Self::NUMBER) as u64).unwrap_or(0);
+                let length = rustix::io::pread(&self.0, &mut room, Self::offset(first)).unwrap_or(0);
                 let (numbers, _) = room.get(..length).unwrap_or_default().as_chunks::<{ Self::NUMBER }>();
                 for (index, number) in numbers.iter().enumerate() {
                     let number = u32::from_ne_bytes(*number);
@@ -286,6 +297,10 @@ mod elsewhere {
 
     impl Descriptor {
         pub(crate) fn receive(&self, _buffer: &mut [u8]) -> io::Result<usize> {
+            match *self {}
+        }
+
+        pub(crate) fn peek(&self, _buffer: &mut [u8]) -> io::Result<usize> {
             match *self {}
         }
 

@@ -133,11 +133,6 @@ impl Tls {
         })
     }
 
-    /// The handshake is not complete.
-    pub(super) fn is_opening(&self) -> bool {
-        self.phase.get() == Phase::Opening
-    }
-
     /// Bytes that the kernel has not taken yet.
     #[inline]
     pub(super) fn waiting(&self) -> usize {

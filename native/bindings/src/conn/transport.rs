@@ -12,7 +12,8 @@ use crate::base::ffi::thread_bound::ThreadBound;
 
 /// The transport of a connection that is accepted, read and written natively. It has all methods of `asyncio.Transport`.
 ///
-/// `get_extra_info` knows `peername`, `sockname` and `socket`, and of encrypted connections `ssl_object`, `sslcontext`,
+/// `get_extra_info` knows `peername`, `sockname` and `socket`, `proxy_protocol` where a proxy has said who its client is (an
+/// `uvicorn.proxy_protocol.Introduction`), and of encrypted connections `ssl_object`, `sslcontext`,
 /// `peercert`, `cipher` and `compression`.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct Transport {
@@ -43,6 +44,7 @@ impl Transport {
                 let shown = TransportSocket { socket: ThreadBound::new(socket.clone()) };
                 Ok(Some(Py::new(py, shown)?.into_any()))
             }
+            "proxy_protocol" => socket.introduction(py).map(|known| known.or(default)),
             _ => match socket.ssl_object() {
                 Some(object) => about_encryption(object.bind(py), name).map(|known| known.or(default)),
                 None => Ok(default),
@@ -138,7 +140,7 @@ impl Transport {
     /// Tell the peer that nothing more will come, once everything is written.
     fn write_eof(&self, py: Python<'_>) -> PyResult<()> {
         let socket = self.socket.here()?;
-        if socket.is_secure() {
+        if socket.is_encrypted() {
             return Err(PyNotImplementedError::new_err("an encrypted connection is ended as a whole"));
         }
         socket.write_eof(py)
@@ -146,7 +148,7 @@ impl Transport {
 
     /// TCP and Unix sockets can end one direction; TLS can too (RFC 8446 section 6.1), but no other transport says so.
     fn can_write_eof(&self) -> PyResult<bool> {
-        Ok(!self.socket.here()?.is_secure())
+        Ok(!self.socket.here()?.is_encrypted())
     }
 
     /// How `loop.sendfile` does it: by reading and writing.

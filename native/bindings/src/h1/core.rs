@@ -42,7 +42,7 @@ impl Core {
             ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
             default_head: DefaultHead::default(),
             scratch: SpareScratch::new(home.settings.poison),
-            headers: KeptHeaders::default(),
+            headers: KeptHeaders::new(runner.host.clone()),
             host: runner.host.clone(),
             runner,
             hub,

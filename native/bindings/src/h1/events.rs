@@ -51,9 +51,9 @@ impl Connection {
         hub.connections.add(protocol, &self.core.names)?;
         self.core.count(places::OPENED);
         self.start.set(Start::of(&self.core, py)?);
-        let Ends { client, server, secure } = carrier.ends(py, hub)?;
+        let Ends { client, server, secure, ssl_object } = carrier.ends(py, hub)?;
         let app_state = self.peer.borrow().app_state.clone_ref(py);
-        self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state)));
+        self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state).with_tls(ssl_object)));
         self.enter_deadlines();
         self.note(py, &self.core.trace, "HTTP connection made")?;
         self.update_deadline(py)
@@ -191,7 +191,7 @@ impl Connection {
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
         self.end.set(End::Here);
-        if self.sides.end_as_a_whole(self.is_secure()) {
+        if self.sides.end_as_a_whole(py)? {
             return Ok(false);
         }
         // What is missing of a body will not come, so it cannot be late.

@@ -1,6 +1,7 @@
 //! The headers of a scope: made once for the field sections that come again and again.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -9,15 +10,15 @@ use wire::h1::Sections;
 use wire::h1::request::Head;
 use wire::h1::sections::Number;
 use wire::headers::Name;
-use wire::limits::Limits;
 
 use crate::asgi::fields::FieldTuples;
+use crate::asgi::host::Host;
+use crate::asgi::identity::Identity;
 use crate::asgi::scope::Fields;
-use crate::base::names::Names;
 
 /// The header lists of field sections that came word for word before, by the numbers of [`Sections`].
-#[derive(Default)]
 pub(crate) struct KeptHeaders {
+    host: Rc<Host>,
     pub(super) sections: RefCell<Sections>,
     tuples: FieldTuples,
     lists: RefCell<Vec<Option<Kept>>>,
@@ -27,13 +28,13 @@ struct Kept {
     number: Number,
     list: Py<PyList>,
     forwarded: bool,
+    /// It may say what the request is called.
+    names_request: bool,
 }
 
 /// The fields of a head, which was parsed from `input`.
 pub(super) struct HeadFields<'a> {
     pub(super) kept: &'a KeptHeaders,
-    pub(super) names: &'a Names,
-    pub(super) limits: &'a Limits,
     pub(super) head: &'a Head,
     pub(super) input: &'a [u8],
 }
@@ -46,62 +47,70 @@ impl Fields for HeadFields<'_> {
 
     #[inline]
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
-        self.kept.headers(py, self.names, self.head, self.input, self.limits)
+        self.kept.headers(py, self)
+    }
+
+    fn name_request(&self, identity: &Identity) -> bool {
+        if self.head.recalled {
+            self.kept.find(self.head, |kept| kept.names_request).unwrap_or(true)
+        } else {
+            identity.is_named_in(&self.head.fields, self.input)
+        }
     }
 }
 
 impl KeptHeaders {
+    pub(super) fn new(host: Rc<Host>) -> Self {
+        Self { host, sections: RefCell::default(), tuples: FieldTuples::default(), lists: RefCell::default() }
+    }
+
     /// The headers of a scope: a list of its own, of tuples that may be shared since nobody can change them; and the list
     /// that it is a copy of, if it is one.
     #[inline]
     fn headers<'py>(
         &self,
         py: Python<'py>,
-        names: &Names,
-        head: &Head,
-        input: &[u8],
-        limits: &Limits,
+        fields: &HeadFields<'_>,
     ) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
+        let head = fields.head;
         if head.recalled {
             if let Some(list) = self.find(head, |kept| kept.list.clone_ref(py)) {
                 let copy = list.bind(py).get_slice(0, list.bind(py).len());
                 return Ok((copy, Some(list)));
             }
-            return Ok((self.read_again(py, names, head, input, limits)?, None));
+            return Ok((self.read_again(py, fields)?, None));
         }
-        let list = self.read(py, names, head, input)?;
-        self.keep(&list, head.kept, has_forwarded(head));
+        let list = self.read(py, fields, head)?;
+        self.keep(&list, head.kept, fields, head);
         Ok((list, None))
     }
 
     #[inline]
-    fn read<'py>(&self, py: Python<'py>, names: &Names, head: &Head, input: &[u8]) -> PyResult<Bound<'py, PyList>> {
-        self.tuples.list(py, names, &head.fields, head.target.authority.of(input), input)
+    fn read<'py>(&self, py: Python<'py>, fields: &HeadFields<'_>, head: &Head) -> PyResult<Bound<'py, PyList>> {
+        let input = fields.input;
+        self.tuples.list(py, &self.host.names, &head.fields, head.target.authority.of(input), input)
     }
 
     /// The section was met before, and what was made of it is not here: it could not be made then, or the section has
     /// made room for another since the head was read.
     #[cold]
-    fn read_again<'py>(
-        &self,
-        py: Python<'py>,
-        names: &Names,
-        head: &Head,
-        input: &[u8],
-        limits: &Limits,
-    ) -> PyResult<Bound<'py, PyList>> {
+    fn read_again<'py>(&self, py: Python<'py>, fields: &HeadFields<'_>) -> PyResult<Bound<'py, PyList>> {
         let mut again = Head::default();
-        again.parse(input, limits).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-        let list = self.read(py, names, &again, input)?;
-        self.keep(&list, head.kept, has_forwarded(&again));
+        let parsed = again.parse(fields.input, &self.host.settings.limits);
+        parsed.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let list = self.read(py, fields, &again)?;
+        self.keep(&list, fields.head.kept, fields, &again);
         Ok(list)
     }
 
-    /// Keep a copy of `list`, if its section has a number.
+    /// Keep a copy of `list`, made of `head`, if its section has a number.
     #[inline]
-    fn keep(&self, list: &Bound<'_, PyList>, number: Option<Number>, forwarded: bool) {
+    fn keep(&self, list: &Bound<'_, PyList>, number: Option<Number>, fields: &HeadFields<'_>, head: &Head) {
         let Some(number) = number else { return };
-        let kept = Kept { number, list: list.get_slice(0, list.len()).unbind(), forwarded };
+        let identity = self.host.identity.as_ref();
+        let names_request = identity.is_some_and(|identity| identity.is_named_in(&head.fields, fields.input));
+        let list = list.get_slice(0, list.len()).unbind();
+        let kept = Kept { number, list, forwarded: has_forwarded(head), names_request };
         let mut lists = self.lists.borrow_mut();
         if lists.len() <= number.place() {
             lists.resize_with(number.place() + 1, || None);

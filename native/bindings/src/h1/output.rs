@@ -105,7 +105,7 @@ impl Connection {
             // Whoever waits to send has nothing to wait for.
             self.resume_writing(py)?;
         }
-        if linger && self.core.is_real && !self.has_all() && self.can_linger(py, self.is_secure())? {
+        if linger && self.core.is_real && !self.has_all() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.

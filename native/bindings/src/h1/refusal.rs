@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use super::connection::Connection;
 use crate::asgi::access::entry::Head;
 use crate::asgi::exchange::State as ExchangeState;
+use crate::asgi::identity::OwnField;
 use crate::asgi::refused::Refused;
 
 impl Connection {
@@ -39,25 +40,40 @@ impl Connection {
 
     /// Write a response of the server's own, after which the connection ends.
     fn say(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<()> {
-        self.prepare(py, status, text)?;
+        self.prepare(py, status, text, None)?;
         self.flush(py)
     }
 
     /// Encode a response of the server's own; where it begins in the output.
-    fn prepare(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<usize> {
+    fn prepare(&self, py: Python<'_>, status: u16, text: &str, own: Option<&OwnField<'_>>) -> PyResult<usize> {
         let core = &self.core;
         core.default_head.refresh(core.host.state.bind(py), &core.names)?;
         self.put(|wire, out| {
             let begin = out.len();
             let limits = &core.settings.limits;
-            core.default_head.with(|lines| wire.refuse(out, limits, status, lines, text.as_bytes()))?;
+            let mut refuse = |lines: &[u8]| wire.refuse(out, limits, status, lines, text.as_bytes());
+            core.default_head.with(|lines| match own {
+                None => refuse(lines),
+                Some(own) => {
+                    let mut lines = lines.to_vec();
+                    own.put(&mut lines);
+                    refuse(&lines)
+                }
+            })?;
             Ok(begin)
         })
     }
 
     /// Encode a whole response of the server's own; its head, with its `lines` if they are wanted, and how long its body is.
-    pub(super) fn put_answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)> {
-        let begin = self.prepare(py, status, text)?;
+    pub(super) fn put_answer(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        text: &str,
+        own: Option<&OwnField<'_>>,
+        lines: bool,
+    ) -> PyResult<(Head, usize)> {
+        let begin = self.prepare(py, status, text, own)?;
         let state = self.state.borrow();
         let answer = state.out.get(begin..).unwrap_or_default();
         let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);

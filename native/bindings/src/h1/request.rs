@@ -15,7 +15,6 @@ use super::headers::HeadFields;
 use super::states::End;
 use crate::asgi::exchange::Exchange;
 use crate::asgi::scope::Request;
-use crate::base::task::Start;
 use crate::conn::carried::{Carried, Life};
 
 impl Connection {
@@ -33,14 +32,16 @@ impl Connection {
         let last = self.state.borrow_mut().exchange.take();
         runner.retire(py, last);
         let peer = self.peer.borrow().clone();
+        let path = head.target.effective_path(input, head.verb);
+        let look = runner.look(path, || core.headers.is_forwarded(head));
         let request = Request {
             http_version: if is_of_1_0 { &core.names.http_1_0 } else { &core.names.http_1_1 },
             is_of_1_0,
             method: head.verb,
             method_text: head.method.of(input),
-            path: head.target.effective_path(input, head.verb),
+            path,
             query: head.target.query.of(input),
-            fields: HeadFields { kept: &core.headers, names: &core.names, limits: &core.settings.limits, head, input },
+            fields: HeadFields { kept: &core.headers, head, input },
             has_body: head.body != BodyLength::None,
             expects_continue: head.expects_continue,
         };
@@ -55,17 +56,14 @@ impl Connection {
             state.exchange = Some(exchange.clone());
             state.waits_for = Awaits::Nothing;
         }
-        Ok((exchange, runner.app_for(py, || core.headers.is_forwarded(head))?))
+        let app = runner.app_for(py, &exchange, look)?;
+        Ok((exchange, app))
     }
 
     /// Run the application in a task, whose first step happens here if it may be eager.
     #[inline]
     pub(super) fn start(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>, eager: bool) -> PyResult<()> {
-        let start = match self.start.get() {
-            Start::Eagerly if !eager => Start::Later,
-            start => start,
-        };
-        self.core.runner.start(py, exchange, app, start)
+        self.core.runner.serve(py, exchange, app, self.start.get(), eager)
     }
 
     /// Whether the connection is to become a WebSocket; log why not.

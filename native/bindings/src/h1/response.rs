@@ -10,23 +10,41 @@ use wire::h1::response::{CONTINUE, Framing};
 
 use super::connection::{Connection, HIGH_WATER, State};
 use crate::asgi::exchange::State as ExchangeState;
+use crate::asgi::identity::OwnField;
 use crate::asgi::message::each_plain_field;
 use crate::asgi::stream::Follows;
 use crate::base::error::exception;
 
 impl Connection {
-    /// Encode the head behind the output; `false` if a look at the headers would run code of the application, which may
+    /// Encode the head behind the output, with `own` if no field has that name; `false` if a look at the headers would run code of the application, which may
     /// send something itself: nothing was encoded then.
     #[inline]
-    pub(super) fn encode_head(&self, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    pub(super) fn encode_head(
+        &self,
+        status: u16,
+        headers: Option<&Bound<'_, PyAny>>,
+        own: Option<&OwnField<'_>>,
+    ) -> PyResult<bool> {
         let State { wire, out, held, .. } = &mut *self.state.borrow_mut();
         self.core.hub.buffers.supply(out);
         let begin = out.len();
         let encode = |lines: &[u8]| -> Result<bool, AppError> {
             let mut writer = wire.start_response(out, status, lines)?;
-            let add = |name: &[u8], value: &[u8]| writer.field(out, name, value);
-            let plain = headers.map_or(Ok(true), |headers| each_plain_field(headers, add))?;
+            let mut add = |name: &[u8], value: &[u8]| writer.field(out, name, value);
+            let mut own = own;
+            let plain = match (headers, own) {
+                (None, _) => true,
+                (Some(headers), None) => each_plain_field(headers, add)?,
+                (Some(headers), Some(OwnField { name: reserved, .. })) => each_plain_field(headers, |name, value| {
+                    // What the application says of its own response stands.
+                    own = own.filter(|_| !name.eq_ignore_ascii_case(reserved));
+                    add(name, value)
+                })?,
+            };
             if plain {
+                if let Some(own) = own {
+                    own.put(out);
+                }
                 wire.finish_head(writer, out, None)?;
             }
             Ok(plain)

@@ -10,6 +10,7 @@ use wire::h1::response::{Framing, Trailers};
 
 use super::connection::{Connection, HIGH_WATER, State};
 use crate::asgi::access::entry::Head;
+use crate::asgi::identity::OwnField;
 use crate::asgi::stream::{Follows, Stream};
 use crate::base::error::exception;
 use crate::base::line::Line;
@@ -24,10 +25,16 @@ impl Stream for Connection {
         if self.is_read_paused() { self.regulate(py) } else { Ok(()) }
     }
 
-    fn start(&self, py: Python<'_>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    fn start(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        headers: Option<&Bound<'_, PyAny>>,
+        own: Option<&OwnField<'_>>,
+    ) -> PyResult<bool> {
         let core = &self.core;
         core.default_head.refresh(core.host.state.bind(py), &core.names)?;
-        self.encode_head(status, headers)
+        self.encode_head(status, headers, own)
     }
 
     fn head(&self, lines: bool) -> Head {
@@ -134,8 +141,15 @@ impl Stream for Connection {
         &self.writers
     }
 
-    fn answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)> {
-        self.put_answer(py, status, text, lines)
+    fn answer(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        text: &str,
+        own: Option<&OwnField<'_>>,
+        lines: bool,
+    ) -> PyResult<(Head, usize)> {
+        self.put_answer(py, status, text, own, lines)
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {

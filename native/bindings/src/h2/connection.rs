@@ -27,6 +27,7 @@ use super::queue::Queue;
 use super::states::{Awaits, Ending, Presence};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
+use crate::asgi::runner::Look;
 use crate::base::level::Level;
 use crate::base::line::Line;
 use crate::base::task::Start;
@@ -50,7 +51,7 @@ pub(super) struct Asked {
 
 /// What a request wants.
 pub(super) enum Wanted {
-    Response { exchange: Rc<Exchange>, app: Py<PyAny> },
+    Response { exchange: Rc<Exchange>, look: Look },
     WebSocket(Box<Opening>),
 }
 

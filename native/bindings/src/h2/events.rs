@@ -213,7 +213,7 @@ impl Connection {
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
         self.has_all.set(true);
-        if !self.is_open() || self.sides.end_as_a_whole(self.peer.secure) || self.state.borrow().wire.is_idle() {
+        if !self.is_open() || self.sides.end_as_a_whole(py)? || self.state.borrow().wire.is_idle() {
             return Ok(false);
         }
         // What is missing of bodies will not come, so it cannot be late.

@@ -8,6 +8,7 @@ use wire::headers::Name;
 
 use super::connection::Connection;
 use crate::asgi::fields::pair;
+use crate::asgi::identity::Identity;
 use crate::asgi::scope::Fields;
 
 /// The fields of the request in `head`.
@@ -42,6 +43,10 @@ impl Fields for HeadFields<'_> {
         };
         let copy = known.bind(py).get_slice(0, known.bind(py).len());
         Ok((copy, Some(known)))
+    }
+
+    fn name_request(&self, identity: &Identity) -> bool {
+        self.head.fields().iter().any(|item| identity.is_named(item.known, || self.head.name(item)))
     }
 }
 

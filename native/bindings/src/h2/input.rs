@@ -13,7 +13,6 @@ use super::states::{Awaits, Presence};
 use crate::asgi::scope::Request;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
-use crate::base::task::Start;
 use crate::conn::carried::Carried;
 
 /// As many places are kept by a connection that has no requests.
@@ -168,11 +167,11 @@ impl Connection {
         let stream = Rc::new(Stream::new(self.clone(), id));
         let exchange = runner.begin(py, &request, self.peer.clone(), stream.clone())?;
         self.note_begin();
-        let app = runner.app_for(py, || is_forwarded(head))?;
+        let look = runner.look(request.path, || is_forwarded(head));
         {
             let mut state = self.state.borrow_mut();
             state.keep(Slot { stream: stream.clone(), exchange: Some(exchange.clone()) });
-            state.asked.push_back(Asked { id, what: Wanted::Response { exchange, app } });
+            state.asked.push_back(Asked { id, what: Wanted::Response { exchange, look } });
         }
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
     }
@@ -229,15 +228,14 @@ impl Connection {
         if self.resume_scheduled.get() {
             return Ok(());
         }
-        let start = match self.start.get() {
-            Start::Eagerly if !eager => Start::Later,
-            start => start,
-        };
         let runner = &self.core.runner;
         for _ in 0..self.core.settings.max_eager_requests {
             let Some(Asked { id, what }) = self.state.borrow_mut().asked.pop_front() else { return Ok(()) };
             match what {
-                Wanted::Response { exchange, app } => runner.start(py, exchange, app, start)?,
+                Wanted::Response { exchange, look } => {
+                    let app = runner.app_for(py, &exchange, look)?;
+                    runner.serve(py, exchange, app, self.start.get(), eager)?;
+                }
                 Wanted::WebSocket(opening) => self.open_websocket(py, id, &opening)?,
             }
         }

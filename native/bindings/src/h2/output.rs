@@ -206,7 +206,7 @@ impl Connection {
         self.ping_deadline.set(None);
         self.state.borrow_mut().pending = Vec::new();
         self.lose_all(py)?;
-        if linger && self.core.is_real && !self.has_all.get() && self.can_linger(py, self.peer.secure)? {
+        if linger && self.core.is_real && !self.has_all.get() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.

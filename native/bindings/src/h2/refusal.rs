@@ -25,7 +25,7 @@ impl Connection {
         } else {
             self.core.host.count_refusal(exchange.as_deref(), status);
             stream.leave_deadlines();
-            stream.put_answer(py, status, refused.text(), false)?;
+            stream.put_answer(py, status, refused.text(), None, false)?;
         }
         match exchange {
             Some(exchange) => exchange.disconnect(py, false),

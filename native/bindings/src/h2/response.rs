@@ -7,21 +7,37 @@ use wire::h2::ResponseHead;
 
 use super::connection::{State, Stream};
 use crate::asgi::access::entry::Head;
+use crate::asgi::identity::OwnField;
 use crate::asgi::message::each_plain_field;
 use crate::base::error::exception;
 
 impl Stream {
-    /// Encode a head behind the output; `false` if a look at the headers would run code of the application, which may send
+    /// Encode a head behind the output, with `own` if no field has that name; `false` if a look at the headers would run code of the application, which may send
     /// something itself: nothing was encoded then.
     #[inline]
-    pub(super) fn encode_head(&self, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    pub(super) fn encode_head(
+        &self,
+        status: u16,
+        headers: Option<&Bound<'_, PyAny>>,
+        mut own: Option<&OwnField<'_>>,
+    ) -> PyResult<bool> {
         let core = &self.connection.core;
         let plain = self.encode(status, |head| {
             core.add_defaults(head);
-            headers.map_or(Ok(true), |headers| each_plain_field(headers, |name, value| head.field(name, value)))
+            let plain = match (headers, own) {
+                (None, _) => true,
+                (Some(headers), None) => each_plain_field(headers, |name, value| head.field(name, value))?,
+                (Some(headers), Some(OwnField { name: reserved, .. })) => each_plain_field(headers, |name, value| {
+                    // What the application says of its own response stands.
+                    own = own.filter(|_| !name.eq_ignore_ascii_case(reserved));
+                    head.field(name, value)
+                })?,
+            };
+            own.filter(|_| plain).map_or(Ok(()), |own| head.field(own.name, own.value))?;
+            Ok(plain)
         })?;
         if plain && self.connection.core.host.access.wants_head() {
-            self.write_lines(headers)?;
+            self.write_lines(headers, own)?;
         }
         Ok(plain)
     }
@@ -48,7 +64,7 @@ impl Stream {
 
     /// The head as the log reads one: a line for each field behind a first one.
     #[cold]
-    fn write_lines(&self, headers: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn write_lines(&self, headers: Option<&Bound<'_, PyAny>>, own: Option<&OwnField<'_>>) -> PyResult<()> {
         let mut lines = Vec::new();
         let mut add = |name: &[u8], value: &[u8]| {
             for part in [&b"\r\n"[..], name, b": ", value] {
@@ -63,19 +79,34 @@ impl Stream {
             })
         });
         fields.map_err(exception)?;
+        if let Some(own) = own {
+            add(own.name, own.value);
+        }
         self.lines.replace(lines);
         Ok(())
     }
 
     /// Encode a whole response of the server's own; its head, with its `lines` if they are wanted, and how long its body is.
-    pub(super) fn put_answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)> {
+    pub(super) fn put_answer(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        text: &str,
+        own: Option<&OwnField<'_>>,
+        lines: bool,
+    ) -> PyResult<(Head, usize)> {
         self.connection.core.refresh_defaults(py)?;
         let length = text.len().to_string();
         let fields =
             [(&b"content-type"[..], &b"text/plain; charset=utf-8"[..]), (b"content-length", length.as_bytes())];
         self.encode(status, |head| {
             self.connection.core.add_defaults(head);
-            fields.iter().try_for_each(|(name, value)| head.field(name, value)).map(|()| true)
+            fields
+                .iter()
+                .copied()
+                .chain(own.map(|own| own.pair()))
+                .try_for_each(|(name, value)| head.field(name, value))
+                .map(|()| true)
         })?;
         let waits = self.connection.put(|wire, out| wire.body(out, self.id, text.len(), true))?;
         if waits {
@@ -84,7 +115,7 @@ impl Stream {
             self.connection.ended.borrow_mut().push(self.id);
         }
         if lines {
-            self.write_lines(None)?;
+            self.write_lines(None, own)?;
         }
         Ok((Head { lines: self.lines.take(), bodiless: !waits }, text.len()))
     }

@@ -18,6 +18,7 @@ use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 
 use super::connection::{State, Stream};
 use crate::asgi::access::entry::Head;
+use crate::asgi::identity::OwnField;
 use crate::asgi::stream::{Follows, Stream as Interface};
 use crate::base::error::exception;
 use crate::base::line::{Line, WOKEN_TOGETHER, wake};
@@ -125,9 +126,15 @@ impl Interface for Stream {
         connection.flush_unless_consuming(py)
     }
 
-    fn start(&self, py: Python<'_>, status: u16, headers: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    fn start(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        headers: Option<&Bound<'_, PyAny>>,
+        own: Option<&OwnField<'_>>,
+    ) -> PyResult<bool> {
         self.connection.core.refresh_defaults(py)?;
-        self.encode_head(status, headers)
+        self.encode_head(status, headers, own)
     }
 
     fn head(&self, _lines: bool) -> Head {
@@ -257,8 +264,15 @@ impl Interface for Stream {
         &self.writers
     }
 
-    fn answer(&self, py: Python<'_>, status: u16, text: &str, lines: bool) -> PyResult<(Head, usize)> {
-        self.put_answer(py, status, text, lines)
+    fn answer(
+        &self,
+        py: Python<'_>,
+        status: u16,
+        text: &str,
+        own: Option<&OwnField<'_>>,
+        lines: bool,
+    ) -> PyResult<(Head, usize)> {
+        self.put_answer(py, status, text, own, lines)
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {

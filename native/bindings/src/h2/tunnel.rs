@@ -177,7 +177,12 @@ impl Stream {
 impl Tunnel for Stream {
     fn ends(&self, py: Python<'_>) -> Ends {
         let peer = &self.connection.peer;
-        Ends { client: peer.client.clone_ref(py), server: peer.server.clone_ref(py), secure: peer.secure }
+        Ends {
+            client: peer.client.clone_ref(py),
+            server: peer.server.clone_ref(py),
+            secure: peer.secure,
+            ssl_object: peer.ssl_object.as_ref().map(|object| object.clone_ref(py)),
+        }
     }
 
     fn is_closing(&self) -> bool {

@@ -76,7 +76,7 @@ impl<'py> Content<'py> {
 impl Session {
     #[inline]
     fn has_event(&self) -> bool {
-        !self.queue.borrow().is_empty() || self.disconnect.borrow().is_some()
+        !self.queue.borrow().is_empty() || self.is_disconnected()
     }
 
     fn send_message<'py>(
@@ -180,7 +180,8 @@ impl Session {
         let headers = get(message, "headers")?.unwrap_or_else(|| PyTuple::empty(py).into_any());
         let class = py.import("uvicorn.protocols.websockets.denial")?.getattr("DenialResponse")?;
         let chunks = !self.sides.are_a_stream();
-        let response = class.call1((message.get_item(&names.status)?, headers, self.default_head(py)?, chunks))?;
+        let (status, own_line) = (message.get_item(&names.status)?, PyBytes::new(py, &self.own_line(py)?));
+        let response = class.call1((status, headers, self.default_head(py)?, chunks, own_line))?;
         if self.stage() != Stage::Connecting {
             return self.send_other(message); // as for an accept
         }
@@ -211,8 +212,7 @@ impl Session {
         let response = response.bind(py);
         let encoded = response.call_method1("encode", (body, more_body))?.cast_into::<PyBytes>()?;
         self.write(py, encoded.as_bytes())?;
-        let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
-        if let Some(entry) = entry {
+        if let Some(entry) = self.entry(py) {
             entry.bind(py).setattr("head", response.getattr("head")?)?;
             entry.bind(py).setattr("sent", response.getattr("sent")?)?;
         }
@@ -276,8 +276,7 @@ impl Conversation for Session {
     }
 
     fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let event = self.disconnect.borrow().as_ref().map(|event| event.clone_ref(py));
-        if let Some(event) = event {
+        if let Some(event) = self.told(py) {
             return event.bind(py).copy();
         }
         let event = PyDict::new(py);
@@ -367,6 +366,8 @@ impl Conversation for Session {
 
     /// What there was to be done is done, unless it was thrown away, which nobody is told.
     fn end(&self, _py: Python<'_>) -> PyResult<()> {
+        let place = self.place.take();
+        drop(place);
         Ok(())
     }
 

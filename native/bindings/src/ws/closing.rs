@@ -17,7 +17,7 @@ impl Session {
         if is_idle && self.receivers.len() > usize::from(self.taking.get()) {
             return self.act_on(py, end);
         }
-        self.peer_end.replace(Some(Box::new(end)));
+        self.rare().peer_end.replace(Some(end));
         self.pause_reading(py)?;
         self.stop_keepalive(); // no pong would be read
         if !is_idle {
@@ -36,9 +36,9 @@ impl Session {
 
     /// Let the client's end take effect, if it has ended.
     pub(super) fn end_for_peer(&self, py: Python<'_>) -> PyResult<()> {
-        let end = self.peer_end.take();
+        let Some(end) = self.any_rare().and_then(|rare| rare.peer_end.take()) else { return Ok(()) };
         self.stop_waiting(Wait::Answers);
-        end.map_or(Ok(()), |end| self.act_on(py, *end))
+        self.act_on(py, end)
     }
 
     fn act_on(&self, py: Python<'_>, end: PeerEnd) -> PyResult<()> {
@@ -60,7 +60,9 @@ impl Session {
         self.end_entry(py)?;
         self.stop_keepalive();
         self.stop_waiting(Wait::Reader);
-        self.pong.set(None);
+        if let Some(rare) = self.any_rare() {
+            rare.pong.set(None);
+        }
         let piece = self.piece.take();
         drop(piece);
         self.resume_writers(py)
@@ -88,7 +90,7 @@ impl Session {
     pub(super) fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
         self.tell_end(py, code, Some(reason))?;
         self.start_closing_with(py, code, reason)?;
-        if self.peer_end.borrow().is_some() { self.end_for_peer(py) } else { self.await_close(py) }
+        if self.peer_has_ended() { self.end_for_peer(py) } else { self.await_close(py) }
     }
 
     fn await_close(&self, py: Python<'_>) -> PyResult<()> {

@@ -37,9 +37,9 @@ impl Session {
     pub(super) fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
         let Some(carrier) = self.sides.carrier() else { return Ok(()) };
-        let Ends { client, server, secure } = carrier.ends(py, &self.core.hub)?;
+        let Ends { client, server, secure, ssl_object } = carrier.ends(py, &self.core.hub)?;
         let app_state = self.peer.borrow().app_state.clone_ref(py);
-        self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state)));
+        self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state).with_tls(ssl_object)));
         self.enter_deadlines();
         self.open_frame_log(py)?;
         self.core.hub.connections.add(protocol, &self.core.names)?;
@@ -78,7 +78,7 @@ impl Session {
                     return Ok(true);
                 }
                 Stage::Accepted => {
-                    if self.peer_end.borrow().is_none() {
+                    if !self.peer_has_ended() {
                         self.peer_ends(py, PeerEnd::Left)?;
                     }
                     return Ok(true);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use wire::error::Error;
 use wire::h1::Status;
 use wire::h1::request::Head;
@@ -12,6 +12,8 @@ use wire::ws::{Connection as Wire, Handshake};
 use super::input::PIECES_FROM;
 use super::session::Session;
 use super::states::{Connecting, Ended, Stage, State};
+use crate::asgi::gate::{self, Decision};
+use crate::asgi::identity::Identity;
 use crate::asgi::message::with_pair;
 use crate::base::error::exception;
 use crate::base::names::Names;
@@ -104,7 +106,10 @@ impl Session {
         handshake: &Handshake<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let peer = self.peer.borrow().clone();
-        let scope = self.core.runner.websocket_scope(parts, headers, &handshake.subprotocols, &peer)?;
+        let (scope, id) = self.core.runner.websocket_scope(parts, headers, &handshake.subprotocols, &peer)?;
+        if let Some(id) = id {
+            let _ = self.id.set(id.unbind());
+        }
         let _ = self.scope.set(scope.clone().unbind());
         self.enter(State::Connecting(Connecting::Asked(Box::new(handshake.answer))));
         Ok(scope)
@@ -115,7 +120,7 @@ impl Session {
         let (core, py) = (&self.core, scope.py());
         let shared = core.host.state.bind(py).getattr("protocol_settings")?;
         if let Some(log) = shared.getattr_opt("formatted")?.filter(|log| !log.is_none()) {
-            self.entry.replace(Some(log.call_method1("begin", (scope,))?.unbind()));
+            self.rare().entry.replace(Some(log.call_method1("begin", (scope,))?.unbind()));
         }
         if let Some(log) = self.frame_log(py) {
             let mut lines = line.to_vec();
@@ -126,6 +131,15 @@ impl Session {
                 })?;
             }
             log.bind(py).call_method1("head", ("<", PyBytes::new(py, &lines)))?;
+        }
+        if let Some(gate) = &core.runner.gate {
+            match gate.enter(scope, false)? {
+                Decision::Admitted(place) => self.place.set(Some(Box::new(place))),
+                Decision::Refused => {
+                    return self.refuse_with(py, gate::STATUS, "Service Unavailable", Some(&gate.hints));
+                }
+                Decision::Uncounted | Decision::Waits(_) => {}
+            }
         }
         let event = PyDict::new(py);
         event.set_item(&core.names.r#type, "websocket.connect")?;
@@ -146,6 +160,12 @@ impl Session {
         Ok(self.core.host.state.bind(py).getattr(&self.core.names.default_head)?.cast_into()?)
     }
 
+    /// The line of a response that says what the request is called; none if it is not.
+    pub(super) fn own_line(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let (Some(id), Some(identity)) = (self.id.get(), &self.core.host.identity) else { return Ok(Vec::new()) };
+        Ok([&identity.name, b": ".as_slice(), id.bind(py).to_str()?.as_bytes(), b"\r\n"].concat())
+    }
+
     /// Open the connection as the application says, and read what has come meanwhile.
     pub(super) fn accept(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = message.py();
@@ -156,10 +176,14 @@ impl Session {
         let fields = collect_headers(message, &self.core.names)?;
         let subprotocol = get(message, "subprotocol")?.filter(|name| name.is_truthy().unwrap_or(true));
         let subprotocol = subprotocol.map(|name| name.extract::<String>()).transpose()?;
-        let defaults = self.default_head(py)?;
+        let mut defaults = self.default_head(py)?.as_bytes().to_vec();
+        let is_own = |identity: &Identity| fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(&identity.name));
+        if !self.core.host.identity.as_ref().is_none_or(is_own) {
+            defaults.extend(self.own_line(py)?);
+        }
         let mut out = Vec::new();
         let pairs = fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-        answer.accept(&mut out, subprotocol.as_deref(), defaults.as_bytes(), pairs).map_err(exception)?;
+        answer.accept(&mut out, subprotocol.as_deref(), &defaults, pairs).map_err(exception)?;
         if self.stage() != Stage::Connecting {
             // Reading the message ran code of the application, which has sent something meanwhile.
             return self.send_other(message);
@@ -168,6 +192,9 @@ impl Session {
         self.log_handshake(py, answer.status(), &response, true)?;
         self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(PIECES_FROM))));
         self.core.count(places::ACCEPTED);
+        if let Some(place) = self.place.take() {
+            place.give_back_unmeasured(py)?;
+        }
         self.write_head(py, &response)?;
         self.say(py, ("connection open",))?;
         self.start_keepalive(py)?;
@@ -192,7 +219,13 @@ impl Session {
     }
 
     /// A response of the server's own, that opens nothing.
-    fn refusal<'py>(&self, py: Python<'py>, status: u16, text: &str) -> PyResult<Bound<'py, PyBytes>> {
+    fn refusal<'py>(
+        &self,
+        py: Python<'py>,
+        status: u16,
+        text: &str,
+        fields: Option<&Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let is_head = self.scope.get().is_none() && {
             let head = PyBytes::new(py, &self.input.borrow());
             let module = py.import("uvicorn.protocols.http.head")?;
@@ -200,15 +233,21 @@ impl Session {
         };
         let module = py.import("uvicorn.protocols.websockets.handshake")?;
         let body = PyBytes::new(py, text.as_bytes());
-        Ok(module.call_method1("refuse_response", (status, body, self.default_head(py)?, is_head))?.cast_into()?)
+        let fields = fields.map_or_else(|| PyTuple::empty(py).into_any(), |fields| fields.bind(py).clone());
+        let defaults = PyBytes::new(py, &[self.default_head(py)?.as_bytes(), &self.own_line(py)?].concat());
+        Ok(module.call_method1("refuse_response", (status, body, defaults, is_head, fields))?.cast_into()?)
     }
 
     /// Answer with a response of the server's own.
     pub(super) fn refuse(&self, py: Python<'_>, status: u16, text: &str) -> PyResult<()> {
-        let response = self.refusal(py, status, text)?;
+        self.refuse_with(py, status, text, None)
+    }
+
+    /// With `fields` behind those about the content.
+    fn refuse_with(&self, py: Python<'_>, status: u16, text: &str, fields: Option<&Py<PyAny>>) -> PyResult<()> {
+        let response = self.refusal(py, status, text, fields)?;
         self.log_handshake(py, status, &response, false)?;
-        let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
-        if let Some(entry) = entry {
+        if let Some(entry) = self.entry(py) {
             entry.bind(py).setattr("sent", text.len())?;
         }
         self.write_head(py, &response)?;
@@ -217,7 +256,7 @@ impl Session {
 
     /// The application does not want it.
     pub(super) fn turn_away(&self, py: Python<'_>) -> PyResult<()> {
-        let response = self.refusal(py, 403, "")?;
+        let response = self.refusal(py, 403, "", None)?;
         self.log_handshake(py, 403, &response, false)?;
         self.ended.set(Some(Ended::Close));
         self.write_head(py, &response)?;

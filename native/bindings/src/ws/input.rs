@@ -266,12 +266,12 @@ impl Session {
 
     /// A ping: answered at once, if the client reads.
     fn receive_ping(&self, py: Python<'_>, payload: Vec<u8>) -> PyResult<()> {
-        if self.log.borrow().is_some() {
+        if self.any_rare().is_some_and(|rare| rare.log.borrow().is_some()) {
             self.log_frame(py, 9, PyBytes::new(py, &payload).as_any())?;
         }
         if self.write_paused.get() {
             // RFC 6455 section 5.5.3: only the latest need be answered. A peer that does not read gets no heap of them.
-            self.pong.set(Some(payload.into()));
+            self.rare().pong.set(Some(payload.into()));
             return Ok(());
         }
         self.write_frames(py, |wire, out| wire.pong(out, &payload))
@@ -306,7 +306,7 @@ impl Session {
 
     /// The application has caught up.
     pub(super) fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        if self.peer_end.borrow().is_some() {
+        if self.peer_has_ended() {
             return Ok(());
         }
         self.resume_carrier(py)?;

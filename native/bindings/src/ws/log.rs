@@ -10,7 +10,7 @@ impl Session {
     /// The log of frames, if debug lines are wanted.
     #[inline]
     pub(super) fn frame_log(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.log.borrow().as_ref().map(|log| log.clone_ref(py))
+        self.any_rare()?.log.borrow().as_ref().map(|log| log.clone_ref(py))
     }
 
     pub(super) fn open_frame_log(&self, py: Python<'_>) -> PyResult<()> {
@@ -18,7 +18,7 @@ impl Session {
             return Ok(());
         }
         let class = py.import("uvicorn.protocols.websockets.frame_log")?.getattr("FrameLog")?;
-        self.log.replace(Some(class.call1((&self.core.logger,))?.unbind()));
+        self.rare().log.replace(Some(class.call1((&self.core.logger,))?.unbind()));
         Ok(())
     }
 
@@ -69,8 +69,7 @@ impl Session {
         head: &Bound<'_, PyBytes>,
         is_accepted: bool,
     ) -> PyResult<()> {
-        let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
-        if let Some(entry) = entry {
+        if let Some(entry) = self.entry(py) {
             let method = if is_accepted { "conclude" } else { "start" };
             return entry.bind(py).call_method1(method, (status, head)).map(drop);
         }
@@ -100,7 +99,6 @@ impl Session {
 
     /// Nothing more is sent: the line of the access log is due.
     pub(super) fn end_entry(&self, py: Python<'_>) -> PyResult<()> {
-        let entry = self.entry.borrow().as_ref().map(|entry| entry.clone_ref(py));
-        entry.map_or(Ok(()), |entry| entry.bind(py).call_method0("end").map(drop))
+        self.entry(py).map_or(Ok(()), |entry| entry.bind(py).call_method0("end").map(drop))
     }
 }

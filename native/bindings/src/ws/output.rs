@@ -200,7 +200,7 @@ impl Session {
         self.stop_waiting(Wait::Reader);
         self.ping.set(Ping { unsent: None, ..self.ping.get() });
         self.resume_writers(py)?;
-        let pong = self.pong.take();
+        let pong = self.any_rare().and_then(|rare| rare.pong.take());
         match pong {
             Some(payload) => self.write_frames(py, |wire, out| wire.pong(out, &payload)),
             None => Ok(()),

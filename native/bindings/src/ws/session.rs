@@ -21,11 +21,12 @@ use std::time::Instant;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use super::core::Core;
 use super::states::{Connecting, Ended, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
+use crate::asgi::gate::Place;
 use crate::asgi::peer::Peer;
 use crate::base::ffi::bytes::Growing;
 use crate::base::line::{Line, WOKEN_TOGETHER};
@@ -41,6 +42,8 @@ pub(crate) struct Session {
     pub(super) state: RefCell<State>,
     /// Once the handshake is read.
     pub(super) scope: OnceCell<Py<PyDict>>,
+    /// What the request is called, if it is.
+    pub(super) id: OnceCell<Py<PyString>>,
     /// The handshake, then frames that were not looked at yet.
     pub(super) input: RefCell<Vec<u8>>,
     /// How much of it is dealt with.
@@ -67,28 +70,38 @@ pub(crate) struct Session {
     pub(super) receivers: Line,
     /// The first of them has its turn: it waits no more, though it has its place until it is through.
     pub(super) taking: Cell<bool>,
+    /// Among the requests that are active, where those are counted; until it is accepted, or the application's call over.
+    pub(super) place: Cell<Option<Box<Place>>>,
     pub(super) writers: Line,
     /// When the application took its last event.
     pub(super) took_at: Cell<Option<Instant>>,
-    pub(super) peer_end: RefCell<Option<Box<PeerEnd>>>,
-    /// What the application is told of the end.
-    pub(super) disconnect: RefCell<Option<Py<PyDict>>>,
     /// What the application did to end it.
     pub(super) ended: Cell<Option<Ended>>,
     /// The client has nothing more to send, and may read the response.
     pub(super) half_closed: Cell<bool>,
     /// We have sent a close frame, and read on for the client's.
     pub(super) awaiting_close: Cell<bool>,
-    /// What the latest ping carried, while the peer does not read.
-    pub(super) pong: Cell<Option<Box<[u8]>>>,
     pub(super) ping: Cell<Ping>,
     pub(super) times: Times,
+    /// Kept apart, so that an open WebSocket which waits is small.
+    rare: OnceCell<Box<Rare>>,
+    /// A protocol object has it, and shows the garbage collector what is in it: nobody else may, while that is there.
+    pub(crate) shown: Cell<bool>,
+}
+
+/// What most of them have at their end, if at all.
+#[derive(Default)]
+pub(super) struct Rare {
+    /// How the client has ended, while the application has not had all that came before.
+    pub(super) peer_end: RefCell<Option<PeerEnd>>,
+    /// What the application is told of the end.
+    disconnect: RefCell<Option<Py<PyDict>>>,
+    /// What the latest ping carried, while the peer does not read.
+    pub(super) pong: Cell<Option<Box<[u8]>>>,
     /// A `FrameLog`, if debug lines are wanted.
     pub(super) log: RefCell<Option<Py<PyAny>>>,
     /// Of the access log, if that has a format of the user's.
     pub(super) entry: RefCell<Option<Py<PyAny>>>,
-    /// A protocol object has it, and shows the garbage collector what is in it: nobody else may, while that is there.
-    pub(crate) shown: Cell<bool>,
 }
 
 impl Session {
@@ -99,6 +112,7 @@ impl Session {
             peer: RefCell::new(Rc::new(peer)),
             state: RefCell::new(State::Connecting(Connecting::Head(Box::default()))),
             scope: OnceCell::new(),
+            id: OnceCell::new(),
             input: RefCell::default(),
             dealt_with: Cell::new(0),
             piece: Cell::default(),
@@ -114,18 +128,15 @@ impl Session {
             queued: Cell::new(0),
             receivers: Line::default(),
             taking: Cell::new(false),
+            place: Cell::new(None),
             writers: Line::default(),
             took_at: Cell::new(None),
-            peer_end: RefCell::default(),
-            disconnect: RefCell::default(),
             ended: Cell::new(None),
             half_closed: Cell::new(false),
             awaiting_close: Cell::new(false),
-            pong: Cell::default(),
             ping: Cell::default(),
             times: Times::default(),
-            log: RefCell::default(),
-            entry: RefCell::default(),
+            rare: OnceCell::new(),
             shown: Cell::new(false),
         }
     }
@@ -151,6 +162,33 @@ impl Session {
         drop(old);
     }
 
+    /// Where to put what few have.
+    pub(super) fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
+    }
+
+    /// The same, if there is any.
+    #[inline]
+    pub(super) fn any_rare(&self) -> Option<&Rare> {
+        self.rare.get().map(|rare| &**rare)
+    }
+
+    /// What the access log knows of it, if that has a format of the user's.
+    pub(super) fn entry(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.any_rare()?.entry.borrow().as_ref().map(|entry| entry.clone_ref(py))
+    }
+
+    /// What the application was told of the end.
+    pub(super) fn told(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.any_rare()?.disconnect.borrow().as_ref().map(|event| event.clone_ref(py))
+    }
+
+    /// Whether the client has ended, and the application does not know.
+    #[inline]
+    pub(super) fn peer_has_ended(&self) -> bool {
+        self.any_rare().is_some_and(|rare| rare.peer_end.borrow().is_some())
+    }
+
     /// What the application is told last.
     pub(super) fn set_disconnect(&self, py: Python<'_>, code: u16, reason: Option<&str>) -> PyResult<()> {
         let event = PyDict::new(py);
@@ -160,14 +198,14 @@ impl Session {
             event.set_item(&self.core.names.reason, reason)?;
         }
         let copy = event.copy()?.unbind();
-        self.disconnect.replace(Some(event.unbind()));
+        self.rare().disconnect.replace(Some(event.unbind()));
         self.queue.borrow_mut().push_back(copy);
         Ok(())
     }
 
     /// Tell the application that it is over; the first to say so is right.
     pub(super) fn tell_end(&self, py: Python<'_>, code: u16, reason: Option<&str>) -> PyResult<()> {
-        if self.disconnect.borrow().is_some() {
+        if self.is_disconnected() {
             return Ok(());
         }
         if self.is_accepted() {
@@ -210,8 +248,9 @@ impl Session {
         self.write_paused.get()
     }
 
+    #[inline]
     pub(crate) fn is_disconnected(&self) -> bool {
-        self.disconnect.borrow().is_some()
+        self.rare.get().is_some_and(|rare| rare.disconnect.borrow().is_some())
     }
 
     pub(crate) fn has_waiting_receivers(&self) -> bool {
@@ -247,9 +286,11 @@ impl Session {
         if let Ok(queue) = self.queue.try_borrow() {
             queue.iter().try_for_each(|event| visit.call(event))?;
         }
-        for object in [&self.log, &self.entry] {
-            if let Ok(object) = object.try_borrow() {
-                visit.call(&*object)?;
+        if let Some(rare) = self.any_rare() {
+            for object in [&rare.log, &rare.entry] {
+                if let Ok(object) = object.try_borrow() {
+                    visit.call(&*object)?;
+                }
             }
         }
         self.receivers.traverse(visit)?;
@@ -259,9 +300,11 @@ impl Session {
     /// Let go of them.
     pub(crate) fn let_go(&self) {
         self.sides.clear();
-        for object in [&self.log, &self.entry] {
-            let object = object.take();
-            drop(object);
+        if let Some(rare) = self.any_rare() {
+            for object in [&rare.log, &rare.entry] {
+                let object = object.take();
+                drop(object);
+            }
         }
         let queue = self.queue.take();
         drop(queue);

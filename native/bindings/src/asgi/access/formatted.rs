@@ -13,10 +13,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::escape::{push_json, push_path, push_text, push_word};
 use super::lines::{About, Lines};
+use crate::asgi::identity::is_request_id;
 use crate::base::names::Names;
-
-/// Longest request id that is taken over from the client.
-const MAX_REQUEST_ID: usize = 128;
 
 /// A piece of a line.
 enum Part {
@@ -149,6 +147,13 @@ struct Stamps {
     iso: String,
 }
 
+/// What requests are called: as their scopes say; else those that do not say it are numbered behind the prefix.
+struct Ids {
+    are_in_scopes: bool,
+    prefix: String,
+    count: Cell<u64>,
+}
+
 /// A format and its lines.
 pub(crate) struct FormattedLog {
     pub(super) lines: Lines,
@@ -163,8 +168,7 @@ pub(crate) struct FormattedLog {
     stamps: RefCell<Stamps>,
     /// Where a line is put together: no borrow is held meanwhile.
     scratch: Cell<String>,
-    id_prefix: String,
-    ids: Cell<u64>,
+    ids: Ids,
 }
 
 impl FormattedLog {
@@ -189,8 +193,11 @@ impl FormattedLog {
             stamps_of: module.getattr("stamps")?.unbind(),
             stamps: RefCell::default(),
             scratch: Cell::default(),
-            id_prefix: py.import("secrets")?.call_method1("token_hex", (8,))?.extract()?,
-            ids: Cell::new(0),
+            ids: Ids {
+                are_in_scopes: config.getattr("request_id")?.is_truthy()?,
+                prefix: py.import("secrets")?.call_method1("token_hex", (8,))?.extract()?,
+                count: Cell::new(0),
+            },
             lines: Lines::new(&python)?,
         }))
     }
@@ -303,7 +310,7 @@ impl FormattedLog {
             Atom::Query => return request.push_query(line, shape, ""),
             Atom::RequestHeader(name) => return request.push_header(line, name, shape),
             Atom::ResponseHeader(name) => return Ok(push_response_header(line, &entry.head.borrow(), name, shape)),
-            Atom::RequestId => return self.push_request_id(line, request),
+            Atom::RequestId => return self.push_request_id(line, request, shape),
             Atom::BytesIfAny if entry.sent.get() == 0 => return Ok(Value::Missing),
             Atom::Date => self.push_date(line, py, entry.millis)?,
             Atom::IsoTime => self.push_iso_time(line, py, entry.millis)?,
@@ -354,12 +361,19 @@ impl FormattedLog {
     }
 
     fn next_id(&self) -> u64 {
-        self.ids.set(self.ids.get() + 1);
-        self.ids.get()
+        self.ids.count.set(self.ids.count.get() + 1);
+        self.ids.count.get()
     }
 
-    /// The client's X-Request-ID if it is valid, else one that is made now.
-    fn push_request_id(&self, line: &mut String, request: &Request<'_, '_>) -> PyResult<Value> {
+    /// What the scope says, if it does; else the client's X-Request-ID if it is valid, or one that is made now.
+    fn push_request_id(&self, line: &mut String, request: &Request<'_, '_>, shape: Shape) -> PyResult<Value> {
+        if self.ids.are_in_scopes
+            && let Some(id) = request.scope.get_item(&request.names.request_id)?
+            && let Ok(id) = id.cast_exact::<PyString>()
+        {
+            push_bytes(line, id.to_str()?.as_bytes(), shape);
+            return Ok(Value::There);
+        }
         let Some(values) = request.headers(b"x-request-id")? else { return Ok(Value::Rare) };
         let sent = match values.as_slice() {
             [value] if is_request_id(value.as_bytes()) => std::str::from_utf8(value.as_bytes()).ok(),
@@ -370,7 +384,7 @@ impl FormattedLog {
         } else {
             let number = request.entry.id.get().unwrap_or_else(|| self.next_id());
             request.entry.id.set(Some(number));
-            line.push_str(&self.id_prefix);
+            line.push_str(&self.ids.prefix);
             push_hex(line, number);
         }
         Ok(Value::There)
@@ -393,11 +407,6 @@ fn push_hex(line: &mut String, number: u64) {
         let digit = (number >> (4 * shift)) & 15;
         line.push(char::from_digit(digit as u32, 16).unwrap_or('0'));
     }
-}
-
-fn is_request_id(value: &[u8]) -> bool {
-    let stays = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:/+=@-".contains(byte);
-    (1..=MAX_REQUEST_ID).contains(&value.len()) && value.iter().all(stays)
 }
 
 /// How a value is written.

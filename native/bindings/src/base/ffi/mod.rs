@@ -7,5 +7,6 @@ pub(crate) mod descriptor;
 pub(crate) mod dict;
 pub(crate) mod refcount;
 pub(crate) mod slots;
+pub(crate) mod text;
 pub(crate) mod thread_bound;
 pub(crate) mod words;

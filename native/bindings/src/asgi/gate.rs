@@ -1,0 +1,138 @@
+//! Whether a request may be served now: asked of `uvicorn/gate.py`, which decides for all implementations.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::base::ffi::thread_bound::ThreadBound;
+
+/// The status of a refusal.
+pub(crate) const STATUS: u16 = 503;
+
+/// `uvicorn.gate.Gate`, and what it has clients told.
+pub(crate) struct Gate {
+    object: Py<PyAny>,
+    pub(crate) fields: Py<PyAny>,
+    /// Those of them that are not about its content.
+    pub(crate) hints: Py<PyAny>,
+    pub(crate) body: Py<PyBytes>,
+    /// The application that says the same, and waits for a client that does not read.
+    pub(super) refuse: Py<PyAny>,
+    refused: Py<PyAny>,
+    waiting: Py<PyAny>,
+}
+
+/// What was decided.
+pub(crate) enum Decision {
+    /// It is not counted.
+    Uncounted,
+    Admitted(Place),
+    Waits(Place),
+    Refused,
+}
+
+impl Gate {
+    /// That of a `ServerState`, if requests are counted.
+    pub(crate) fn of_state(
+        state: &Bound<'_, PyAny>,
+        config: &Bound<'_, PyAny>,
+        event_loop: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<Self>> {
+        let gate = state.call_method1("gate_for", (config, event_loop))?;
+        if gate.is_none() {
+            return Ok(None);
+        }
+        let states = state.py().import("uvicorn.overload")?;
+        Ok(Some(Self {
+            fields: gate.getattr("fields")?.unbind(),
+            hints: gate.getattr("hints")?.unbind(),
+            body: gate.getattr("body")?.cast_into()?.unbind(),
+            refuse: gate.getattr("refuse")?.unbind(),
+            refused: states.getattr("REFUSED")?.unbind(),
+            waiting: states.getattr("WAITING")?.unbind(),
+            object: gate.unbind(),
+        }))
+    }
+
+    /// Decide about the request of `scope`; one that must not wait is admitted or refused at once.
+    pub(crate) fn enter(&self, scope: &Bound<'_, PyDict>, may_wait: bool) -> PyResult<Decision> {
+        let py = scope.py();
+        let ticket = self.object.bind(py).call_method1(intern!(py, "enter"), (scope, may_wait))?;
+        if ticket.is_none() {
+            return Ok(Decision::Uncounted);
+        }
+        let state = ticket.getattr(intern!(py, "state"))?;
+        if state.is(&self.refused) {
+            return Ok(Decision::Refused);
+        }
+        let place = Place { gate: self.object.clone_ref(py), ticket: ticket.unbind() };
+        Ok(if state.is(&self.waiting) { Decision::Waits(place) } else { Decision::Admitted(place) })
+    }
+}
+
+/// Of one request, among those that are active or wait. It is given back when this is dropped, in whatever way that happens.
+pub(crate) struct Place {
+    gate: Py<PyAny>,
+    ticket: Py<PyAny>,
+}
+
+impl Place {
+    /// The client is gone, or looks like it.
+    pub(super) fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate.bind(py).call_method1(intern!(py, "leave"), (&self.ticket,)).map(drop)
+    }
+
+    /// Have `held` told when it is its turn, or will not be.
+    pub(super) fn hold(&self, held: &Bound<'_, Held>) -> PyResult<()> {
+        self.ticket.bind(held.py()).setattr(intern!(held.py(), "held"), held)
+    }
+
+    /// Give it back; how long it was held says nothing.
+    pub(crate) fn give_back_unmeasured(self, py: Python<'_>) -> PyResult<()> {
+        self.gate.bind(py).call_method1(intern!(py, "release"), (&self.ticket, false)).map(drop)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        Python::attach(|py| {
+            let released = self.gate.bind(py).call_method1(intern!(py, "release"), (&self.ticket,));
+            if let Err(error) = released {
+                error.write_unraisable(py, Some(self.gate.bind(py)));
+            }
+        });
+    }
+}
+
+/// A request whose application has to wait until it is called.
+pub(super) trait Waiting {
+    /// Start its application.
+    fn admit(&self, py: Python<'_>) -> PyResult<()>;
+    /// Answer it, if it still can be answered.
+    fn refuse(&self, py: Python<'_>) -> PyResult<()>;
+}
+
+/// The same, as Python tells it.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub(super) struct Held {
+    waiting: ThreadBound<Box<dyn Waiting>>,
+}
+
+impl Held {
+    pub(super) fn new(waiting: impl Waiting + 'static) -> Self {
+        Self { waiting: ThreadBound::new(Box::new(waiting)) }
+    }
+}
+
+#[pymethods]
+impl Held {
+    /// Start its application.
+    fn admit(&self, py: Python<'_>) -> PyResult<()> {
+        self.waiting.here()?.admit(py)
+    }
+
+    /// Answer it 503, if it still can be answered.
+    fn refuse(&self, py: Python<'_>) -> PyResult<()> {
+        self.waiting.here()?.refuse(py)
+    }
+}

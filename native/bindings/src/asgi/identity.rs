@@ -1,0 +1,236 @@
+//! The id of a request: taken over from a peer that is trusted, or made. The rules, and the same for the implementations in
+//! Python, are in `uvicorn/request_id.py`.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyString, PyTuple};
+use wire::headers::{Field, Name};
+
+use super::peer::Peer;
+use crate::base::ffi::text::ascii;
+use crate::base::objects::text;
+
+/// Digits of an id that is made: of 128 bits at random.
+const DIGITS: usize = 32;
+/// Ids of which the system is asked at once: it costs as much as some hundred of them.
+const BATCH: usize = 256;
+
+const TRACEPARENT: &[u8] = b"traceparent";
+
+/// How often this process has come out of a fork: what is at random must not come twice.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+static WATCHES_FORKS: PyOnceLock<()> = PyOnceLock::new();
+
+/// A field of the server's own, for a response that has none of this name.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnField<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+    prefix: &'a [u8],
+}
+
+impl<'a> OwnField<'a> {
+    pub(super) fn new(identity: &'a Identity, value: &'a [u8]) -> Self {
+        Self { name: &identity.name, value, prefix: &identity.prefix }
+    }
+
+    /// Name and value.
+    pub(crate) fn pair(self) -> (&'a [u8], &'a [u8]) {
+        (self.name, self.value)
+    }
+
+    /// Append it as a line.
+    #[inline]
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        out.reserve(self.prefix.len() + self.value.len() + 2);
+        for part in [self.prefix, self.value, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+    }
+}
+
+/// What finds the ids of requests, if that is asked for.
+pub(crate) struct Identity {
+    /// Of the field, in lower case.
+    pub(crate) name: Vec<u8>,
+    /// That and what stands between it and its value.
+    pub(crate) prefix: Vec<u8>,
+    known: Name,
+    /// The `RequestIds` of Python.
+    python: Py<PyAny>,
+    made: RefCell<Made>,
+}
+
+/// Digits at random, and how many of them are used up.
+#[derive(Default)]
+struct Made {
+    digits: Vec<u8>,
+    used: usize,
+    forks: usize,
+}
+
+impl Made {
+    #[inline]
+    fn next(&mut self) -> Option<&[u8]> {
+        if self.forks != FORKS.load(Ordering::Relaxed) {
+            return None;
+        }
+        let digits = self.digits.get(self.used..self.used + DIGITS)?;
+        self.used += DIGITS;
+        Some(digits)
+    }
+}
+
+impl Identity {
+    /// Of the server that `state` is of, if `config` asks for it.
+    pub(super) fn new(config: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let py = config.py();
+        let python = state.call_method1("request_ids", (config,))?;
+        if python.is_none() {
+            return Ok(None);
+        }
+        watch_forks(py)?;
+        let name = python.getattr("name")?.cast_into::<PyBytes>()?.as_bytes().to_vec();
+        Ok(Some(Self {
+            known: Name::classify(&name),
+            prefix: [&name, b": ".as_slice()].concat(),
+            name,
+            python: python.unbind(),
+            made: RefCell::default(),
+        }))
+    }
+
+    /// Whether this is one of the fields that are looked at.
+    #[inline]
+    pub(crate) fn is_named<'a>(&self, known: Name, name: impl FnOnce() -> &'a [u8]) -> bool {
+        match known {
+            Name::Traceparent => true,
+            Name::Other => self.known == Name::Other && name().eq_ignore_ascii_case(&self.name),
+            known => known == self.known,
+        }
+    }
+
+    /// Whether one of these fields is.
+    pub(crate) fn is_named_in(&self, fields: &[Field], input: &[u8]) -> bool {
+        fields.iter().any(|field| self.is_named(field.known, || field.name.of(input)))
+    }
+
+    /// The id of a request with these headers; `is_named`: one of them may say it.
+    #[inline]
+    pub(super) fn of<'py>(
+        &self,
+        py: Python<'py>,
+        peer: &Peer,
+        headers: Option<&Bound<'py, PyAny>>,
+        is_named: impl FnOnce() -> bool,
+    ) -> PyResult<Bound<'py, PyString>> {
+        if is_named()
+            && peer.is_trusted(|client| self.python.bind(py).call_method1("trusts", (client,))?.is_truthy())?
+            && let Some(Ok(headers)) = headers.map(Bound::cast::<PyList>)
+            && let Some(id) = self.taken(headers)
+        {
+            return Ok(id);
+        }
+        self.make(py)
+    }
+
+    /// What the headers say.
+    fn taken<'py>(&self, headers: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
+        let (mut ids, mut parents) = (Single::None, Single::None);
+        let fields: Vec<_> = headers.iter().filter_map(|field| field.cast_into::<PyTuple>().ok()).collect();
+        for field in &fields {
+            let [name, value] = field.as_slice() else { continue };
+            let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) else { continue };
+            if name.as_bytes() == self.name {
+                ids = ids.and(value.as_bytes());
+            } else if name.as_bytes() == TRACEPARENT {
+                parents = parents.and(value.as_bytes());
+            }
+        }
+        let id = ids.only().filter(|id| is_request_id(id)).or_else(|| trace_id(parents.only()?))?;
+        Some(text(headers.py(), id))
+    }
+
+    #[inline]
+    fn make<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        if let Some(digits) = self.made.borrow_mut().next() {
+            return ascii(py, digits);
+        }
+        self.refill(py)
+    }
+
+    #[cold]
+    fn refill<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        let forks = FORKS.load(Ordering::Relaxed);
+        let random = py.import("os")?.call_method1("urandom", (BATCH * DIGITS / 2,))?;
+        let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
+        let mut digits = vec![0; BATCH * DIGITS];
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(random.cast::<PyBytes>()?.as_bytes()) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        let first = ascii(py, digits.get(..DIGITS).unwrap_or_default());
+        *self.made.borrow_mut() = Made { digits, used: DIGITS, forks };
+        first
+    }
+}
+
+/// Have `FORKS` count, in the children.
+fn watch_forks(py: Python<'_>) -> PyResult<()> {
+    WATCHES_FORKS
+        .get_or_try_init(py, || {
+            let os = py.import("os")?;
+            if !os.hasattr("register_at_fork")? {
+                return Ok(());
+            }
+            let note = PyCFunction::new_closure(py, None, None, |_, _| {
+                FORKS.fetch_add(1, Ordering::Relaxed);
+            })?;
+            let keywords = PyDict::new(py);
+            keywords.set_item("after_in_child", note)?;
+            os.call_method("register_at_fork", (), Some(&keywords)).map(drop)
+        })
+        .map(|&()| ())
+}
+
+/// The values of a field that should come once.
+enum Single<'a> {
+    None,
+    One(&'a [u8]),
+    Many,
+}
+
+impl<'a> Single<'a> {
+    fn and(self, value: &'a [u8]) -> Self {
+        if matches!(self, Self::None) { Self::One(value) } else { Self::Many }
+    }
+
+    fn only(self) -> Option<&'a [u8]> {
+        if let Self::One(value) = self { Some(value) } else { None }
+    }
+}
+
+/// Longest id that is taken over.
+const MAX_REQUEST_ID: usize = 128;
+
+/// Whether a value can be taken over as an id.
+pub(super) fn is_request_id(value: &[u8]) -> bool {
+    let stays = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:/+=@-".contains(byte);
+    (1..=MAX_REQUEST_ID).contains(&value.len()) && value.iter().all(stays)
+}
+
+/// The trace id of a `traceparent` (W3C Trace Context section 3.2): of version 00, or of a later one as far as this
+/// can be read.
+fn trace_id(value: &[u8]) -> Option<&[u8]> {
+    let (known, rest) = value.split_at_checked(55)?;
+    let [version, trace, parent, flags] =
+        <[&[u8]; 4]>::try_from(known.split(|&b| b == b'-').collect::<Vec<_>>()).ok()?;
+    let are_digits = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_id = |part: &[u8]| are_digits(part) && part.iter().any(|&byte| byte != b'0');
+    let has_form = version.len() == 2 && trace.len() == 32 && parent.len() == 16 && flags.len() == 2;
+    let ends = if version == b"00" { rest.is_empty() } else { matches!(rest, [] | [b'-', ..]) };
+    let is_valid = has_form && ends && version != b"ff" && are_digits(version) && are_digits(flags);
+    (is_valid && is_id(trace) && is_id(parent)).then_some(trace)
+}

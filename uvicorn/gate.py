@@ -1,0 +1,333 @@
+"""Where requests of one event loop are admitted, wait, or are refused: `uvicorn.overload` on a clock.
+
+Protocols ask `enter` when the head of a request is there, and what has come of its body with it. They tell `release`
+when the application's call is over, in whatever way, and `leave` when the client is gone before that has begun. Who
+waits is told by `Held`: later, by the event loop, and never inside of a call that is made here.
+
+There is one for each event loop: what is short there is the time of one thread, and nothing need be locked. Several
+loops of a process get their part of the limit each, as of the others (`supervisors.threaded`); `auto` finds out what
+each can do.
+
+While it is asked, applications do not take their first step in the read that brings the request, but in the next turn
+of the loop: so all that has come is known before any of it is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from time import monotonic
+from typing import Protocol
+
+from uvicorn._types import (
+    ASGIReceiveCallable,
+    ASGISendCallable,
+    HTTPScope,
+    ProtocolConfig,
+    Scope,
+    WebSocketScope,
+)
+from uvicorn.admission import network_of
+from uvicorn.metrics import ADMITTED, LIMIT_LOWERED, LIMIT_RAISED, QUEUED, RELEASED, SHED, UNQUEUED, Page
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.overload import GONE, REFUSED, WAITING, AdaptiveLimit, Admission, FixedLimit, Limit, Reason, Ticket
+
+QUIET = 5.0
+"""Seconds without a refusal, after which it is said that there is no overload any more."""
+
+LONGEST_ADDRESS = 64
+"""Characters, a zone included."""
+
+LIFECYCLE = ("live", "ready", "status")
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Held(Protocol):
+    """A request that waits."""
+
+    def admit(self) -> None:
+        """Start its application."""
+
+    def refuse(self) -> None:
+        """Answer it 503, if it still can be answered."""
+
+
+class Place(Ticket):
+    """Of one request.
+
+    Attributes:
+        held: what is told, while it waits.
+    """
+
+    __slots__ = ("held",)
+
+    def __init__(self, client: object, since: float) -> None:
+        super().__init__(client, since)
+        self.held: Held | None = None
+
+
+class Gate:
+    """Admits the requests of one event loop.
+
+    Args:
+        config: loaded.
+        loop: that calls back.
+        context: in which it does.
+        metrics: where is counted.
+        clock: in seconds.
+
+    Attributes:
+        fields: the header fields of a refusal.
+        hints: those of them that are not about its content.
+        body: and its body.
+    """
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        metrics: Page | None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        number = config.limit_active_requests
+        limit: Limit = FixedLimit(number) if isinstance(number, int) else AdaptiveLimit(clock())
+        self.admission: Admission[Place] = Admission(limit, config.limit_queue, config.timeout_queue, clock())
+        self.body = b"Service Unavailable"
+        self.hints = [(b"retry-after", b"%d" % config.retry_after)]
+        self.fields = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(self.body)),
+            *self.hints,
+        ]
+        self._loop = loop
+        self._context = context
+        self._metrics = metrics
+        self._clock = clock
+        self._exempt, self._exempt_prefixes = _exempt(config)
+        app = config.loaded_app
+        self._proxies = app if isinstance(app, ProxyHeadersMiddleware) else None
+        self._ending: list[Place] = []  # refused, and not told yet
+        self._is_called = False  # soon, by the loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._shedding = Shedding(self, loop, context, clock)
+        self._told_limit = 0
+        self._tell_limit()
+
+    # What protocols ask.
+
+    def enter(self, scope: HTTPScope | WebSocketScope, may_wait: bool = True) -> Place | None:
+        """Decide about a request: the `state` of its place says what. There is none for one that is not counted."""
+        path = scope["path"]
+        if path in self._exempt or path.startswith(self._exempt_prefixes):
+            return None
+        admission, now = self.admission, self._clock()
+        place = Place(self._client(scope), now)
+        displaced = admission.enter(place, now, may_wait)
+        if place.state is REFUSED:
+            self._count_refusal(Reason.FULL)
+        elif place.state is WAITING:
+            self._count(QUEUED)
+            if displaced is not None:
+                self._end(displaced, Reason.DISPLACED)
+            if admission.active < admission.limit.now:
+                self._look_soon()  # the limit was raised, or others wait that have not had their turn
+            elif self._timer is None:
+                self._look_later(now)
+        else:
+            self._count(ADMITTED)
+        return place
+
+    def release(self, place: Place, is_measured: bool = True) -> None:
+        """The application's call is over. May be said again."""
+        if place.state in (GONE, REFUSED, WAITING):
+            return
+        self.admission.release(place, self._clock(), is_measured)
+        self._count(RELEASED)
+        if self.admission.limit.now != self._told_limit:
+            self._tell_limit()
+        if self.admission.waiting:
+            self._look_soon()
+
+    def leave(self, place: Place) -> None:
+        """The client is gone, or will not be served: one that waits does not any more. May be said whatever it does."""
+        if self.admission.leave(place):
+            self._end(place, Reason.LEFT)
+
+    async def refuse(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """The ASGI application that refuses a request whose client has to be waited for, because it does not read."""
+        await send({"type": "http.response.start", "status": 503, "headers": self.fields})
+        await send({"type": "http.response.body", "body": self.body, "more_body": False})
+
+    def close(self) -> None:
+        """The event loop ends: nobody waits any more, and nobody is told."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while (waiting := self.admission.oldest()) is not None:
+            self.admission.leave(waiting)
+            waiting.held = None
+            self._count(UNQUEUED)
+        for place in self._ending:
+            place.held = None
+        self._ending = []
+        self._shedding.close()
+
+    # Who waits.
+
+    def _end(self, place: Place, reason: Reason) -> None:
+        """One that has waited is refused: it is told soon."""
+        self._count(UNQUEUED)
+        self._count_refusal(reason)
+        self._ending.append(place)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._is_called and not self._loop.is_closed():
+            self._is_called = True
+            self._context.run(self._loop.call_soon, self._look)
+
+    def _look_later(self, now: float) -> None:
+        due = self.admission.due(now)
+        if due is not None and not self._loop.is_closed():
+            self._timer = self._context.run(self._loop.call_later, max(0.0, due - now), self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._look()
+
+    def _look(self) -> None:
+        """Admit whom there is room for, however long that took; then give up who has waited too long."""
+        self._is_called = False
+        admission, now = self.admission, self._clock()
+        while (admitted := admission.next(now)) is not None:
+            self._count(UNQUEUED)
+            self._count(ADMITTED)
+            held, admitted.held = admitted.held, None
+            if held is None or not self._tell(held.admit):
+                self.release(admitted, is_measured=False)
+        while (late := admission.expired(now)) is not None:
+            self._end(late, Reason.LATE)
+        ending, self._ending = self._ending, []
+        for place in ending:
+            held, place.held = place.held, None
+            if held is not None:
+                self._tell(held.refuse)
+        if admission.limit.now != self._told_limit:
+            self._tell_limit()
+        if self._timer is None:
+            self._look_later(now)
+
+    def _tell(self, what: Callable[[], None]) -> bool:
+        """One that cannot be told must not keep the others waiting."""
+        try:
+            what()
+        except Exception:
+            logger.exception("A request that has waited cannot go on")
+            return False
+        return True
+
+    # Whose it is.
+
+    def _client(self, scope: HTTPScope | WebSocketScope) -> object:
+        client = scope.get("client") if self._proxies is None else self._proxies.client_of(scope)
+        return None if client is None else client_of(client[0])
+
+    # What is told of it.
+
+    def _count(self, place: int, number: int = 1) -> None:
+        if self._metrics is not None:
+            self._metrics.add(place, number)
+
+    def _count_refusal(self, reason: Reason) -> None:
+        self._count(SHED + reason)
+        if reason is not Reason.LEFT:
+            self._shedding.note(reason)
+
+    def _tell_limit(self) -> None:
+        change = self.admission.limit.now - self._told_limit
+        self._told_limit += change
+        self._count(LIMIT_RAISED if change > 0 else LIMIT_LOWERED, abs(change))
+
+
+class Shedding:
+    """Says in the log when requests begin to be refused, and when that has ended; once for all of them."""
+
+    def __init__(
+        self, gate: Gate, loop: asyncio.AbstractEventLoop, context: contextvars.Context, clock: Callable[[], float]
+    ) -> None:
+        self._gate = gate
+        self._loop = loop
+        self._context = context
+        self._clock = clock
+        self._refused = [0] * len(Reason)
+        self._begun = 0.0
+        self._last = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, reason: Reason) -> None:
+        """A request was refused."""
+        self._refused[reason] += 1
+        self._last = self._clock()
+        if self._timer is None and not self._loop.is_closed():
+            self._begun = self._last
+            admission = self._gate.admission
+            logger.warning(
+                "Overload: %d requests are active and %d wait; what is beyond them is answered 503.",
+                admission.active,
+                admission.waiting,
+            )
+            self._look_later(QUIET)
+
+    def close(self) -> None:
+        """There is nobody any more who could be refused."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._end()
+
+    def _look_later(self, seconds: float) -> None:
+        self._timer = self._context.run(self._loop.call_later, seconds, self._look)
+
+    def _look(self) -> None:
+        left = self._last + QUIET - self._clock()
+        if left > 0:
+            self._look_later(left)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._timer = None
+        refused, self._refused = self._refused, [0] * len(Reason)
+        logger.warning(
+            "Overload has ended after %.1f s: %d requests were answered 503 (%d found no place, %d lost theirs, "
+            "%d waited too long).",
+            self._last - self._begun,
+            sum(refused),
+            refused[Reason.FULL],
+            refused[Reason.DISPLACED],
+            refused[Reason.LATE],
+        )
+
+
+@lru_cache(maxsize=1024)
+def _network_of(host: str) -> str:
+    return network_of(host)
+
+
+def client_of(host: str) -> str:
+    """What the requests of one client have in common, as its connections do."""
+    # What is longer than any address was written by somebody, and is not worth remembering.
+    return _network_of(host) if ":" in host and len(host) <= LONGEST_ADDRESS else host
+
+
+def _exempt(config: ProtocolConfig) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Paths that are not counted, and the beginnings of others."""
+    paths = {f"{config.root_path}{path}" for path in config.limit_exempt}
+    if config.lifecycle_path is not None:
+        paths |= {f"{config.root_path}{config.lifecycle_path}{name}" for name in LIFECYCLE}
+    prefixes = tuple(sorted(path[:-1] for path in paths if path.endswith("*")))
+    return frozenset(path for path in paths if not path.endswith("*")), prefixes

@@ -1,0 +1,85 @@
+"""Which requests an application is at work on, for whoever asks: the setting `debug_requests`.
+
+It stands around the application only where that is set, so nobody else pays for it. What is kept of a request is let go
+of when its application has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from typing import Any
+
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
+
+
+class Shadow:
+    """One request, from the call of the application to its return.
+
+    Attributes:
+        scope: of the request, with what was made of it since; `None` when it is over.
+        loop: on which it is served.
+        task: in which the application was called.
+        call: what the application is awaited for.
+        began: when that was, in seconds of `time.monotonic()`.
+    """
+
+    __slots__ = ("scope", "loop", "task", "call", "began", "__weakref__")
+
+    def __init__(self, scope: WWWScope, loop: asyncio.AbstractEventLoop) -> None:
+        self.scope: WWWScope | None = scope
+        self.loop = loop
+        self.task: asyncio.Task[Any] | None = asyncio.current_task(loop)
+        self.call: Any = None
+        self.began = time.monotonic()
+
+    def end(self) -> None:
+        """It is over: tasks that it has started may hold this for long."""
+        self.scope = self.task = self.call = None
+
+
+_current: contextvars.ContextVar[Shadow | None] = contextvars.ContextVar("uvicorn_request", default=None)
+
+
+def shadow_of(task: asyncio.Task[Any]) -> Shadow | None:
+    """Return the request that a task belongs to: as its own, or as one that was started for it (Python 3.12)."""
+    if not hasattr(task, "get_context"):
+        return None
+    shadow = task.get_context().get(_current)
+    return shadow if shadow is not None and shadow.scope is not None else None
+
+
+class InFlight(set[Shadow]):
+    """The requests that are in flight, on all event loops of one configuration."""
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> list[Shadow]:
+        """Return those of one loop, the oldest first; from any thread."""
+        return sorted((shadow for shadow in list(self) if shadow.loop is loop), key=lambda shadow: shadow.began)
+
+
+class InFlightMiddleware:
+    """Notes each request as long as `app` is at work on it."""
+
+    def __init__(self, app: ASGI3Application, in_flight: InFlight) -> None:
+        self.app = app
+        self._in_flight = in_flight
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Call the application."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        shadow = Shadow(scope, asyncio.get_running_loop())
+        token = _current.set(shadow)
+        self._in_flight.add(shadow)
+        try:
+            shadow.call = self.app(scope, receive, send)
+            result: object = await shadow.call
+        finally:
+            self._in_flight.discard(shadow)
+            shadow.end()
+            with contextlib.suppress(ValueError):  # thrown away in another context
+                _current.reset(token)
+        return result  # type: ignore[return-value] # what the server says of one is the server's to say
