@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "workloads against targets",
     "compare": "two targets, paired: ratios with intervals",
     "latency": "at fixed rates, shares of what the slowest server can do, by connections",
+    "overload": "at several times what a server can do: what is answered in time",
     "app": "your own application on every server, side by side",
     "startup": "from nothing to the first answer, and back; what importing costs",
     "websocket": "messages, handshakes and broadcasts, case by case",

@@ -28,6 +28,9 @@ TEN_KIB = b"x" * 10240
 KIB = b"x" * 1024
 FILE_BYTES = 65536
 FILE_PIECE = 16384
+# Where a file is found, of a directory of that name beside the applications.
+MOUNT = "/static"
+MOUNTED_FILE = "10k.txt"
 
 
 def _head(length: int | None, kind: bytes = b"text/plain") -> Message:
@@ -201,6 +204,20 @@ async def cpu(scope: Message, receive: Receive, send: Send) -> None:
     body = b"%012d" % work(CPU_ITERATIONS)
     await send(_head(len(body)))
     await send({"type": "http.response.body", "body": body})
+
+
+BUSY = 0.001
+
+
+async def busy(scope: Message, receive: Receive, send: Send) -> None:
+    """Wait on the event loop, as for a database, then compute for a millisecond of processor time."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    await asyncio.sleep(SLEEP)
+    until = time.thread_time() + BUSY
+    while time.thread_time() < until:
+        pass
+    await _answer(send, HELLO)
 
 
 async def io(scope: Message, receive: Receive, send: Send) -> None:

@@ -1,14 +1,17 @@
-"""A Starlette application that echoes WebSocket messages: what a framework adds.
+"""Starlette applications, one that echoes WebSocket messages and one that sends files: what a framework adds.
 
 Copied next to each server, like `apps.py`.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 
@@ -24,4 +27,5 @@ async def echo(websocket: WebSocket) -> None:
         await websocket.send_text(text)
 
 
+static = Starlette(routes=[Mount("/static", StaticFiles(directory=Path(__file__).parent / "static", check_dir=False))])
 application = Starlette(routes=[Route("/", hello), WebSocketRoute("/", echo)])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench import environment, probe, process, report
+from bench import apps, environment, probe, process, report
 from bench.environment import Cores
 from bench.errors import BenchError, LoadError, NotReady, ServerError
 from bench.load import generators
@@ -169,6 +169,7 @@ class Runner:
             target.options,
             certificate,
             workload.http2,
+            (workload.mount, stage / workload.mount[1:]) if workload.mount and "mount" in target.features else None,
         )
         environ = server_environment(target, stage, self.application_directory)
         return Server(
@@ -347,6 +348,9 @@ def stage_applications(directory: Path) -> Path:
         stage.mkdir(exist_ok=True)
         for name in ("apps", "apps_fastapi", "apps_starlette"):
             shutil.copyfile(HERE / f"{name}.py", stage / f"bench_{name}.py")
+        directory = stage / apps.MOUNT[1:]
+        directory.mkdir(exist_ok=True)
+        (directory / apps.MOUNTED_FILE).write_bytes(apps.TEN_KIB)
     except OSError as exc:
         raise BenchError(f"cannot prepare the applications: {exc.strerror or exc}") from None
     return stage

@@ -17,7 +17,8 @@ class Workload:
 
     `connections` is how many are usual for it, where a command is not told otherwise. `response_bytes` is the exact
     body length of a right answer. `bound_by` says what limits the throughput: "server", "application" (a better server
-    gains little) or "waiting".
+    gains little) or "waiting". `mount` is a path below which a server that can answers with files itself, in the place
+    of the application.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Workload:
     bound_by: str = "server"
     generator: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    mount: str = ""
 
     @property
     def tls(self) -> bool:
@@ -220,6 +222,14 @@ TABLE = (
     Workload("io", "a blocking call in the thread pool", "io", response_bytes=13, bound_by="waiting"),
     Workload("json", "a document of 20 items", "document", response_bytes=apps.DOCUMENT_BYTES),
     Workload("files", "64 KiB from disk in 4 pieces", "files", response_bytes=apps.FILE_BYTES),
+    Workload(
+        "static",
+        "a file of 10 KiB, from the server's own mount where it has one, else from Starlette's StaticFiles",
+        "bench_apps_starlette:static",
+        path=f"{apps.MOUNT}/{apps.MOUNTED_FILE}",
+        response_bytes=len(apps.TEN_KIB),
+        mount=apps.MOUNT,
+    ),
     Workload(
         "fastapi",
         "a FastAPI JSON endpoint",

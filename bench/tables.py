@@ -449,6 +449,34 @@ def latency(result: Result) -> list[Table]:
     return [Table("latency at fixed rates", columns, filled, note)]
 
 
+def overload(result: Result) -> list[Table]:
+    """What each server still answers in time, against what it can do, and how long that takes."""
+    data, rows = result.data, []
+    for name, record in data["records"].items():
+        calm, stormy = record["calm"], record["stormy"]
+        rows.append(
+            (
+                name,
+                f"{record['capacity']:,.0f}/s",
+                f"{stormy['offered']:,.0f}/s",
+                f"{stormy['good']:,.0f}/s",
+                f"{stormy['good'] / record['capacity']:.2f}",
+                f"{stormy['refused']:,.0f}/s",
+                report.micros(calm["p99"]) if calm["p99"] else MISSING,
+                report.micros(stormy["p99"]) if stormy["p99"] else MISSING,
+                f"{stormy['p99'] / calm['p99']:.1f}" if calm["p99"] and stormy["p99"] else MISSING,
+            )
+        )
+    note = (
+        f"Requests arrive at {data['factor']:g} times the capacity, whether or not others were answered. Goodput is "
+        f"what is answered with 200 within {data['in_time']:g} s of being due; the percentiles are of all that is "
+        f"answered with 200. Unloaded is a fifth of the capacity. The application waits {data['sleep_ms']:g} ms and "
+        "computes for 1 ms."
+    )
+    columns = ("target", "capacity", "offered", "goodput", "of capacity", "refused", "p99 unloaded", "p99", "times")
+    return [Table("overload", columns, tuple(rows), note)]
+
+
 TAIL = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9", "max": "max"}
 
 KINDS: dict[str, Callable[[Result], list[Table]]] = {
@@ -457,6 +485,7 @@ KINDS: dict[str, Callable[[Result], list[Table]]] = {
     "latency": latency,
     "memory": memory,
     "micro": micro,
+    "overload": overload,
     "pool": pool,
     "startup": startup,
     "workers": workers,

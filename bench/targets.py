@@ -23,6 +23,7 @@ class Launch:
     """What one start of a server is asked for. `application` is `module:attribute`.
 
     `certificate` is a file with a certificate and its key when TLS is asked for. `http2`: clients speak HTTP/2.
+    `mount` is a path and the directory with its files, for a server that can answer with those itself.
     """
 
     application: str
@@ -33,6 +34,7 @@ class Launch:
     options: Mapping[str, str] = field(default_factory=dict)
     certificate: Path | None = None
     http2: bool = False
+    mount: tuple[str, Path] | None = None
 
     def tls(self, certificate: str, key: str) -> list[str]:
         """The arguments for TLS, where a server calls its two options so."""
@@ -88,6 +90,9 @@ _UVICORN = {
     "max-requests": "limit-max-requests",
 }
 
+# Options of this tree alone.
+_OURS = {"active": "limit-active-requests", "queue": "limit-queue"}
+
 
 def _uvicorn(launch: Launch) -> list[str]:
     argv = [launch.python, "-m", "uvicorn", launch.application, "--host", "127.0.0.1", "--port", str(launch.port)]
@@ -101,7 +106,8 @@ def _uvicorn(launch: Launch) -> list[str]:
         argv += ["--interface", "wsgi"]
     argv += launch.tls("--ssl-certfile", "--ssl-keyfile")
     argv += ["--http2"] if launch.http2 else []
-    for name, option in _UVICORN.items():
+    argv += [] if launch.mount is None else ["--mount", "{}={}".format(*launch.mount)]
+    for name, option in {**_UVICORN, **_OURS}.items():
         if name in launch.options:
             argv += [f"--{option}", launch.options[name]]
     return argv
@@ -117,6 +123,9 @@ def _granian(launch: Launch) -> list[str]:
         argv += ["--backlog", launch.options["backpressure"], "--backpressure", launch.options["backpressure"]]
     argv += ["--access-log"] if launch.access_log else ["--log-level", "warning"]
     argv += launch.tls("--ssl-certificate", "--ssl-keyfile")
+    if launch.mount is not None:
+        path, directory = launch.mount
+        argv += ["--static-path-route", path, "--static-path-mount", str(directory)]
     return [*argv, launch.application]
 
 
@@ -173,6 +182,7 @@ def _epoll(launch: Launch) -> list[str]:
 _ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log", "tls"})
 _DEFLATE = frozenset({"permessage-deflate"})
 _HTTP2 = frozenset({"HTTP/2"})
+_MOUNT = frozenset({"mount"})
 _COMMON = ("uvloop", "httptools", "h11", "websockets", "wsproto")
 
 TABLE = (
@@ -181,9 +191,9 @@ TABLE = (
         "this tree",
         _uvicorn,
         python="ours",
-        features=_ASGI | _DEFLATE | _HTTP2,
+        features=_ASGI | _DEFLATE | _HTTP2 | _MOUNT,
         modes=frozenset({"single", "processes", "threads", "wsgi"}),
-        allowed=frozenset({*_UVICORN, "root"}),
+        allowed=frozenset({*_UVICORN, *_OURS, "root"}),
         distributions=("uvicorn", *_COMMON),
         package="uvicorn",
     ),
@@ -201,7 +211,7 @@ TABLE = (
         "granian",
         "Rust server, tokio and hyper",
         _granian,
-        features=_ASGI | _HTTP2,
+        features=_ASGI | _HTTP2 | _MOUNT,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset({"loop", "backpressure"}),
         distributions=("granian", "uvloop"),

@@ -11,6 +11,7 @@ from bench.load.h2load import H2load
 from bench.load.httpx_driver import HttpxGenerator
 from bench.load.oha import Oha
 from bench.load.openloop import OpenLoopGenerator
+from bench.load.overload import OverloadGenerator
 from bench.load.websocket import WebSocketGenerator
 from bench.load.wrk import Wrk
 
@@ -20,6 +21,7 @@ _ALL: tuple[Generator, ...] = (
     H2load("h2load-h2", ("-p", "h2c"), "http2", "tls"),
     Oha(),
     OpenLoopGenerator(),
+    OverloadGenerator(),
     ClosedLoopGenerator(),
     HttpxGenerator(),
     WebSocketGenerator(),

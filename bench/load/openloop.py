@@ -14,7 +14,7 @@ from bench.errors import LoadError
 from bench.load import own
 from bench.load.base import Aim, no_pipelining
 from bench.load.closedloop import mixture
-from bench.load.response import ResponseReader
+from bench.load.response import Answer, ResponseReader
 from bench.load.sockets import Client, Connection, open_all
 from bench.model import Burst, Load
 
@@ -97,18 +97,22 @@ class OpenLoop:
         reader = connection.reader
         assert isinstance(reader, ResponseReader)
         for answer in reader.feed(data):
-            if answer.status >= 300:
-                self.errors["status"] += 1
-            elif self.aim.response_bytes is not None and answer.length != self.aim.response_bytes:
-                self.errors["length"] += 1
-            else:
-                self.latencies.append(time.perf_counter() - connection.since)
+            self._note(answer, time.perf_counter() - connection.since)
             connection.left = 0
             self._ended += 1
             if answer.close:
                 self._broken(connection, "read")
             else:
                 self._idle.append(connection)
+
+    def _note(self, answer: Answer, seconds: float) -> None:
+        """One answer, so long after it was due."""
+        if answer.status >= 300:
+            self.errors["status"] += 1
+        elif self.aim.response_bytes is not None and answer.length != self.aim.response_bytes:
+            self.errors["length"] += 1
+        else:
+            self.latencies.append(seconds)
 
     def _broken(self, connection: Connection, kind: str) -> None:
         """Count the request that was under way, if one was, and take a new connection."""
