@@ -24,6 +24,18 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNNING = re.compile(r"Uvicorn running on \w+://.*:(\d+) \(Press CTRL\+C to quit\)")
 
 
+APP_BEGINS = """
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+"""
+"""What the application of a process begins with: the lifespan is over here, and what follows answers a request."""
+
+
 class ServerProcess:
     """`python -m uvicorn ARGS` as a child in its own session (or `command` ARGS when a command is given).
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trustme
 
 pytestmark = pytest.mark.measures_children
 
@@ -60,6 +61,21 @@ def test_all_that_would_be_served_is_said(cwd: Path) -> None:
     }
     assert (cwd / "imported").exists()
     assert not (cwd / "called").exists()
+
+
+def test_limit_of_active_requests_is_told_of(cwd: Path) -> None:
+    done = check(cwd, "app:app", "--limit-active-requests", "auto", "--limit-queue", "7")
+    assert parts(done.stdout)["requests"] == "auto active ones of a process, and 7 that wait"
+    done = check(cwd, "app:app", "--limit-exempt", "health")
+    assert done.returncode != 0 and "limit_exempt='health'" in done.stderr
+
+
+def test_who_has_to_say_who_its_client_is(cwd: Path) -> None:
+    done = check(cwd, "app:app", "--proxy-protocol", "--forwarded-allow-ips", "10.0.0.5,10.1.0.0/16")
+    assert parts(done.stdout)["proxies"] == "begin with PROXY headers: 10.0.0.5,10.1.0.0/16, and Unix sockets"
+    done = check(cwd, "app:app", "--proxy-protocol", "--no-proxy-headers", "--forwarded-allow-ips", "10.0.0.300")
+    assert done.returncode != 0
+    assert "'10.0.0.300' is no IPv4 or IPv6 address" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -131,3 +147,13 @@ def test_variable_of_that_name_does_not_keep_a_server_from_serving(cwd: Path) ->
     assert done.stdout == ""
     assert "Started" not in done.stderr
     assert done.returncode == 3
+
+
+def test_certificates_of_names_are_said(cwd: Path, tmp_path: Path) -> None:
+    trustme.CA().issue_cert("main.test").private_key_and_cert_chain_pem.write_to_path(tmp_path / "main.pem")
+    trustme.CA().issue_cert("*.a.test").private_key_and_cert_chain_pem.write_to_path(tmp_path / "a.pem")
+    done = check(cwd, "app:app", "--ssl-certfile", "main.pem", "--ssl-cert", "*.a.test=a.pem", "--ssl-reload", "1")
+    lines = [line[12:].partition(", until")[0] for line in done.stdout.splitlines() if line.startswith("tls")]
+    assert lines == ["main.test", "for *.a.test: *.a.test"]
+    done = check(cwd, "app:app", "--ssl-certfile", "main.pem", "--ssl-cert", "*.a.test=main.key")
+    assert done.returncode == 1 and "main.key" in done.stderr and "Traceback" not in done.stderr

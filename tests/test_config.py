@@ -477,6 +477,27 @@ def test_a_limit_of_no_requests_is_refused(limit: int) -> None:
         Config(asgi_app, log_config=None, limit_concurrency=limit)
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("limit_active_requests", 0),
+        ("limit_active_requests", "many"),
+        ("limit_queue", -1),
+        ("timeout_queue", 0.0),
+        ("timeout_queue", float("inf")),
+        ("timeout_queue", float("nan")),
+        ("retry_after", 0),
+        ("limit_exempt", "health"),
+        ("limit_exempt", ["/a", "/b?c"]),
+        ("limit_exempt", "/*/a"),
+    ],
+)
+def test_limits_of_active_requests_that_cannot_be_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        Config(asgi_app, log_config=None, **{name: value})
+    assert caught.value.__dict__["_settings_at_fault"][0].startswith(f"{name}=")
+
+
 @pytest.mark.parametrize("workers", [0, -1])
 def test_any_number_of_workers_below_two_is_one_process(workers: int) -> None:
     """API-16, CLI-15: only the command line asks back."""

@@ -58,6 +58,12 @@ PROGRAMS = [
         ["-p", "{directory}", "-c", "{file}", "-g", f"{PLACES} daemon off;{' user root;' if IS_ROOT else ''}"],
     ),
     Program("haproxy", "haproxy.cfg", ["-c", "-f", "{file}"], ["-db", "-f", "{file}"]),
+    Program(
+        "apache2",
+        "apache.conf",
+        ["-t", "-f", "{file}"],
+        ["-X", "-f", "{file}", "-c", "PidFile {directory}/pid"],
+    ),
 ]
 
 
@@ -116,6 +122,8 @@ def in_front(program: Program, directory: Path, port: int, server: ServerProcess
     places = {"listen 8080": f"listen 127.0.0.1:{port}", "worker_processes auto": "worker_processes 1"}
     if program.name == "haproxy":
         places = {"bind :8080": f"bind 127.0.0.1:{port}"}
+    if program.name == "apache2":
+        places = {"Listen 8080": f"Listen 127.0.0.1:{port}", "*:8080": f"*:{port}"}
     command = program.command(program.run, adapted(program, directory, {**places, **changes}))
     with ServerProcess(command=command) as running:
         wait_for(lambda: is_listening(("127.0.0.1", port)) or running.process.poll() is not None)
@@ -206,6 +214,13 @@ def test_client_of_a_server_on_a_unix_socket_is_whom_the_proxy_names(
     if program.name == "haproxy":
         frontend = "    http-request del-header X-Forwarded-For\n    default_backend app"
         changes = {"127.0.0.1:8000": str(path), "    default_backend app": frontend}
+    if program.name == "apache2":
+        replace = "    RequestHeader set X-Forwarded-For expr=%{REMOTE_ADDR}\n    ProxyAddHeaders Off\n"
+        place = f"unix:{path}|http://127.0.0.1/"
+        changes = {
+            "http://127.0.0.1:8000/": place,
+            "    ProxyPreserveHost On\n": f"    ProxyPreserveHost On\n{replace}",
+        }
     options = ["--uds", str(path), "--forwarded-allow-ips", "*", "--no-access-log"]
     with ServerProcess("tests.deployment_app:app", *options) as server:
         wait_for(lambda: is_listening(str(path)))

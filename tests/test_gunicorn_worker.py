@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
+from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import is_listening, open_connection, read_until, request, wait_for
 
 if sys.platform == "win32":
@@ -26,17 +26,12 @@ if sys.platform == "win32":
 
 gunicorn_config = pytest.importorskip("gunicorn.config")
 
-APP = """
+APP = (
+    """
 import asyncio, os
-
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    body = f"{scope['scheme']} {os.getpid()}".encode()
+"""
+    + APP_BEGINS
+    + """    body = f"{scope['scheme']} {os.getpid()}".encode()
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"begin ", "more_body": True})
     if scope["path"] == "/stuck":
@@ -46,6 +41,7 @@ async def app(scope, receive, send):
 async def failing(scope, receive, send):
     await send({"type": "lifespan.startup.failed", "message": "no database"})
 """
+)
 
 
 @pytest.fixture

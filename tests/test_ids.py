@@ -18,7 +18,7 @@ AREAS = (
 )
 BEHAVIOUR = rf"\b(?:{AREAS.replace(' ', '|')})-\d\d\b"
 #: Short enough to be something else in code.
-THREAT = r"\b[DFHIKLPRSUWX]\d{1,2}\b"
+THREAT = r"\b[DFHIKLPRSTUWX]\d{1,2}\b"
 
 ROW = {
     "threats.md": re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE),

@@ -25,7 +25,7 @@ LAYERS = [
     "_subprocess",
     "supervisors.health supervisors.limits supervisors.re* supervisors.signals",
     "server",
-    "checking measurement",
+    "checking measurement vigil",
     "drain lifespan lifespan.* loops loops.auto",
     "loops.asyncio loops.uvloop loops.zuvloop",
     "protocols.http.auto protocols.websockets.auto protocols.websockets.websockets_impl",
@@ -47,16 +47,22 @@ LAYERS = [
     "protocols protocols.http protocols.websockets protocols.http.response protocols.websockets.frame_log",
     "protocols.http.head protocols.websockets.closing protocols.websockets.frames protocols.websockets.keepalive",
     "state access",
+    "protocols.http.mounted",
+    "gate",
     "protocols.http.deadline protocols.http.event_pool protocols.http.f* protocols.http.h[ao]* protocols.http.re[ac]*",
-    "protocols.http.limits protocols.http.refusals protocols.http.stat* protocols.http.texts",
+    "protocols.http.limits protocols.http.media_types protocols.http.refusals protocols.http.representation "
+    "protocols.http.stat* protocols.http.texts",
     "protocols.websockets.failures protocols.websockets.limits protocols.websockets.outline",
+    "debugging",
     "config exposition settings_file",
     "profile",
-    "middleware.forwarded",
-    "access_format application middleware middleware.[!f]* settings sockets tls",
-    "_declare acceptor default_headers faults importer loads logging protocols.utils reload_paths worker_events",
-    "memory metrics systemd thread_pool",
-    "_types _compat _ansi _native outlet",
+    "middleware.forwarded request_id",
+    "access_format application middleware middleware.[!f]* mounts settings sockets tls",
+    "_declare acceptor default_headers faults importer loads logging protocols.tls protocols.utils reload_paths "
+    "slow_callbacks worker_events",
+    "proxy_protocol",
+    "admission beneath certificates memory metrics overload stacks systemd thread_pool tickets",
+    "_types _compat _ansi _native openssl outlet",
 ]
 
 # Each with the one name it is for.

@@ -43,12 +43,33 @@ def take(table: LoadTable) -> LoadPlace:
     return place
 
 
+def write(place: LoadPlace, number: int) -> None:
+    """What its worker would."""
+    os.pwrite(place.file.descriptor, number.to_bytes(4, sys.byteorder), 4 * (1 + place.index))
+
+
+class Loop:
+    """The running event loop, and what it was asked to call later."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.later: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def call_later(self, delay: float, callback: Any, *args: Any, **context: Any) -> asyncio.TimerHandle:
+        self.later.append(callback.__name__)
+        return self._loop.call_later(delay, callback, *args, **context)
+
+
 class Sharer:
     """One of several that accept from the same socket, as a worker does: with a poller of its own."""
 
     def __init__(self, sock: socket.socket, place: LoadPlace) -> None:
         self.made: list[Recorder] = []
-        self.poller = native.Poller(asyncio.get_running_loop())
+        self.loop = Loop()
+        self.poller = native.Poller(self.loop)
         self.poller.share(os.dup(place.file.descriptor), place.index)
         self.acceptor = NativeAcceptor(sock, self.make, backlog=1000, poller=self.poller)
 
@@ -126,11 +147,25 @@ async def test_those_that_end_are_counted(table: LoadTable) -> None:
 
 async def test_nobody_waits_for_a_worker_that_is_busy(table: LoadTable) -> None:
     busy = take(table)
-    os.pwrite(busy.file.descriptor, (1).to_bytes(4, sys.byteorder), 4 * busy.index)
+    write(busy, 1)
     async with sharers(table, 1) as (found, connect):
         await connect(500)
         await wait_until(lambda: total(found) == 500)
         assert table.numbers() == [0, 500]
+        assert "look_again" in found[0].loop.later
+
+
+async def test_a_note_is_nobody_s_load(table: LoadTable) -> None:
+    """Whoever took it for that of a worker with fewer connections would leave each of them to it for a moment."""
+    place = take(table)
+    assert place.is_first_to(1) and not place.is_first_to(1) and place.is_first_to(2) and place.is_first_to(1)
+    assert table.numbers() == [None]
+    async with sharers(table, 1) as (found, connect):
+        for made in range(1, 11):
+            await connect(1)
+            await wait_until(lambda: total(found) == made)  # noqa: B023
+        assert table.numbers() == [None, 10]
+        assert "look_again" not in found[0].loop.later
 
 
 async def test_nobody_waits_for_a_worker_that_has_stopped_accepting(table: LoadTable) -> None:
@@ -148,7 +183,8 @@ def test_places_are_given_and_given_back(table: LoadTable) -> None:
     places = [take(table) for _ in range(PLACES)]
     assert sorted(place.index for place in places) == list(range(PLACES))
     assert table.take() is None
-    os.pwrite(places[5].file.descriptor, b"\1\1\1\1", 4 * 5)
+    write(places[5], 7)
+    assert table.numbers()[4:7] == [None, 6, None]
     table.give_back(places[5])
     assert table.numbers()[5] is None
     assert take(table).index == 5

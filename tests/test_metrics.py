@@ -7,7 +7,7 @@ import logging
 import pickle
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from uvicorn import exposition, metrics
 from uvicorn.config import Config
 from uvicorn.exposition import Board, Exposition, WorkerFigures, render
 from uvicorn.metrics import BOUNDS, BUCKETS, DURATION, PLACES, REQUESTS, STATUS_CLASSES, LagProbe, Page
+from uvicorn.overload import Reason
 from uvicorn.server import Server
 from uvicorn.sockets import parse_address
 from uvicorn.supervisors.multiprocess import Multiprocess
@@ -218,12 +219,15 @@ async def test_nothing_is_counted_unless_it_is_wanted(http_protocol_cls: Any) ->
 def test_places_do_not_overlap() -> None:
     histograms = [metrics.DURATION, metrics.QUEUE_WAIT, metrics.LOOP_LAG]
     counters = range(metrics.BEGUN, metrics.WAITED + 1)
+    assert metrics.SHED + len(Reason) == metrics.LIMIT_RAISED
     assert len(metrics.METHODS) == metrics.OTHER_METHOD + 1
     assert len(metrics.CLASSES) == STATUS_CLASSES
     assert len(BOUNDS) + 1 == BUCKETS
     taken = [*range(REQUESTS, REQUESTS + len(metrics.METHODS) * STATUS_CLASSES)]
     taken += [place for begin in histograms for place in range(begin, begin + BUCKETS + 1)]
-    assert [*taken, *counters] == list(range(PLACES))
+    certificates = range(metrics.CERTIFICATES, metrics.CERTIFICATES + metrics.MOST_CERTIFICATES)
+    admission = range(metrics.ADMITTED, metrics.LIMIT_LOWERED + 1)
+    assert [*taken, *counters, *certificates, *admission] == list(range(PLACES))
 
 
 # HTTP/2, which has several requests on a connection.
@@ -253,14 +257,23 @@ class Streams:
 
     async def until_ended(self, *streams: int) -> None:
         while not self.ended.issuperset(streams):
-            data = await asyncio.to_thread(self.sock.recv, 65536)
-            assert data
-            self.received += len(data)
-            for event in self.http2.receive_data(data):
-                if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
-                    assert event.stream_id is not None
-                    self.ended.add(event.stream_id)
+            await self._read()
             await self.flush()
+
+    async def until_received(self, count: Callable[[], float]) -> None:
+        """Read what comes behind the ends of streams, until it is as much as was counted."""
+        while self.received < count():
+            await self._read()
+        assert self.received == count()
+
+    async def _read(self) -> None:
+        data = await asyncio.to_thread(self.sock.recv, 65536)
+        assert data
+        self.received += len(data)
+        for event in self.http2.receive_data(data):
+            if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+                assert event.stream_id is not None
+                self.ended.add(event.stream_id)
 
 
 @asynccontextmanager
@@ -325,7 +338,7 @@ async def test_bytes_over_http2_are_those_on_the_wire(over_http2: dict[str, Any]
     async with counting(**over_http2) as (server, page), streaming(server) as client:
         await client.until_ended(await client.ask(), await client.ask("/404"))
         await wait_until(lambda: told(page)["received_bytes_total"] == client.sent)
-        assert told(page)["sent_bytes_total"] == client.received
+        await client.until_received(lambda: told(page)["sent_bytes_total"])
 
 
 async def test_a_websocket_over_http2_is_counted_beside_its_connection(over_http2: dict[str, Any]) -> None:
@@ -346,7 +359,7 @@ async def test_a_websocket_over_http2_is_counted_beside_its_connection(over_http
         await client.flush()
         await client.until_ended(stream)
         await wait_until(lambda: told(page)["received_bytes_total"] == client.sent)
-        assert told(page)["sent_bytes_total"] == client.received
+        await client.until_received(lambda: told(page)["sent_bytes_total"])
 
 
 # Put together.
@@ -384,6 +397,29 @@ def test_the_text_is_what_prometheus_reads() -> None:
     assert families["uvicorn_worker_resident_bytes"].samples[0].value == 1024
     events = families["uvicorn_worker_events"].samples
     assert [tuple(sample.labels.values()) for sample in events] == [("start", ""), ("kill", "deadline")]
+
+
+def test_admission_is_told_where_there_is_a_limit() -> None:
+    totals = [0] * PLACES
+    assert "active_requests" not in render(totals, NOBODY)
+    totals[metrics.LIMIT_RAISED], totals[metrics.LIMIT_LOWERED] = 30, 10
+    totals[metrics.ADMITTED], totals[metrics.RELEASED] = 7, 4
+    totals[metrics.QUEUED], totals[metrics.UNQUEUED] = 6, 4
+    for reason in range(4):
+        totals[metrics.SHED + reason] = reason + 1
+    lines = render(totals, NOBODY).splitlines()
+    for line in (
+        "uvicorn_active_requests_limit 20",
+        "uvicorn_active_requests 3",
+        "uvicorn_queued_requests 2",
+        "uvicorn_admitted_requests_total 7",
+        "uvicorn_waited_requests_total 6",
+        'uvicorn_refused_requests_total{reason="full"} 1',
+        'uvicorn_refused_requests_total{reason="displaced"} 2',
+        'uvicorn_refused_requests_total{reason="late"} 3',
+        'uvicorn_refused_requests_total{reason="left"} 4',
+    ):
+        assert line in lines
 
 
 def test_buckets_count_all_below() -> None:

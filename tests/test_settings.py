@@ -127,6 +127,15 @@ SAMPLES: dict[str, Sample] = {
     "bind": Sample(["--bind", "127.0.0.1:0", "--bind", "unix:s"], ("127.0.0.1:0", "unix:s"), "127.0.0.1:0 unix:s"),
     "forwarded_headers": Sample(["--forwarded-headers", "forwarded"], "forwarded"),
     "forwarded_hops": Sample(["--forwarded-hops", "2"], 2),
+    "proxy_protocol": Sample(["--proxy-protocol"], True, "on"),
+    "proxy_protocol_trusted_clients": Sample(["--proxy-protocol-trusted-clients", "10.0.0.7"], "10.0.0.7"),
+    "limit_connections": Sample(["--limit-connections", "1000"], 1000),
+    "limit_connections_per_address": Sample(["--limit-connections-per-address", "20"], 20),
+    "request_id": Sample(["--request-id"], True, "1"),
+    "request_id_header": Sample(["--request-id-header", "x-trace"], "x-trace"),
+    "debug_requests": Sample(["--debug-requests"], True, "1"),
+    "debug_requests_query": Sample(["--debug-requests-query"], True, "1"),
+    "debug_slow_callback": Sample(["--debug-slow-callback", "0.5"], 0.5),
     "systemd": Sample(["--systemd"], True, "on"),
     "http2_max_concurrent_streams": Sample(["--http2-max-concurrent-streams", "7"], 7),
     "http2_initial_window_size": Sample(["--http2-initial-window-size", "7"], 7),
@@ -134,6 +143,22 @@ SAMPLES: dict[str, Sample] = {
     "http2_max_header_list_size": Sample(["--http2-max-header-list-size", "7"], 7),
     "http2_ping_interval": Sample(["--http2-ping-interval", "7.5"], 7.5),
     "http2_ping_timeout": Sample(["--http2-ping-timeout", "7.5"], 7.5),
+    "limit_active_requests": Sample(["--limit-active-requests", "auto"], "auto"),
+    "limit_queue": Sample(["--limit-queue", "7"], 7),
+    "timeout_queue": Sample(["--timeout-queue", "0.5"], 0.5),
+    "limit_exempt": Sample(["--limit-exempt", "/a", "--limit-exempt", "/b/*"], ("/a", "/b/*"), "/a /b/*"),
+    "retry_after": Sample(["--retry-after", "7"], 7),
+    "ssl_cert": Sample(
+        ["--ssl-certfile", "c", "--ssl-cert", "a.test=a.pem,a.key", "--ssl-cert", "*.b.test=b.pem"],
+        ("a.test=a.pem,a.key", "*.b.test=b.pem"),
+        "a.test=a.pem,a.key *.b.test=b.pem",
+    ),
+    "ssl_min_version": Sample(["--ssl-min-version", "1.3"], "1.3"),
+    "ssl_reload": Sample(["--ssl-reload", "7.5"], 7.5),
+    "mount": Sample(["--mount", "/one=one", "--mount", "/=two"], ("/one=one", "/=two"), "/one=one /=two"),
+    "mount_cache_control": Sample(["--mount-cache-control", "no-store"], "no-store"),
+    "ssl_tickets": Sample(["--ssl-tickets", "none"], "none"),
+    "ssl_client_errors": Sample(["--ssl-client-errors"], True, "yes"),
 }
 
 
@@ -165,6 +190,10 @@ def invoke(*args: str, env: dict[str, str] | None = None) -> None:
 def resolved(name: str, value: Any) -> Any:
     """What a configuration makes of a setting; the log configuration is left alone."""
     settings: dict[str, Any] = {"log_config": None, "reload": name != "systemd", name: value}
+    if name == "ssl_cert":
+        settings["ssl_certfile"] = "c"
+    if name == "ssl_client_errors":
+        settings.update(ssl_cert_reqs=1, asgi_extensions="tls")
     return getattr(Config("module:attribute", **settings), name)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
+from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import assert_signal, open_connection, read_until, turns, wait_for, wait_until
 from uvicorn.config import Config
 from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
@@ -26,17 +26,12 @@ if sys.platform == "win32":
 
 pytestmark = pytest.mark.anyio
 
-CLI = """
+CLI = (
+    """
 import asyncio, os, signal, time
-
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+"""
+    + APP_BEGINS
+    + """    await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"first", "more_body": True})
     while not os.path.exists("go"):
         await asyncio.sleep(0.01)
@@ -76,6 +71,7 @@ async def blocking_end(scope, receive, send):
     await receive()
     block()
 """
+)
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

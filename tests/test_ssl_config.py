@@ -35,12 +35,14 @@ def context_of(**settings: Any) -> ssl.SSLContext:
     return context
 
 
-def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+def handshake(
+    server: ssl.SSLContext, client: ssl.SSLContext, name: str = "localhost", session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
     """Connect two contexts through memory; returns both ends."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         server.wrap_bio(to_server, to_client, server_side=True),
-        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        client.wrap_bio(to_client, to_server, server_hostname=name, session=session),
     )
     waiting = list(reversed(ends))
     for _ in range(20):

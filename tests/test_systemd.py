@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import ServerProcess
+from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import PATIENCE, wait_for
 from uvicorn.systemd import Notifier, State, passed_descriptors
 
@@ -21,17 +21,12 @@ pytestmark = [
     pytest.mark.measures_children,
 ]
 
-APP = """
+APP = (
+    """
 import os, time
-
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    if scope["path"] == "/block":
+"""
+    + APP_BEGINS
+    + """    if scope["path"] == "/block":
         open("blocked", "w").close()
         while not os.path.exists("go"):
             time.sleep(0.01)
@@ -39,6 +34,7 @@ async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"known: " + known.encode()})
 """
+)
 
 INTERVAL = 0.1
 """Seconds between two signs of life in these tests."""

@@ -214,3 +214,22 @@ def test_left_of_the_client_nothing_matters(chain: Any, port: int, with_port: bo
     expected = (str(client), port if with_port else 0)
     for invented in ("", "127.0.0.1, ", "unknown,,", str(chain[-1]) + ","):
         assert hosts.client_from(invented + items) == expected
+
+
+@pytest.mark.parametrize("trusted", ["10.0.0.5", "10.0.0.0/8", "::ffff:10.0.0.5", "::ffff:0:0/96", "0.0.0.0/0", "::/0"])
+@pytest.mark.parametrize("host", ["::ffff:10.0.0.5", "::FFFF:0a00:0005"])
+def test_who_comes_through_a_socket_of_both_families_is_trusted_like_who_does_not(trusted: str, host: str) -> None:
+    assert host in _TrustedHosts(trusted)
+
+
+@pytest.mark.parametrize("host", ["::ffff:10.0.0.6", "::10.0.0.5", "2002:a00:5::", "64:ff9b::10.0.0.5"])
+@pytest.mark.parametrize("trusted", ["10.0.0.5", "10.0.0.5/32", "::ffff:10.0.0.5"])
+def test_addresses_that_are_alike_are_not_trusted(trusted: str, host: str) -> None:
+    """P1"""
+    assert host not in _TrustedHosts(trusted)
+
+
+def test_chain_is_followed_through_mapped_addresses() -> None:
+    """P2"""
+    hosts = _TrustedHosts("10.0.0.0/8")
+    assert hosts.client_from("203.0.113.9, ::ffff:192.0.2.1, ::ffff:10.0.0.5") == ("::ffff:192.0.2.1", 0)

@@ -483,6 +483,21 @@ async def test_above_the_limit_of_concurrency_503(native: Any) -> None:
         assert (await client.answer(1)).status == 200
 
 
+async def test_limit_of_concurrency_holds_within_one_read(native: Any) -> None:
+    released = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await released.wait()
+        await respond()(scope, receive, send)
+
+    async with serve(native, app, http2=True, limit_concurrency=3) as service:
+        client = await connect(service)
+        await client.send(b"".join(client.head() for _ in range(5)))
+        assert [(await client.answer(stream)).status for stream in (7, 9)] == [503, 503]
+        released.set()
+        assert [(await client.answer(stream)).status for stream in (1, 3, 5)] == [200, 200, 200]
+
+
 async def test_a_format_of_the_log_sees_fields_and_bytes(native: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "uvicorn.access")
     settings = {"access_log": True, "access_log_format": "%(r)s %(s)s %(B)s %({x-a}o)s %({x-b}i)s"}

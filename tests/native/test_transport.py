@@ -139,7 +139,7 @@ class Buffered(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self.buffer = bytearray(1000)
-        self.received = b""
+        self.received = bytearray()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self.buffer)
@@ -156,7 +156,7 @@ async def test_protocol_with_buffers_of_its_own_is_given_all_and_nothing_is_left
 
         async def upload(times: int) -> int:
             for _ in range(times):
-                buffered.received = b""
+                buffered.received = bytearray()
                 sending = asyncio.create_task(asyncio.get_running_loop().sock_sendall(client, LARGE))
                 await wait_until(lambda: len(buffered.received) == len(LARGE))
                 await sending
@@ -193,6 +193,53 @@ async def test_what_changes_after_it_was_written_arrives_as_it_was() -> None:
         recorder.transport.write(data)
         data[:] = bytes(len(data))
         assert await receive(client, len(LARGE)) == LARGE
+
+
+async def test_writers_wait_for_others_though_the_kernel_takes_all() -> None:
+    """I10: a peer that takes a large download as fast as it comes does not have the loop to itself."""
+    piece = bytes(64 * 1024)
+    async with recorders() as both:
+        recorder, client = await both.connect()
+        written, turns = 0, 0
+        for _ in range(3):
+            while "pause" not in recorder.told:
+                assert written < 3 * 2**20, "the kernel has taken it all in one turn"
+                recorder.transport.write(piece)
+                written += len(piece)
+                if recorder.transport.get_write_buffer_size():
+                    pytest.skip("the kernel's buffers are smaller than a share")
+            turns += 1
+            await wait_until(lambda: recorder.told[-1] == "resume")
+            del recorder.told[1:]
+            assert len(await receive(client, written)) == written
+            written = 0
+        assert turns == 3
+
+
+async def test_large_write_by_itself_does_not_wait_for_others() -> None:
+    async with recorders() as both:
+        recorder, client = await both.connect()
+        for _ in range(3):
+            recorder.transport.write(LARGE[: 2**20])
+            if recorder.transport.get_write_buffer_size():
+                pytest.skip("the kernel's buffers are smaller")
+            assert recorder.told == ["made"]
+            assert len(await receive(client, 2**20)) == 2**20
+            client.send(b"next")
+            await wait_until(lambda: recorder.received == b"next")
+            recorder.received = b""
+
+
+async def test_shares_of_what_waits_arrive_whole_beside_each_other() -> None:
+    data = LARGE * 4
+    async with recorders() as both:
+        pairs = [await both.connect() for _ in range(4)]
+        for recorder, _ in pairs:
+            recorder.transport.write(data)
+            recorder.transport.close()
+        received = await asyncio.gather(*(receive(client, len(data) + 1) for _, client in pairs))
+        assert all(one == data for one in received)
+        await wait_until(lambda: all(recorder.told[-1] == ("lost", None) for recorder, _ in pairs))
 
 
 async def test_writers_are_paused_above_one_mark_and_resumed_below_the_other() -> None:

@@ -684,7 +684,7 @@ async def test_client_that_leaves_in_the_middle_of_a_body_is_gone(http_protocol_
 
 async def test_reading_stops_while_the_application_does_not_read(http_protocol_cls: Any) -> None:
     """BODY-05, BODY-06, D4: little more than 64 KiB is held, and all of it arrives once it is asked for."""
-    size = 4 * 1024 * 1024
+    size = 16 * 1024 * 1024  # more than both sockets take while nobody reads
     ask = asyncio.Event()
     held: list[int] = []
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
+from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import as_cwd, is_listening, open_connection, read_until, request, running_thread, wait_for
 from uvicorn.config import Config
 from uvicorn.supervisors import ChangeReload
@@ -207,21 +207,17 @@ def test_second_interrupt_reaches_the_child(config: Config, sock: socket.socket)
 
 # As the command line runs it
 
-APP = """
+APP = (
+    """
 import os
 
 VERSION = "one"
-
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+"""
+    + APP_BEGINS
+    + """    await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": VERSION.encode()})
 """
+)
 
 READY = "Application startup complete."
 

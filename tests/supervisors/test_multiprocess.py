@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import uvicorn
-from tests.process import ServerProcess
+from tests.process import APP_BEGINS, ServerProcess
 from tests.supervisors.load import HTTP2Load, Load
 from tests.utils import is_listening, open_connection, read_until, request, run_server, running_thread, wait_for
 from uvicorn.config import Config
@@ -30,19 +30,14 @@ if sys.platform == "win32":
     pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
 
 
-APP = """
+APP = (
+    """
 import asyncio, os
 
 VERSION = "one"
-
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    body = f"{VERSION} {os.getpid()}".encode()
+"""
+    + APP_BEGINS
+    + """    body = f"{VERSION} {os.getpid()}".encode()
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"begin ", "more_body": True})
     while scope["path"] == "/until-told" and not os.path.exists("go"):
@@ -51,6 +46,7 @@ async def app(scope, receive, send):
         await asyncio.sleep(3600)
     await send({"type": "http.response.body", "body": body})
 """
+)
 
 READY = "Application startup complete."
 

@@ -140,6 +140,13 @@ def test_limits_of_a_process_are_shared_out() -> None:
     assert (config.limit_concurrency, config.limit_max_requests) == (4, 1)
 
 
+@pytest.mark.parametrize("limit, part", [(10, 4), (2, 1), ("auto", "auto"), (None, None)])
+def test_active_requests_of_a_process_are_shared_out(limit: Any, part: Any) -> None:
+    server = ThreadedServer(config_of(Application(), limit_active_requests=limit, limit_queue=30))
+    config = server._config_of_loop()
+    assert (config.limit_active_requests, config.limit_queue) == (part, 10)
+
+
 def test_stages_are_those_that_all_have_reached() -> None:
     server = ThreadedServer(config_of(Application(), threads=2))
     server._reached = [Stage.STARTING, Stage.STARTING]

@@ -21,7 +21,7 @@ from tests.utils import join_threads, open_connection, request, running_thread, 
 from uvicorn.config import Config
 from uvicorn.drain import Stage
 from uvicorn.server import Server
-from uvicorn.supervisors.worker import ProcessWorker
+from uvicorn.supervisors.worker import REQUESTS, ProcessWorker
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -280,6 +280,76 @@ def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> N
     while worker.parent_conn.poll():
         received.append(worker.parent_conn.recv())
     assert received == [False, False, 2.0, False, 3.0, False, 0.0, False]
+
+
+def waiting(end: Any) -> list[Any]:
+    """The messages that wait to be read there."""
+    found = []
+    while end.poll():
+        found.append(end.recv())
+    return found
+
+
+def test_child_that_does_not_read_is_not_asked_again(worker: ProcessWorker) -> None:
+    """L5: who asks would fill the pipe, and wait there for a child that is stopped."""
+    for _ in range(3):
+        worker.ask_for_requests()
+        assert worker.requests(0.0) is None
+    assert waiting(worker.child_conn) == [REQUESTS]
+    worker._tell_requests()
+    worker.listen(0.0)
+    assert worker.requests(0.0) == []
+    worker.ask_for_requests()
+    assert waiting(worker.child_conn) == [REQUESTS]
+    assert worker.requests(0.0) is None, "what was told before is old"
+
+
+def test_long_answer_comes_in_pieces(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L5: of a child that is stopped while it writes there is nothing to wait for; what comes between is heard."""
+    listings = [{"pid": 1, "stack": [f"a.py:{line} in \u00e9" for line in range(5000)]}]
+    sent: list[Any] = []
+    monkeypatch.setattr("uvicorn.debugging.listings_of", lambda observers: listings)
+    worker.ask_for_requests()
+    with monkeypatch.context() as recording:
+        recording.setattr(worker, "_send", sent.append)
+        worker._tell_requests()
+    assert max(len(pickle.dumps(message)) for message in sent) < 16384, "else it is written in several parts"
+    for message in sent[:-1]:
+        worker._send(message)
+        worker._send(True)
+        worker.listen(0.0)
+        assert worker.requests(0.0) is None
+    worker._report(Stage.SERVING)
+    worker._send(sent[-1])
+    worker.listen(0.0)
+    assert worker.requests(0.0) == listings
+    assert worker.stage is Stage.SERVING
+
+
+def test_child_answers_whatever_goes_wrong(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nobody would ask again."""
+
+    def fail(observers: Any) -> Any:
+        raise RuntimeError("of the observers")
+
+    monkeypatch.setattr("uvicorn.debugging.listings_of", fail)
+    worker.ask_for_requests()
+    worker._tell_requests()
+    worker.listen(0.0)
+    assert worker.requests(0.0) == []
+
+
+def test_child_without_room_for_a_thread_is_not_silent(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L5: it would be ended for it."""
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    worker.ask_for_requests()
+    worker.pong()
+    worker.listen(0.0)
+    assert worker.requests(0.0) == []
 
 
 def test_child_is_told_that_others_serve() -> None:

@@ -1,0 +1,208 @@
+"""What must hold for anything that a peer may write, where the code is Python: the counterpart of `native/wire/fuzz`.
+
+    python -m tests.fuzzing [--seconds 20] [--seed N] [TARGET...]
+
+A target raises if it does not hold. Inputs are mutations of seeds; a number decides all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+from uvicorn.middleware.forwarded import ForwardedMiddleware
+from uvicorn.proxy_protocol import MAX_LENGTH, MalformedHeader, read
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LONGEST = 4096
+
+WORDS = {
+    "forwarded": [
+        *(
+            "for=",
+            "proto=https",
+            "host=",
+            "by=_x",
+            ";",
+            ",",
+            '"',
+            "\\",
+            " ",
+            "\t",
+            "=",
+            "[",
+            "]",
+            ":",
+            "unknown",
+            "\xff",
+        ),
+        *("192.0.2.1", "10.0.0.1", "[2001:db8::1]:1", "example.org:8443", "for=10.0.0.9", 'for="[::1]"', "for=a;for=b"),
+    ],
+    "proxy_python": [
+        *(
+            "PROXY ",
+            "TCP4 ",
+            "TCP6 ",
+            "UNKNOWN",
+            "\r\n",
+            "\r",
+            "\n",
+            " ",
+            "192.0.2.1",
+            "::1",
+            "65535",
+            "0",
+            "\0",
+            "%eth0",
+        ),
+        *(
+            "\r\n\r\n\0\r\nQUIT\n",
+            "!\x11\0\x0c",
+            "!\x21\0\x24",
+            " \0\0\0",
+            "\x20\0\x05\x01\0\0\0\0",
+            "\x03\0\x04",
+            "\x02\0\x01",
+        ),
+    ],
+}
+
+
+def seeds(name: str) -> list[bytes]:
+    """Where mutations begin."""
+    if name == "forwarded":
+        return [
+            b"",
+            b'for="[2001:db8::7]:4711";proto=https;host=example.org, for=10.0.0.1;by=_b',
+            b"for=a, for=10.0.0.2",
+        ]
+    path = Path(__file__).parent / "vectors" / "proxy_protocol.toml"
+    rows = tomllib.loads(path.read_text("utf-8"))["vector"]
+    return [b"", *(str(row["line"]).encode("latin-1") for row in rows if "line" in row)] + [
+        bytes.fromhex("".join(row["hex"])) for row in rows if "hex" in row and row["id"] != "v2-longest"
+    ]
+
+
+def forwarded(data: bytes) -> None:
+    """Whatever stands in front, the proxy's own member counts; what comes of it is a client, a host and a scheme."""
+    for value in (data, data + b", for=192.0.2.7;proto=https", b"for=192.0.2.7;proto=https"):
+        lines = [data, value] if value.startswith(b"for=192") else [value]
+        scope = _scope_with(lines)
+        assert scope["scheme"] in ("http", "https")
+        host, port = scope["client"]
+        assert host and host.isprintable() and 0 <= port <= 65535
+        assert len([name for name, _ in scope["headers"] if name == b"host"]) == 1
+        if value.endswith(b"for=192.0.2.7;proto=https") and value != data:
+            assert (scope["client"], scope["scheme"]) == (("192.0.2.7", 0), "https"), lines
+
+
+def _scope_with(lines: Sequence[bytes]) -> Any:
+    headers = [(b"host", b"inner:8000"), *((b"forwarded", line) for line in lines)]
+    scope: dict[str, Any] = {"type": "http", "client": ("127.0.0.1", 1), "scheme": "http", "headers": headers}
+    scope |= {"server": ("127.0.0.1", 8000), "root_path": "", "path": "/", "raw_path": b"/"}
+    app: Any = lambda scope, receive, send: None  # noqa: E731
+    middleware: Any = ForwardedMiddleware(app, ["127.0.0.1", "10.0.0.0/8"], ("forwarded",))
+    middleware(scope, None, None)
+    return scope
+
+
+def proxy_python(data: bytes) -> None:
+    """What is known of a header is known of every longer beginning, and it holds nothing that it must not hold."""
+    whole = _outcome(data)
+    known: Any = None
+    for end in (*range(min(len(data), 64)), *range(max(64, len(data) - 1), len(data) + 1)):
+        found = _outcome(data[:end])
+        assert known is None or found == known
+        known = found
+    assert len(data) <= 64 or known in (None, whole)
+    if not isinstance(whole, tuple):
+        assert whole is not None or len(data) < MAX_LENGTH
+        return
+    introduction, length = whole
+    assert 0 < length <= min(len(data), MAX_LENGTH)
+    for address in (introduction.source, introduction.destination):
+        if isinstance(address, tuple):
+            assert str(ipaddress.ip_address(address[0])) and 0 <= address[1] <= 65535
+        elif address is not None:
+            assert "\0" not in address
+    assert len(introduction.unique_id) <= 128
+
+
+def _outcome(data: bytes) -> Any:
+    try:
+        return read(data)
+    except MalformedHeader as exc:
+        return str(exc)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"forwarded": forwarded, "proxy_python": proxy_python}
+
+
+def mutated(random: Random, pool: Sequence[bytes], words: Sequence[str]) -> bytes:
+    """One of the pool, changed in a few places."""
+    data = bytearray(random.choice(pool))
+    for _ in range(random.randint(1, 5)):
+        at = random.randint(0, len(data))
+        end = min(len(data), at + random.randint(0, 8))
+        kind = random.randint(0, 4)
+        if kind == 0 and at < len(data):
+            data[at] ^= 1 << random.randint(0, 7)
+        elif kind == 1:
+            del data[at:end]
+        elif kind == 2:
+            data[at:] = random.choice(pool)[at:]
+        else:
+            data[at : end if random.randint(0, 1) else at] = random.choice(words).encode("latin-1")
+    return bytes(data[:LONGEST])
+
+
+def fuzz(name: str, seed: int, go_on: Callable[[int], bool]) -> int:
+    """Feed a target while `go_on` says so of how many inputs it had; how many those were.
+
+    Raises:
+        Exception: whatever the target has raised; a note says for what.
+    """
+    random, pool, count = Random(seed), seeds(name), 0
+    first = list(pool)
+    while go_on(count):
+        data = first.pop() if first else mutated(random, pool, WORDS[name])
+        try:
+            TARGETS[name](data)
+        except Exception as exc:
+            raise AssertionError(f"{name} is broken by {data!r}") from exc
+        if len(pool) < 500 and random.randint(0, 20) == 0:
+            pool.append(data)
+        count += 1
+    return count
+
+
+def _until(end: float) -> Callable[[int], bool]:
+    return lambda count: time.monotonic() < end
+
+
+def main() -> int:
+    """Run targets for some seconds each."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzzing", description="Random input for code in Python.")
+    parser.add_argument("--seconds", type=float, default=20, help="how long each target has (default: 20)")
+    parser.add_argument("--seed", type=int, help="begin with this number (default: any)")
+    parser.add_argument("target", nargs="*", default=list(TARGETS), choices=[*TARGETS, []])
+    options = parser.parse_args()
+    for name in options.target:
+        seed = SystemRandom().getrandbits(48) if options.seed is None else options.seed
+        count = fuzz(name, seed, _until(time.monotonic() + options.seconds))
+        print(f"{name}: {count} executions from seed {seed}, nothing broken")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

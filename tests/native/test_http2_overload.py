@@ -1,0 +1,125 @@
+"""`limit_active_requests` over HTTP/2: each stream is one request, of which some wait and some are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from tests.native.http2_client import CANCEL, HTTP2Client, connect, reset
+from tests.protocols.harness import Service, respond, serve
+from tests.utils import turns, wait_until
+
+pytestmark = pytest.mark.anyio
+
+LONG = 3600.0
+
+
+def counts(service: Service) -> tuple[int, int]:
+    assert service.state.gate is not None
+    return service.state.gate.admission.active, service.state.gate.admission.waiting
+
+
+class Doors:
+    """An application that answers a request when it is let; by path."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        self.doors: dict[str, asyncio.Event] = {}
+
+    def door(self, path: str) -> asyncio.Event:
+        return self.doors.setdefault(path, asyncio.Event())
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.called.append(scope["path"])
+        await self.door(scope["path"]).wait()
+        await respond(scope["path"].encode())(scope, receive, send)
+
+
+async def test_streams_are_served_wait_or_are_refused_one_by_one(native: Any) -> None:
+    """D11"""
+    app = Doors()
+    settings: Any = {"limit_active_requests": 2, "limit_queue": 1, "timeout_queue": LONG, "http2": True}
+    async with serve(native, app, **settings) as service:
+        client = await connect(service)
+        await client.send(b"".join(client.head(f"/{number}") for number in range(4)))
+        answer = await client.answer(7)
+        assert (answer.status, answer.body) == (503, b"Service Unavailable")
+        assert dict(answer.headers)[b"retry-after"] == b"1"
+        assert counts(service) == (2, 1)
+        await wait_until(lambda: app.called == ["/0", "/1"])
+        app.door("/2").set()
+        app.door("/0").set()
+        assert (await client.answer(5)).body == b"/2"
+        app.door("/1").set()
+        assert (await client.answer(3)).body == b"/1"
+        await wait_until(lambda: counts(service) == (0, 0))
+
+
+async def test_stream_that_is_reset_waits_no_more(native: Any) -> None:
+    app = Doors()
+    settings: Any = {"limit_active_requests": 1, "limit_queue": 5, "timeout_queue": LONG, "http2": True}
+    async with serve(native, app, **settings) as service:
+        client = await connect(service)
+        await client.send(client.head("/1"), client.head("/2"), client.head("/3", end=False))
+        await wait_until(lambda: counts(service) == (1, 2))
+        await client.send(reset(3, CANCEL) + reset(5, CANCEL))
+        await wait_until(lambda: counts(service) == (1, 0))
+        app.door("/1").set()
+        assert (await client.answer(1)).body == b"/1"
+        await client.pong()
+        assert app.called == ["/1"]
+
+
+async def test_bodies_of_refused_streams_leave_the_windows_open(native: Any) -> None:
+    app = Doors()
+    settings: Any = {"limit_active_requests": 1, "limit_queue": 0, "timeout_queue": LONG, "http2": True}
+    async with serve(native, app, **settings) as service:
+        client = await connect(service)
+        await client.send(client.head("/1"))
+        await wait_until(lambda: counts(service) == (1, 0))
+        for number in range(20):
+            stream = client.next_stream
+            await client.send(client.head(f"/{number}", method="POST", end=False))
+            await client.send_data(b"x" * 10_000, stream)
+            assert (await client.answer(stream)).status == 503
+        await client.pong()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_every_place_is_given_back_whatever_happens(native: Any, seed: int) -> None:
+    """D11"""
+    rnd = random.Random(seed)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(rnd.randrange(4)):
+            await asyncio.sleep(0)
+        if rnd.random() < 0.3:
+            raise RuntimeError("on purpose")
+        if scope["method"] == "POST" and rnd.random() < 0.5:
+            await receive()
+        await respond()(scope, receive, send)
+
+    settings: Any = {"limit_active_requests": rnd.randint(1, 3), "limit_queue": rnd.randint(0, 4), "http2": True}
+    async with serve(native, app, timeout_queue=LONG, **settings) as service:
+        clients: list[HTTP2Client] = [await connect(service) for _ in range(5)]
+        for _ in range(60):
+            client = rnd.choice(clients)
+            if client.client.ended:
+                continue
+            stream, end = client.next_stream, rnd.random() < 0.6
+            await client.send(client.head("/", method="GET" if end else "POST", end=end))
+            match rnd.randrange(5):
+                case 0:
+                    await client.send(reset(stream))
+                case 1 if not end:
+                    await client.send_data(b"x", stream)
+                case 2 if rnd.random() < 0.1:
+                    client.client.reset()
+                    client.client.ended = True
+            await turns(rnd.randrange(3))
+        gate = service.state.gate
+        assert gate is not None
+    await wait_until(lambda: (gate.admission.active, gate.admission.waiting) == (0, 0))
