@@ -12,7 +12,7 @@ from typing import Any, final
 from typing_extensions import Self, disjoint_base
 
 from uvicorn._types import ASGIReceiveEvent, HTTPScope, ProtocolConfig, WebSocketScope
-from uvicorn.acceptor import Gate
+from uvicorn.acceptor import NativeCheckpoint
 from uvicorn.access import FormattedLog
 from uvicorn.state import ServerState
 
@@ -58,8 +58,8 @@ class Listener:
 
     `descriptor` is that of a duplicate, and belongs to this object from then on. `factory` makes the protocol of each
     connection. `on_error` is told of errors of `accept()`, and says whether the listener rests now. With `context`,
-    connections are TLS. `factory` is called when they have passed the `gate` and the handshake, for which they have so
-    many seconds.
+    connections are TLS. `factory` is called when they have passed the `checkpoint` and the handshake, for which they
+    have so many seconds.
     """
 
     def __new__(
@@ -70,7 +70,7 @@ class Listener:
         on_error: collections.abc.Callable[[OSError], bool],
         context: ssl.SSLContext | None,
         handshake_timeout: float,
-        gate: Gate,
+        checkpoint: NativeCheckpoint,
     ) -> Listener: ...
     def resume(self) -> None: ...
     def pause(self) -> None: ...

@@ -78,7 +78,7 @@ class Complaint:
             self._quiet_until = now + QUIET_PERIOD
 
 
-class Admission(NamedTuple):
+class Checkpoint(NamedTuple):
     """What connections have to pass before anybody speaks with them; nothing, by default.
 
     Attributes:
@@ -99,11 +99,11 @@ class Admission(NamedTuple):
         return self.expects is None and self.door is None
 
 
-OPEN = Admission()
+OPEN = Checkpoint()
 """Nothing to pass."""
 
 
-class Gate(NamedTuple):
+class NativeCheckpoint(NamedTuple):
     """The same, as the native core asks."""
 
     expects: Callable[[str | None], bool] | None
@@ -120,7 +120,7 @@ class Acceptor(asyncio.AbstractServer):
 
     `factory` makes the protocol of each connection; `backlog` connections may wait to be accepted. With `context`,
     connections start with a TLS handshake that may take `handshake_timeout` seconds; one that fails or takes longer is
-    closed without a log line. Connections that do not pass `admission` are closed as well.
+    closed without a log line. Connections that do not pass `checkpoint` are closed as well.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Acceptor(asyncio.AbstractServer):
         backlog: int,
         context: ssl.SSLContext | None = None,
         handshake_timeout: float | None = None,
-        admission: Admission = OPEN,
+        checkpoint: Checkpoint = OPEN,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock: socket.socket | None = sock
@@ -139,10 +139,10 @@ class Acceptor(asyncio.AbstractServer):
         self._backlog = backlog
         self._context = context
         self._handshake_timeout = handshake_timeout or HANDSHAKE_TIMEOUT
-        self._admission = admission
+        self._checkpoint = checkpoint
         self._entrance: Entrance | None = None
-        if admission.door is not None:
-            self._entrance = Entrance(admission.door, self._tell_of_room, admission.note_refused)
+        if checkpoint.door is not None:
+            self._entrance = Entrance(checkpoint.door, self._tell_of_room, checkpoint.note_refused)
         self._farewells = Farewells(self._loop)
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -275,7 +275,7 @@ class Acceptor(asyncio.AbstractServer):
         Raises:
             _NotIntroduced: it does not.
         """
-        expects = self._admission.expects
+        expects = self._checkpoint.expects
         if expects is None or not expects(_host_of(address)):
             return None
         try:
@@ -285,7 +285,7 @@ class Acceptor(asyncio.AbstractServer):
         except OSError as exc:
             raise _NotIntroduced(str(exc)) from exc
         except MalformedHeader as exc:
-            self._admission.note_malformed()
+            self._checkpoint.note_malformed()
             complain(address, str(exc))
             raise _NotIntroduced(str(exc)) from exc
 
@@ -342,10 +342,10 @@ class NativeAcceptor(Acceptor):
         poller: Poller,
         context: ssl.SSLContext | None = None,
         handshake_timeout: float | None = None,
-        admission: Admission = OPEN,
+        checkpoint: Checkpoint = OPEN,
     ) -> None:
         super().__init__(
-            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, admission=admission
+            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, checkpoint=checkpoint
         )
         self.poller = poller
         self._listener: Listener | None = None
@@ -363,7 +363,9 @@ class NativeAcceptor(Acceptor):
                 self._fail,
                 self._context,
                 self._handshake_timeout,
-                Gate(self._admission.expects, None if self._entrance is None else self._enter, self._turn_away),
+                NativeCheckpoint(
+                    self._checkpoint.expects, None if self._entrance is None else self._enter, self._turn_away
+                ),
             )
         self._listener.resume()
 

@@ -30,7 +30,7 @@ from uvicorn import metrics
 from uvicorn import sockets as listening
 from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
-from uvicorn.acceptor import HANDSHAKE_TIMEOUT, Admission
+from uvicorn.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
 from uvicorn.admission import Door
 from uvicorn.config import Config
 from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
@@ -408,18 +408,18 @@ class Server:
             handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
             place=self.load_place,
             metrics=self.server_state.metrics,
-            admission=self._admission(),
+            checkpoint=self._checkpoint(),
         )
 
-    def _admission(self) -> Admission:
+    def _checkpoint(self) -> Checkpoint:
         """What connections have to pass: nothing, unless that is set."""
         config = self.config
         if self.door is None and config.limits_connections:
             self.door = Door(config.limit_connections, config.limit_connections_per_address)
         page = self.server_state.metrics
         if page is None:
-            return Admission(config.expects_introduction, self.door)
-        return Admission(
+            return Checkpoint(config.expects_introduction, self.door)
+        return Checkpoint(
             config.expects_introduction,
             self.door,
             functools.partial(page.add, metrics.REFUSED),

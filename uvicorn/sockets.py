@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from uvicorn._ansi import style
-from uvicorn.acceptor import OPEN, Acceptor, Admission, NativeAcceptor, WatchedServer
+from uvicorn.acceptor import OPEN, Acceptor, Checkpoint, NativeAcceptor, WatchedServer
 from uvicorn.loads import LoadPlace
 from uvicorn.metrics import Page
 
@@ -193,18 +193,18 @@ async def listen(
     handshake_timeout: float | None = None,
     place: LoadPlace | None = None,
     metrics: Page | None = None,
-    admission: Admission = OPEN,
+    checkpoint: Checkpoint = OPEN,
 ) -> list[Listener]:
     """Listen on each socket and serve its connections with protocols made by `factory`.
 
     With `context`, connections are TLS and have `handshake_timeout` seconds to become so. With `place`, this is one
     of several processes that share the sockets: where they are served natively, each takes about as many connections
-    as the others. With `metrics`, how long connections wait for their turns is counted there. `admission` is what
+    as the others. With `metrics`, how long connections wait for their turns is counted there. `checkpoint` is what
     connections have to pass before they are served. The sockets belong to the servers returned: closing a server closes
     its socket. When one of them cannot listen, all are closed.
 
     Raises:
-        OSError: a socket cannot listen, or the loop cannot do what `admission` takes.
+        OSError: a socket cannot listen, or the loop cannot do what `checkpoint` takes.
     """
     loop = asyncio.get_running_loop()
     servers: list[Listener] = []
@@ -219,12 +219,12 @@ async def listen(
                     poller=poller,
                     context=context,
                     handshake_timeout=handshake_timeout,
-                    admission=admission,
+                    checkpoint=checkpoint,
                 )
                 await native.start_serving()
                 servers.append(native)
             else:
-                servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, admission))
+                servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, checkpoint))
     except BaseException:
         for server in servers:
             server.close()
@@ -270,11 +270,11 @@ async def _listen_on(
     backlog: int,
     context: ssl.SSLContext | None,
     handshake_timeout: float | None,
-    admission: Admission,
+    checkpoint: Checkpoint,
 ) -> Listener:
-    if isinstance(loop, asyncio.SelectorEventLoop) or not admission.is_open:
+    if isinstance(loop, asyncio.SelectorEventLoop) or not checkpoint.is_open:
         acceptor = Acceptor(
-            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, admission=admission
+            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, checkpoint=checkpoint
         )
         try:
             await acceptor.start_serving()

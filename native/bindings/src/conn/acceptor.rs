@@ -225,10 +225,10 @@ fn stand_on(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
 
 /// A listening socket of a `Poller`, as its owner sees it.
 ///
-/// `Listener(poller, descriptor, factory, on_error, context, handshake_timeout, gate)`: `descriptor` is the number of a
-/// duplicate of the listening socket, which belongs to this object from then on. With `context`, connections start with a
-/// TLS handshake. `gate` is the `uvicorn.acceptor.Gate` that connections pass: where it expects a PROXY header, that comes in
-/// front of everything else. Both together may take so many seconds.
+/// `Listener(poller, descriptor, factory, on_error, context, handshake_timeout, checkpoint)`: `descriptor` is the number of
+/// a duplicate of the listening socket, which belongs to this object from then on. With `context`, connections start with a
+/// TLS handshake. `checkpoint` is the `uvicorn.acceptor.NativeCheckpoint` that connections pass: where it expects a PROXY
+/// header, that comes in front of everything else. Both together may take so many seconds.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Listener {
     poller: Py<Poller>,
@@ -246,7 +246,7 @@ impl Listener {
         on_error: Py<PyAny>,
         context: Option<&Bound<'_, PyAny>>,
         handshake_timeout: f64,
-        gate: &Bound<'_, PyAny>,
+        checkpoint: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(handshake_timeout)
             .map_err(|error| PyValueError::new_err(format!("handshake_timeout: {error}")))?;
@@ -263,9 +263,9 @@ impl Listener {
             looks_away: Cell::new(false),
             encryption,
             patience,
-            expects: gate.getattr("expects")?.extract()?,
-            enter: gate.getattr("enter")?.extract()?,
-            turn_away: gate.getattr("turn_away")?.unbind(),
+            expects: checkpoint.getattr("expects")?.extract()?,
+            enter: checkpoint.getattr("enter")?.extract()?,
+            turn_away: checkpoint.getattr("turn_away")?.unbind(),
             opening: Cell::new(0),
             when_opened: RefCell::default(),
         });
