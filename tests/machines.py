@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import pytest
+
+from uvicorn import sockets
 
 
 @pytest.fixture(
@@ -24,3 +27,25 @@ def each(request: pytest.FixtureRequest) -> Any:
         pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     module, _, attribute = request.param.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+@pytest.fixture(name="http", params=["native", "httptools", "h11"])
+def names(request: pytest.FixtureRequest) -> str:
+    """Each implementation by its name, for a server that is configured with it."""
+    if request.param == "native":
+        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+    return str(request.param)
+
+
+@pytest.fixture(name="reader", params=["native", "python"])
+def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who reads the connections of a server: the native core, or the transports of the event loop."""
+    if request.param == "native":
+        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
+        if sys.platform != "linux":
+            pytest.skip("connections are read natively on Linux only")
+    else:
+        monkeypatch.setattr(sockets, "_poller_for", lambda *arguments: None)
+        if sys.platform == "win32":
+            pytest.skip("its event loop has no transports of ours")
+    return str(request.param)

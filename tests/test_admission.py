@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.process import ServerProcess
 from tests.utils import open_connection, read_to_end, read_until, server_port, turns, wait_for, wait_until
-from uvicorn import admission, metrics, sockets
+from uvicorn import admission, metrics
 from uvicorn.admission import MOST_COMPLAINTS, CountedSocket, Door, Entrance, Farewells, Visit, network_of
 from uvicorn.config import Config
 from uvicorn.metrics import Page
@@ -28,6 +28,7 @@ from uvicorn.server import Server
 pytestmark = pytest.mark.anyio
 
 anyio_backend = loops.each
+reader = machines.readers
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
 
@@ -285,19 +286,6 @@ def test_a_socket_that_nobody_has_closed_counts_until_it_is_collected() -> None:
 
 
 # Servers.
-
-
-@pytest.fixture(params=["native", "python"])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "native":
-        pytest.importorskip("uvicorn._native", exc_type=ModuleNotFoundError)
-        if sys.platform != "linux":
-            pytest.skip("connections are read natively on Linux only")
-    else:
-        monkeypatch.setattr(sockets, "_poller_for", lambda *arguments: None)
-        if sys.platform == "win32":
-            pytest.skip("connections are not counted there")
-    return str(request.param)
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

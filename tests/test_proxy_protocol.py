@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import websockets
 
-from tests import loops
+from tests import loops, machines
 from tests.process import ServerProcess
 from tests.utils import open_connection, read_to_end, run_server, server_port, turns, wait_until
 from uvicorn import metrics, proxy_protocol, sockets
-from uvicorn.acceptor import Admission
+from uvicorn.acceptor import Checkpoint
 from uvicorn.admission import Complaints
 from uvicorn.checking import findings
 from uvicorn.config import Config
@@ -38,6 +38,7 @@ else:
 pytestmark = pytest.mark.anyio
 
 anyio_backend = loops.each
+reader = machines.readers
 
 VECTORS = tomllib.loads((Path(__file__).parent / "vectors" / "proxy_protocol.toml").read_text("utf-8"))["vector"]
 BY_ID = {vector["id"]: vector for vector in VECTORS}
@@ -112,19 +113,6 @@ def complaints(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # A server. Connections are read natively, or by the transports of the loops.
-
-
-@pytest.fixture(params=["native", "python"])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "native":
-        pytest.importorskip("uvicorn._native", exc_type=ModuleNotFoundError)
-        if sys.platform != "linux":
-            pytest.skip("connections are read natively on Linux only")
-    else:
-        monkeypatch.setattr(sockets, "_poller_for", lambda *arguments: None)
-        if sys.platform == "win32":
-            pytest.skip("there is nothing to wait with")
-    return str(request.param)
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -566,7 +554,7 @@ def test_a_loop_that_cannot_wait_for_headers_says_so() -> None:
             sock.bind(("127.0.0.1", 0))
             with pytest.raises(OSError, match="use another loop"):
                 await sockets._listen_on(
-                    loop, sock, asyncio.Protocol, 5, None, None, Admission(expects=lambda host: True)
+                    loop, sock, asyncio.Protocol, 5, None, None, Checkpoint(expects=lambda host: True)
                 )
 
     try:

@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests import loops, machines
 from tests.native.http2_client import END_HEADERS, END_STREAM, HEADERS, PREFACE, frame
 from tests.native.http2_client import settings as http2_settings
 from tests.protocols.websocket_tools import handshake
-from tests.test_tls_server import LOOPS, backend
 from tests.test_tls_tickets import reused_at
 from tests.utils import run_server, server_port, wait_until
 from uvicorn import openssl
@@ -32,19 +32,10 @@ from uvicorn.protocols.http.scope import ScopeBase
 
 pytestmark = pytest.mark.anyio
 
+anyio_backend = loops.each
+http = machines.names
+
 KEYS = {"server_cert", "client_cert_chain", "client_cert_name", "client_cert_error", "tls_version", "cipher_suite"}
-
-
-@pytest.fixture(params=[backend(name) for name in LOOPS])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
-@pytest.fixture(params=["native", "httptools", "h11"])
-def http(request: pytest.FixtureRequest) -> str:
-    if request.param == "native":
-        pytest.importorskip("uvicorn._native")
-    return str(request.param)
 
 
 class Scopes(list[Any]):

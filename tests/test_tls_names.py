@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import trustme
 
+from tests import loops, machines
 from tests.test_ssl_config import handshake
-from tests.test_tls_server import LOOPS, backend
 from tests.utils import run_server, server_port
 from uvicorn.certificates import Certificate
 from uvicorn.config import Config
@@ -23,17 +23,8 @@ from uvicorn.tls import NamedCertificate, ServerContext
 
 pytestmark = pytest.mark.anyio
 
-
-@pytest.fixture(params=[backend(name) for name in LOOPS])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
-@pytest.fixture(params=["native", "httptools", "h11"])
-def http(request: pytest.FixtureRequest) -> str:
-    if request.param == "native":
-        pytest.importorskip("uvicorn._native")
-    return str(request.param)
+anyio_backend = loops.each
+http = machines.names
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

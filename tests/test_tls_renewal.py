@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import trustme
 
+from tests import loops, machines
 from tests.process import ServerProcess
 from tests.protocols.harness import descriptors
 from tests.test_ssl_config import handshake
-from tests.test_tls_server import LOOPS, backend
 from tests.utils import is_listening, run_server, server_port, wait_for, wait_until
 from uvicorn.certificates import Certificate
 from uvicorn.config import Config
@@ -35,19 +35,10 @@ from uvicorn.vigil import DAY, Vigil
 
 pytestmark = pytest.mark.anyio
 
+anyio_backend = loops.each
+http = machines.names
+
 Issue = Callable[..., None]
-
-
-@pytest.fixture(params=[backend(name) for name in LOOPS])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
-@pytest.fixture(params=["native", "httptools", "h11"])
-def http(request: pytest.FixtureRequest) -> str:
-    if request.param == "native":
-        pytest.importorskip("uvicorn._native")
-    return str(request.param)
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
