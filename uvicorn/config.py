@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import logging.config
-import math
 import os
 import re
 import socket
@@ -402,7 +401,7 @@ class Config(Settings):
             if self.lifecycle_path is not None and not re.fullmatch(r"/([^?#]*/)?", self.lifecycle_path):
                 raise ValueError("a path begins and ends with a slash.")
         with blaming(f"debug_slow_callback={self.debug_slow_callback!r}"):
-            if not 0 <= self.debug_slow_callback < math.inf:
+            if not 0 <= self.debug_slow_callback < float("inf"):
                 raise ValueError("seconds, and not for ever; 0 watches nothing.")
         with blaming(f"request_id_header={self.request_id_header!r}"):
             check_header(self.request_id_header)

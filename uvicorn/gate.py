@@ -32,6 +32,7 @@ from uvicorn._types import (
 )
 from uvicorn.admission import network_of
 from uvicorn.metrics import ADMITTED, LIMIT_LOWERED, LIMIT_RAISED, QUEUED, RELEASED, SHED, UNQUEUED, Page
+from uvicorn.middleware.lifecycle import questions
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.overload import GONE, REFUSED, WAITING, AdaptiveLimit, Admission, FixedLimit, Limit, Reason, Ticket
 
@@ -41,7 +42,6 @@ QUIET = 5.0
 LONGEST_ADDRESS = 64
 """Characters, a zone included."""
 
-LIFECYCLE = ("live", "ready", "status")
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -328,6 +328,6 @@ def _exempt(config: ProtocolConfig) -> tuple[frozenset[str], tuple[str, ...]]:
     """Paths that are not counted, and the beginnings of others."""
     paths = {f"{config.root_path}{path}" for path in config.limit_exempt}
     if config.lifecycle_path is not None:
-        paths |= {f"{config.root_path}{config.lifecycle_path}{name}" for name in LIFECYCLE}
+        paths |= set(questions(config.root_path + config.lifecycle_path))
     prefixes = tuple(sorted(path[:-1] for path in paths if path.endswith("*")))
     return frozenset(path for path in paths if not path.endswith("*")), prefixes

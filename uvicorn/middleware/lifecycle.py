@@ -30,6 +30,11 @@ Reporters = Mapping[asyncio.AbstractEventLoop, Callable[[], Report]]
 """Who knows how the server of an event loop is."""
 
 
+def questions(below: str) -> dict[str, str]:
+    """What is asked at which path below this one, which begins and ends with a slash."""
+    return {below + name: name for name in ("live", "ready", "status")}
+
+
 class LifecycleMiddleware:
     """Answers `live`, `ready` and `status` below `path`; what else is asked there is the application's.
 
@@ -41,7 +46,7 @@ class LifecycleMiddleware:
 
     def __init__(self, app: ASGI3Application, path: str, reporters: Reporters) -> None:
         self.app = app
-        self._paths = {path + name: name for name in ("live", "ready", "status")}
+        self._paths = questions(path)
         self._reporters = reporters
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

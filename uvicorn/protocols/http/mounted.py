@@ -37,6 +37,7 @@ from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Pro
 from uvicorn.admission import Complaints
 from uvicorn.beneath import Directory
 from uvicorn.middleware.forwarded import ForwardedMiddleware
+from uvicorn.middleware.lifecycle import questions
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http import representation
 from uvicorn.protocols.http.files import MOUNTED
@@ -338,7 +339,7 @@ class Mounts:
         if not config.mounts:
             return None
         below = config.lifecycle_path
-        spared = () if below is None else [below + name for name in ("live", "ready", "status")]
+        spared = () if below is None else questions(below)
         return cls(config.mounts, config.mount_cache_control, config.root_path, config.loaded_app, spared)
 
     def close(self) -> None:
