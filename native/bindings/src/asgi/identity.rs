@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyString, PyTuple};
 use wire::headers::{Field, Name};
 
+use super::message::each_plain_field;
 use super::peer::Peer;
 use crate::base::ffi::text::ascii;
 use crate::base::objects::text;
@@ -50,6 +51,22 @@ impl<'a> OwnField<'a> {
             out.extend_from_slice(part);
         }
     }
+}
+
+/// Use each field of a response, and leave `own` only if none has its name; `false` as `each_plain_field` has it.
+#[inline]
+pub(crate) fn each_field_beside<E>(
+    own: &mut Option<&OwnField<'_>>,
+    headers: Option<&Bound<'_, PyAny>>,
+    mut with: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+) -> Result<bool, E> {
+    let Some(headers) = headers else { return Ok(true) };
+    let Some(OwnField { name: reserved, .. }) = *own else { return each_plain_field(headers, with) };
+    each_plain_field(headers, |name, value| {
+        // What the application says of its own response stands.
+        *own = own.filter(|_| !name.eq_ignore_ascii_case(reserved));
+        with(name, value)
+    })
 }
 
 /// What finds the ids of requests, if that is asked for.

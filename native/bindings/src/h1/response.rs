@@ -10,14 +10,13 @@ use wire::h1::response::{CONTINUE, Framing};
 
 use super::connection::{Connection, HIGH_WATER, State};
 use crate::asgi::exchange::State as ExchangeState;
-use crate::asgi::identity::OwnField;
-use crate::asgi::message::each_plain_field;
+use crate::asgi::identity::{OwnField, each_field_beside};
 use crate::asgi::stream::Follows;
 use crate::base::error::exception;
 
 impl Connection {
-    /// Encode the head behind the output, with `own` if no field has that name; `false` if a look at the headers would run code of the application, which may
-    /// send something itself: nothing was encoded then.
+    /// Encode the head behind the output, with `own` if no field has that name; `false` if a look at the headers would run
+    /// code of the application, which may send something itself: nothing was encoded then.
     #[inline]
     pub(super) fn encode_head(
         &self,
@@ -30,17 +29,8 @@ impl Connection {
         let begin = out.len();
         let encode = |lines: &[u8]| -> Result<bool, AppError> {
             let mut writer = wire.start_response(out, status, lines)?;
-            let mut add = |name: &[u8], value: &[u8]| writer.field(out, name, value);
             let mut own = own;
-            let plain = match (headers, own) {
-                (None, _) => true,
-                (Some(headers), None) => each_plain_field(headers, add)?,
-                (Some(headers), Some(OwnField { name: reserved, .. })) => each_plain_field(headers, |name, value| {
-                    // What the application says of its own response stands.
-                    own = own.filter(|_| !name.eq_ignore_ascii_case(reserved));
-                    add(name, value)
-                })?,
-            };
+            let plain = each_field_beside(&mut own, headers, |name, value| writer.field(out, name, value))?;
             if plain {
                 if let Some(own) = own {
                     own.put(out);

@@ -7,13 +7,13 @@ use wire::h2::ResponseHead;
 
 use super::connection::{State, Stream};
 use crate::asgi::access::entry::Head;
-use crate::asgi::identity::OwnField;
+use crate::asgi::identity::{OwnField, each_field_beside};
 use crate::asgi::message::each_plain_field;
 use crate::base::error::exception;
 
 impl Stream {
-    /// Encode a head behind the output, with `own` if no field has that name; `false` if a look at the headers would run code of the application, which may send
-    /// something itself: nothing was encoded then.
+    /// Encode a head behind the output, with `own` if no field has that name; `false` if a look at the headers would run
+    /// code of the application, which may send something itself: nothing was encoded then.
     #[inline]
     pub(super) fn encode_head(
         &self,
@@ -24,15 +24,7 @@ impl Stream {
         let core = &self.connection.core;
         let plain = self.encode(status, |head| {
             core.add_defaults(head);
-            let plain = match (headers, own) {
-                (None, _) => true,
-                (Some(headers), None) => each_plain_field(headers, |name, value| head.field(name, value))?,
-                (Some(headers), Some(OwnField { name: reserved, .. })) => each_plain_field(headers, |name, value| {
-                    // What the application says of its own response stands.
-                    own = own.filter(|_| !name.eq_ignore_ascii_case(reserved));
-                    head.field(name, value)
-                })?,
-            };
+            let plain = each_field_beside(&mut own, headers, |name, value| head.field(name, value))?;
             own.filter(|_| plain).map_or(Ok(()), |own| head.field(own.name, own.value))?;
             Ok(plain)
         })?;
