@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests import browser
 from tests.utils import run_server, server_port, wait_until
 from uvicorn.config import Config
 
 pytestmark = pytest.mark.anyio
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CURL = shutil.which("curl")
 
 SECONDS = 60
@@ -127,28 +127,15 @@ def media(tmp_path: Path) -> Path:
     return media
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+@browser.is_needed
 async def test_chromium_plays_a_video(tmp_path: Path, media: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert CHROMIUM is not None
     site = Site(media)
-    argv = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    argv += ["--disable-background-networking", "--disable-extensions", "--autoplay-policy=no-user-gesture-required"]
     config = Config(site, port=0, lifespan="off", log_config=None, mount=f"/media={media}")
     with caplog.at_level(logging.INFO, "uvicorn.access"):
         async with run_server(config) as server:
-            browser = await asyncio.create_subprocess_exec(
-                *argv,
-                f"--user-data-dir={tmp_path / 'profile'}",
-                "--remote-debugging-port=0",  # else it ends when the page is loaded
-                f"http://localhost:{server_port(server)}/",
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
-            try:
+            url, profile = f"http://localhost:{server_port(server)}/", tmp_path / "profile"
+            async with browser.browsing(url, profile, "--autoplay-policy=no-user-gesture-required"):
                 await wait_until(lambda: site.reports, timeout=60)
-            finally:
-                browser.terminate()
-                await browser.wait()
     (report,) = site.reports
     assert report == {
         "styled": "rgb(1, 2, 3)",

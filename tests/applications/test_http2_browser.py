@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 
+from tests import browser
 from tests.utils import run_server, server_port, wait_until
 from uvicorn.config import Config
 
 pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
 
 pytestmark = pytest.mark.anyio
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 UPLOAD = 3_000_000
 
@@ -86,30 +83,17 @@ class Site:
         self.ends.append(event)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+@browser.is_needed
 async def test_chromium(tmp_path: Path) -> None:
-    assert CHROMIUM is not None
     pem = tmp_path / "server.pem"
     trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(pem))
     site = Site()
-    argv = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    argv += ["--disable-background-networking", "--disable-extensions", "--ignore-certificate-errors"]
     tls = {"ssl_certfile": str(pem), "ssl_keyfile": str(pem)}
     config = Config(site, ws="native", http2=True, port=0, lifespan="off", log_config=None, interface="asgi3", **tls)
     async with run_server(config) as server:
-        browser = await asyncio.create_subprocess_exec(
-            *argv,
-            f"--user-data-dir={tmp_path}",
-            "--remote-debugging-port=0",  # else it ends when the page is loaded
-            f"https://localhost:{server_port(server)}/",
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
+        url = f"https://localhost:{server_port(server)}/"
+        async with browser.browsing(url, tmp_path, "--ignore-certificate-errors"):
             await wait_until(lambda: site.reports, timeout=60)
-        finally:
-            browser.terminate()
-            await browser.wait()
     (report,) = site.reports
     assert report.pop("extensions").startswith("permessage-deflate")
     assert report == {

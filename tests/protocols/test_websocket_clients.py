@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from wsproto.events import (
 )
 from wsproto.extensions import PerMessageDeflate
 
+from tests import browser
 from tests.protocols.websocket_tools import Application, accept
 from tests.utils import run_server, server_port, wait_until
 from uvicorn.config import Config
@@ -169,10 +169,9 @@ first.onclose = event => {
     };
 };
 </script>"""
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+@browser.is_needed
 async def test_chromium(tmp_path: Path) -> None:
     """One implementation: what differs between them in bytes, the other clients see."""
     sessions: list[Application] = []
@@ -191,22 +190,8 @@ async def test_chromium(tmp_path: Path) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": PAGE.encode()})
 
-    assert CHROMIUM is not None
-    argv = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    argv += ["--disable-background-networking", "--disable-extensions", f"--user-data-dir={tmp_path}"]
-    async with serving(app, "auto") as port:
-        browser = await asyncio.create_subprocess_exec(
-            *argv,
-            "--remote-debugging-port=0",  # else it ends when the page is loaded
-            f"http://127.0.0.1:{port}/",
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            await wait_until(lambda: reports, timeout=60)
-        finally:
-            browser.terminate()
-            await browser.wait()
+    async with serving(app, "auto") as port, browser.browsing(f"http://127.0.0.1:{port}/", tmp_path):
+        await wait_until(lambda: reports, timeout=60)
     assert reports == [
         {
             "echoed": [True] * 4,
