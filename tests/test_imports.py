@@ -94,11 +94,14 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("name", ["uvicorn", "-m", "program.py"])
 def test_worker_does_not_import_the_command_line(tmp_path: Path, name: str) -> None:
-    """Of a program of somebody else's it runs the file, as it always had, and imports what that does."""
+    """If it is spawned.
+
+    Of a program of somebody else's it runs the file, as it always had, and imports what that does.
+    """
     (tmp_path / "app.py").write_text(TELLING_APP)
     (tmp_path / "uvicorn").write_text(SCRIPT)
     (tmp_path / "program.py").write_text(PROGRAM)
-    arguments = [] if name == "program.py" else ["app:app", "--port", "0", "--workers", "2"]
+    arguments = [] if name == "program.py" else ["app:app", "--port", "0", "--workers", "2", "--worker-start", "spawn"]
     started = ["-m", "uvicorn"] if name == "-m" else [tmp_path / name]
     with ServerProcess(*arguments, cwd=tmp_path, command=[sys.executable, *started]) as server:
         server.wait_for("False False\n", count=2)

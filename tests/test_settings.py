@@ -159,6 +159,7 @@ SAMPLES: dict[str, Sample] = {
     "mount_cache_control": Sample(["--mount-cache-control", "no-store"], "no-store"),
     "ssl_tickets": Sample(["--ssl-tickets", "none"], "none"),
     "ssl_client_errors": Sample(["--ssl-client-errors"], True, "yes"),
+    "worker_start": Sample(["--worker-start", "spawn"], "spawn"),
 }
 
 

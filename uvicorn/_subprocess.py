@@ -1,4 +1,4 @@
-"""Child processes that run a server: spawned, given their sockets, and never outliving their parent unnoticed."""
+"""Child processes that run a server: given their sockets, and never outliving their parent unnoticed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from importlib.machinery import ModuleSpec
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
+from types import ModuleType
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.faults import report_fault
 
-# Spawn on every platform: a fork of a parent that has threads, event loops or an imported application is not safe.
+# Unless it is known what would be forked (`supervisors/start.py`): a fork of a parent that has threads, event loops or
+# an imported application is not safe.
 spawn = multiprocessing.get_context("spawn")
+
+COMMAND = "uvicorn.__main__"
+"""What `python -m uvicorn` runs."""
 
 SETTING_FAILURE = 1
 """Exit status for a setting that cannot be honoured, of which one line tells in the log."""
@@ -29,22 +34,33 @@ SETTING_FAILURE = 1
 
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:
     """A process, not started yet, that will call `target(sockets=sockets)`; all three arguments are pickled."""
-    _be_a_module()
+    be_a_module()
     return spawn.Process(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
 
 
-def _be_a_module() -> None:
+def is_command() -> bool:
+    """Whether this program is the command `uvicorn`: its script, or `python -m uvicorn`."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    return _is_script(main) if spec is None else spec.name == COMMAND
+
+
+def be_a_module() -> None:
     """Let the script `uvicorn` be what `python -m uvicorn` is, so that children do not run it to have what it defines.
 
     That is nothing: they would import the command line. A program of somebody else's may define what its children need.
     """
     main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is None and _is_script(main):
+        main.__spec__ = ModuleSpec(COMMAND, None, origin=main.__file__)
+
+
+def _is_script(main: ModuleType) -> bool:
     path = getattr(main, "__file__", None)
-    if path is None or getattr(main, "__spec__", None) is not None or "uvicorn.main" not in sys.modules:
-        return
+    if path is None or "uvicorn.main" not in sys.modules:
+        return False
     name, _ = os.path.splitext(os.path.basename(path))
-    if name == "uvicorn" and getattr(main, "main", None) is sys.modules["uvicorn.main"].main:
-        main.__spec__ = ModuleSpec("uvicorn.__main__", None, origin=path)
+    return name == "uvicorn" and getattr(main, "main", None) is sys.modules["uvicorn.main"].main
 
 
 def arguments_of(config: Config, target: Callable[..., None], sockets: list[socket]) -> dict[str, Any]:

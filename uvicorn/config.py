@@ -52,6 +52,7 @@ from uvicorn.settings import (
     MinVersionType,
     ProfileType,
     Settings,
+    StartType,
     TicketsType,
     WhenFullType,
     WSProtocolType,
@@ -566,6 +567,9 @@ class Config(Settings):
         with blaming("systemd=True"):
             if self.systemd and self.should_reload:
                 raise ValueError("a server that reloads is for development, and no service.")
+        with blaming(f"worker_start={self.worker_start!r}"):
+            if self.worker_start not in get_args(StartType):
+                raise ValueError(f"choose one of {', '.join(get_args(StartType))}.")
         if self.preload and not self.use_subprocess:
             logger.warning("One process has no parent to load the application before it: preload changes nothing.")
 
@@ -622,6 +626,11 @@ class Config(Settings):
                 raise ValueError("what is reloaded cannot be loaded before.")
             if self.preload and sys.platform in ("win32", "darwin"):
                 raise ValueError("this system cannot fork safely.")
+            if self.preload and self.worker_start == "spawn":
+                raise ValueError("worker_start='spawn' would have each worker load it anew.")
+        with blaming("worker_start='fork'"):
+            if self.worker_start == "fork" and self.reload:
+                raise ValueError("what is reloaded is spawned.")
         self._check_choices()
         # "auto" is never wrong, and a module of the application's is not the parent's to import.
         if self._is_ours("loop", LOOP_FACTORIES):
@@ -710,6 +719,16 @@ class Config(Settings):
         self._ws_protocol_class()
         import_from_string(LIFESPAN[self.lifespan])
         self.get_loop_factory()
+
+    def load_own_implementations(self) -> None:
+        """Import what of the server's own serves the application: nothing that an import string names."""
+        if self.http in HTTP_PROTOCOLS:
+            self._implementation("http", HTTP_PROTOCOLS)
+        if self.ws in WS_PROTOCOLS and self.interface != "wsgi":
+            self._implementation("ws", WS_PROTOCOLS)
+        import_from_string(LIFESPAN[self.lifespan])
+        if self.loop in LOOP_FACTORIES:
+            self.get_loop_factory()
 
     def _check_choices(self) -> None:
         with blaming(f"lifespan={self.lifespan!r}"):

@@ -50,6 +50,7 @@ from uvicorn.settings import (
     MinVersionType,
     ProfileType,
     Settings,
+    StartType,
     TicketsType,
     WhenFullType,
 )
@@ -476,6 +477,7 @@ def run(
     mount_cache_control: str = "no-cache",
     ssl_tickets: TicketsType = "own",
     ssl_client_errors: bool = False,
+    worker_start: StartType = "auto",
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

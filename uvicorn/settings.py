@@ -45,6 +45,7 @@ ExtensionType = Literal[
 
 MinVersionType = Literal["1.0", "1.1", "1.2", "1.3"]
 TicketsType = Literal["own", "shared", "none"]
+StartType = Literal["auto", "spawn", "fork"]
 
 AUTO: Literal["auto"] = "auto"
 """A number that follows from the machine."""
@@ -760,6 +761,15 @@ class Settings:
         help="Whether clients are served whose certificates cannot be verified. The application must look at "
         "`client_cert_error` of the extension `tls`, which asgi_extensions has to offer. Otherwise such a handshake "
         "fails.",
+    )
+
+    worker_start: StartType = setting(
+        default="auto",
+        section="Workers",
+        kw_only=True,
+        help="How workers start: each as a new interpreter (`spawn`), or forked from a parent that has imported the "
+        "server, but not the application, which takes much less time (`fork`; an error says why not). `auto` forks "
+        "where the parent has nothing but the server, which takes Linux and the command line, and else spawns.",
     )
 
     def __post_init__(self) -> None:

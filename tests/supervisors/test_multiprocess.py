@@ -473,7 +473,11 @@ def test_slow_import_with_the_gil_held_is_no_death(cwd: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process cannot be set")
-@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["spawned", "forked"])
+@pytest.mark.parametrize(
+    "options",
+    [["--worker-start", "spawn"], ["--worker-start", "auto"], ["--preload"]],
+    ids=["spawned", "forked", "preloaded"],
+)
 def test_parent_without_descriptors_for_another_worker_serves_on(cwd: Path, options: list[str]) -> None:
     """X1: what it has no room for is tried again."""
     if sys.platform == "linux":  # for the type checker

@@ -102,7 +102,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_preloading_freezes_what_is_there(frozen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork, "_threads", str)  # other tests may have left some
+    monkeypatch.setattr(fork, "running_threads", str)  # other tests may have left some
     fork.preload(Config("tests.deployment_app:app", workers=2, preload=True, log_config=None))
     assert frozen == ["frozen"]
     assert "tests.deployment_app" in sys.modules
@@ -173,6 +173,7 @@ def test_a_parent_without_room_for_a_child_is_as_before(what: str, monkeypatch: 
 
 
 def test_a_child_handles_signals_as_a_program_does_that_has_just_begun() -> None:
+    """But for those that mean its parent."""
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     receiving, sending = socket.socketpair()
     with receiving, sending:
@@ -183,7 +184,10 @@ def test_a_child_handles_signals_as_a_program_does_that_has_just_begun() -> None
                 signal.signal(number, lambda number, frame: None)
             fork.use_default_handlers()
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            assert {signal.getsignal(number) for number in SIGNALS if number != signal.SIGINT} == {signal.SIG_DFL}
+            others = {number: signal.getsignal(number) for number in SIGNALS if number != signal.SIGINT}
+            left = [SIGNALS[number] for number, handler in others.items() if handler is fork.leave_to_parent]
+            assert sorted(left) == sorted(fork.PARENTS_SIGNALS)
+            assert {handler for handler in others.values() if handler is not fork.leave_to_parent} == {signal.SIG_DFL}
             assert signal.set_wakeup_fd(-1) == -1
         finally:
             signal.set_wakeup_fd(before)

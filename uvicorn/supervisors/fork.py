@@ -1,13 +1,16 @@
-"""Workers that are forked, with the application in them already: `preload`.
+"""Workers that are forked, with the server in them already, or with the application, too (`preload`).
 
 A fork copies the thread that calls it and no other, so whatever another one holds at that moment is held for ever. That
 is why a parent with threads is refused. What a child is not to have of its parent it closes, before anything else: with
-the end of a sibling's pipe in its hands neither would ever hear that the parent is gone.
+the end of a sibling's pipe in its hands neither would ever hear that the parent is gone. In everything else that an
+application can see it is as if it had been spawned.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
+import logging
 import os
 import signal
 import sys
@@ -15,11 +18,16 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
+from logging.handlers import BufferingHandler
+from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnProcess
+from multiprocessing.process import ORIGINAL_DIR  # type: ignore[attr-defined]
 from multiprocessing.util import Finalize, debug
 from socket import socket
-from typing import Any
+from typing import Any, NoReturn
 
-from uvicorn._subprocess import arguments_of, subprocess_started
+from uvicorn._subprocess import arguments_of, be_a_module, subprocess_started
 from uvicorn.config import Config
 from uvicorn.faults import blaming
 from uvicorn.supervisors.signals import SIGNALS
@@ -28,6 +36,20 @@ assert sys.platform != "win32", "nothing can be forked here"
 
 from multiprocessing.context import ForkProcess  # noqa: E402
 from multiprocessing.popen_fork import Popen  # noqa: E402
+
+WORKERS_IMPORT = (
+    "faulthandler",
+    "uvicorn.access",
+    "uvicorn.protocols.http.files",
+    "uvicorn.protocols.http.flow_control",
+    "uvicorn.protocols.http.scope",
+    "uvicorn.protocols.tls",
+    "uvicorn.protocols.websockets.limits",
+)
+"""What else every worker imports before it serves."""
+
+PARENTS_SIGNALS = ("HUP", "TTIN", "TTOU", "USR1")
+"""What only the parent acts on, and would end or stop a process that does not handle it."""
 
 OWN_THREADS = ("uvicorn-metrics",)
 """Threads of the parent that hold nothing while it forks."""
@@ -42,16 +64,36 @@ def preload(config: Config) -> None:
     """
     config.load_app()
     config.load_implementations()
+    _import_rest()
     with blaming("preload=True"):
-        threads = _threads()
+        threads = running_threads()
         if threads:
             raise RuntimeError(f"the application has started threads ({threads}), which would be lost in the workers.")
-    # What is here now is no garbage, and a collector that looks at it would write to it: so it stays shared.
+    _freeze()
+
+
+def load_server(config: Config) -> None:
+    """Import what serves the application, and nothing of its own, so that the workers have it from their beginning."""
+    config.load_own_implementations()
+    _import_rest()
+    # Of all workers together, as if they had been spawned: else what one shares with others would be gone with it.
+    with suppress(OSError):  # without room for a process each worker tries again
+        resource_tracker.ensure_running()
+    _freeze()
+
+
+def _import_rest() -> None:
+    for name in WORKERS_IMPORT:
+        import_module(name)
+
+
+def _freeze() -> None:
+    """What is here now is no garbage, and a collector that looks at it would write to it: so it stays shared."""
     gc.collect()
     gc.freeze()
 
 
-def _threads() -> str:
+def running_threads() -> str:
     """What runs beside this thread, for people; nothing if nothing does."""
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     names = [name for name in others if name not in OWN_THREADS]
@@ -78,6 +120,7 @@ class _Popen(Popen):
     def _launch(self, process_obj: Any) -> None:
         forked: ForkedProcess = process_obj
         code = 1
+        write_kept_records()
         parent_r, child_w, child_r, parent_w = _two_pipes()
         # A signal for the child that comes before it has handlers of its own would be taken by those of its parent.
         signals = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -95,11 +138,14 @@ class _Popen(Popen):
                 for descriptor in (parent_r, parent_w):
                     os.close(descriptor)
                 use_default_handlers()
+                look_anew_for_modules()
+                if forked.is_preloaded:
+                    atexit._clear()  # once is enough, in the parent
                 forked.begin()
                 signal.pthread_sigmask(signal.SIG_SETMASK, signals)
                 code = forked._bootstrap(parent_sentinel=child_r)  # type: ignore[attr-defined]
             finally:
-                os._exit(code)
+                end_process(code)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         os.close(child_w)
         os.close(child_r)
@@ -112,12 +158,21 @@ class ForkedProcess(ForkProcess):
     """A process that calls `begin` before anything else.
 
     Attributes:
+        is_preloaded: whether the application is in it already.
         parents_ends: descriptors that only the parent is to have, once the child runs.
     """
 
-    def __init__(self, begin: Callable[[], None], target: Callable[..., None], kwargs: dict[str, Any]) -> None:
+    # What processes that the application starts are by default.
+    _start_method = "spawn"
+
+    def __init__(
+        self, begin: Callable[[], None], target: Callable[..., None], kwargs: dict[str, Any], is_preloaded: bool
+    ) -> None:
         super().__init__(target=target, kwargs=kwargs)
+        # Applications know the first worker by it, and formatters show it.
+        self.name = self.name.replace(ForkedProcess.__name__, SpawnProcess.__name__)
         self.begin = begin
+        self.is_preloaded = is_preloaded
         self.parents_ends: tuple[int, ...] = ()
 
     @staticmethod
@@ -136,11 +191,51 @@ def fork_subprocess(
     config: Config, target: Callable[..., None], sockets: list[socket], begin: Callable[[], None]
 ) -> ForkedProcess:
     """A process, not started yet, that will call `begin()`, then `target(sockets=sockets)`."""
-    return ForkedProcess(begin, subprocess_started, arguments_of(config, target, sockets))
+    be_a_module()
+    return ForkedProcess(begin, subprocess_started, arguments_of(config, target, sockets), config.preload)
+
+
+def look_anew_for_modules() -> None:
+    """Forget what directories were like, and find a new one that has been put in the place of the working directory."""
+    sys.path[:] = [entry or ORIGINAL_DIR for entry in sys.path]
+    sys.path_importer_cache.clear()
 
 
 def use_default_handlers() -> None:
-    """Handle signals as a program does that has just been started."""
+    """Handle signals as a program does that has just been started, but for those that mean the parent.
+
+    The child has the same command line, so they reach it from whoever finds processes by that.
+    """
     signal.set_wakeup_fd(-1)
-    for number in SIGNALS:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    for number, name in SIGNALS.items():
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+        elif name in PARENTS_SIGNALS:
+            signal.signal(number, leave_to_parent)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def leave_to_parent(number: int, frame: object) -> None:
+    """Do nothing. Unlike SIG_IGN a handler is no legacy of programs that the application starts."""
+
+
+def write_kept_records() -> None:
+    """Have log handlers write what they keep: a child would, too, when it configures logging anew."""
+    for reference in list(logging._handlerList):  # type: ignore[attr-defined]
+        if isinstance(handler := reference(), BufferingHandler):
+            handler.flush()
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process, with what the application has left to be done at its exit.
+
+    Whatever is further up the stack is the parent's, and nothing to return to.
+    """
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+                stream.flush()
+    finally:
+        os._exit(code)

@@ -27,6 +27,7 @@ from uvicorn.supervisors.limits import DrainLimits
 from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
+from uvicorn.supervisors.start import WorkerStart
 from uvicorn.supervisors.worker import ProcessWorker, make_server
 from uvicorn.worker_events import EventKind, WorkerEvents
 
@@ -86,6 +87,7 @@ class Multiprocess:
         self._loads: LoadTable | None = None  # opened with the first worker
         self._exposition: Exposition | None = None
         self._is_writing = threading.Lock()
+        self._start = WorkerStart(config)
         self._board = None if config.metrics is None else _new_board()
         self._placed: list[Process] = []
         self._pool = Pool(
@@ -109,7 +111,7 @@ class Multiprocess:
         return self._pool.size
 
     def _make_worker(self) -> Process:
-        worker = Process(self.config, self.sockets)
+        worker = Process(self.config, self.sockets, self._leave_to_child if self._start.is_fork() else None)
         self._loads = self._loads or LoadTable.make()
         if self._loads is not None:
             places = [self._loads.take() for _ in range(self.config.threads)]
@@ -118,10 +120,6 @@ class Multiprocess:
             worker.metrics_pages = [self._board.page(shared=True) for _ in range(self.config.threads)]
         worker.surroundings = self.surroundings
         self._placed.append(worker)
-        if self.config.preload and sys.platform != "win32":
-            from uvicorn.supervisors.fork import fork_subprocess
-
-            worker.process = fork_subprocess(self.config, worker.target, self.sockets, self._leave_to_child)
         return worker
 
     def _leave_to_child(self) -> None:
@@ -150,11 +148,9 @@ class Multiprocess:
 
         Raises:
             SystemExit: none of the first workers could start.
+            RuntimeError: workers are to be forked, and there is a reason against that.
         """
-        if self.config.preload and sys.platform != "win32":
-            from uvicorn.supervisors.fork import preload
-
-            preload(self.config)
+        self._start.prepare()
         self._exposition = self._expose()
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)

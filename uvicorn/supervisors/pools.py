@@ -87,9 +87,14 @@ class Pool:
         with surroundings():
             config = Config(**options)
             config.check()
-        if config.reload or config.preload:
-            with blaming("reload=True" if config.reload else "preload=True"):
-                raise ValueError("a parent of several pools cannot do that.")
+        for setting, is_set in (
+            ("reload=True", config.reload),
+            ("preload=True", config.preload),
+            ("worker_start='fork'", config.worker_start == "fork"),
+        ):
+            if is_set:
+                with blaming(setting):
+                    raise ValueError("a parent of several pools cannot do that.")
         config.announce_core()
         config.announce_threads()
         sockets = config.bind_sockets()

@@ -147,14 +147,17 @@ class Blockade(enum.Enum):
 
 
 class ProcessWorker:
-    """A server in a spawned process, and a pipe to it.
+    """A server in a process of its own, and a pipe to it.
 
     The parent sends questions; the child answers each with whether it serves (from a thread, so a blocked event loop is
     no silence) and reports each `Stage` it enters, and for how long its event loop has been blocked. The object is
-    pickled into the child, where `target` runs.
+    copied into the child, where `target` runs.
 
     What comes through the pipe is told apart by its type: bool is an answer, float a number of seconds, int a stage,
     bytes a piece of what the event loops are doing, which an empty one ends.
+
+    Args:
+        begin: called first in a child that is forked; without it the child is spawned.
 
     Attributes:
         load_places: where each event loop of the child tells the others how many connections it has; to be set before
@@ -163,13 +166,13 @@ class ProcessWorker:
         surroundings: what the start of the process is surrounded with.
     """
 
-    def __init__(self, config: Config, sockets: list[socket]) -> None:
+    def __init__(self, config: Config, sockets: list[socket], begin: Callable[[], None] | None = None) -> None:
         self.config = config
         self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
         self.load_places: list[LoadPlace] = []
         self.metrics_pages: list[Page] = []
         self.parent_conn, self.child_conn = Pipe()
-        self.process: BaseProcess = self._make_process(sockets)
+        self.process: BaseProcess = self._make_process(sockets) if begin is None else self._make_fork(sockets, begin)
         self._begin_child()
         self._writing = threading.Lock()  # to the parent's end
         self._talking = threading.Lock()  # the parent's end: the supervisor listens, another thread may `ping`
@@ -193,6 +196,14 @@ class ProcessWorker:
 
     def _make_process(self, sockets: list[socket]) -> BaseProcess:
         return get_subprocess(self.config, self.target, sockets)
+
+    def _make_fork(self, sockets: list[socket], begin: Callable[[], None]) -> BaseProcess:
+        if sys.platform == "win32":
+            raise OSError("nothing can be forked here")
+        else:
+            from uvicorn.supervisors.fork import fork_subprocess
+
+            return fork_subprocess(self.config, self.target, sockets, begin)
 
     def _make_server(self) -> Server | ThreadedServer:
         return make_server(self.config)
@@ -324,7 +335,7 @@ class ProcessWorker:
         return self.process.exitcode
 
     def start(self) -> None:
-        """Spawn the child.
+        """Start the child.
 
         Raises:
             OSError: there is no room for another process. Nothing is left of this one.
