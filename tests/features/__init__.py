@@ -1,0 +1,1 @@
+"""What servers do at the edge, each feature tried on each of them: see `scripts/compare-features`."""

@@ -1,0 +1,154 @@
+"""What can be known of requests: ids, those in flight, metrics."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from contextlib import ExitStack, suppress
+
+from tests.features.feature import Group
+from tests.features.table import Finding
+from tests.features.trial import GRANIAN, GUNICORN, HYPERCORN, NGINX, OURS, Means, Trial, eventually, free_port
+from tests.features.wire import Way, ask, connect, head
+
+REQUESTS = Group("Requests")
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+NGINX_ID = """\
+map $http_traceparent $trace {{ default $request_id; "~^00-(?<of_trace>[0-9a-f]{{32}})-[0-9a-f]{{16}}-" $of_trace; }}
+map $http_x_request_id $id {{ default $trace; ~^[-._0-9A-Za-z]+$ $http_x_request_id; }}
+log_format ids '"$request" $id';
+""".format()
+
+
+def identified(trial: Trial) -> dict[str, Means]:
+    """Servers that give requests an id, or can log one."""
+    log = trial.directory / "access.log"
+    return {
+        OURS: Means("`--request-id`", ["--request-id", "--access-log-format", "%(r)s %(request_id)s"]),
+        GUNICORN: Means("`--access-logformat`", ["--access-logformat", "%(r)s %({x-request-id}i)s %({traceparent}i)s"]),
+        HYPERCORN: Means(
+            "`--access-logformat`", ["--access-logformat", "%(r)s %({x-request-id}i)s %({traceparent}i)s"]
+        ),
+        NGINX: Means(
+            "`map`, `$request_id`",
+            ["add_header X-Request-ID $id;", f"access_log {log} ids;"],
+            http=NGINX_ID,
+            location="proxy_set_header X-Request-ID $id;",
+        ),
+    }
+
+
+@REQUESTS.feature("An id for each request")
+def ids(trial: Trial) -> Finding:
+    """Two requests that come without an id have two in their responses, of which the application is told; the id that a
+    trusted peer sends is that of the request, and is in the access log."""
+    with trial.serving(identified(trial)) as server:
+        made = [server.ask("/scope") for _ in range(2)]
+        taken = server.ask("/scope", "GET", "x-request-id: taken-from-proxy")
+        shown = [answer.fields.get("x-request-id", "") for answer in made]
+        return {
+            "made": len(set(shown)) == 2 and all(shown),
+            "taken": taken.fields.get("x-request-id") == "taken-from-proxy",
+            "application": all(shown) and all(shown[turn] in made[turn].body.decode() for turn in range(2)),
+            "log": eventually(lambda: "taken-from-proxy" in server.log, 2),
+        }
+
+
+@REQUESTS.feature("The id of a trace (`traceparent`)")
+def trace(trial: Trial) -> Finding:
+    """A request of a trusted peer has a `traceparent` and no other id: its trace id is the id in the response, and in
+    the access log."""
+    with trial.serving(identified(trial)) as server:
+        answer = server.ask("/scope", "GET", f"traceparent: 00-{TRACE}-00f067aa0ba902b7-01")
+        return {
+            "response": answer.fields.get("x-request-id") == TRACE,
+            "log": eventually(lambda: TRACE in server.log, 2),
+        }
+
+
+@REQUESTS.feature("Requests in flight")
+def in_flight(trial: Trial) -> Finding:
+    """Three requests are being worked on, and a connection is idle. The server says, asked by its own means, how many
+    requests these are, and which: their path is there, though none was answered."""
+    port = free_port()
+    means = {
+        OURS: Means("`--debug-requests`", ["--debug-requests"]),
+        GRANIAN: Means("`--metrics`", ["--metrics", "--metrics-port", str(port), "--metrics-scrape-interval", "1"]),
+        NGINX: Means("`stub_status`", ["location = /status { stub_status; }"]),
+    }
+    numbers = {
+        OURS: r"3 requests in flight",
+        # The one that asks is counted.
+        NGINX: r"Writing: 4",
+        GRANIAN: r"(?m)^granian_\w*active\w*(?:\{.*\})? 3$",
+    }
+
+    def said() -> str:
+        """What there is to read, or a page."""
+        if trial.server == GRANIAN:
+            return ask(Way(("127.0.0.1", port)), "/metrics").body.decode()
+        if trial.server == NGINX:
+            return server.ask("/status").body.decode()
+        if trial.server == GUNICORN:
+            return trial.run("gunicornc", "--socket", str(trial.directory / ".gunicorn/gunicorn.ctl"), "-c", "show all")
+        return server.log
+
+    with trial.serving(means) as server, ExitStack() as stack:
+        stack.enter_context(connect(server.way))
+        for _ in range(3):
+            stack.enter_context(connect(server.way)).sendall(head("/hold/needle"))
+        assert eventually(lambda: server.held() == 3)
+        if trial.server == OURS and not trial.bare:
+            server.signal(signal.SIGUSR1)
+        number = numbers.get(trial.server)
+        found = {
+            "how many": number is not None and eventually(lambda: re.search(number, said()), 5),
+            "which": "/hold/needle" in said(),
+        }
+        server.let_go()
+    return found
+
+
+@REQUESTS.feature("Metrics of requests")
+def metrics(trial: Trial) -> Finding:
+    """After three requests there is their number, and how long they took: on a page of the server, or in what it sends
+    to a collector (statsd)."""
+    port = free_port()
+    statsd = ["--statsd-host", f"127.0.0.1:{port}"]
+    means = {
+        OURS: Means("`--metrics`, Prometheus", ["--metrics", f"127.0.0.1:{port}"]),
+        GRANIAN: Means(
+            "`--metrics`, Prometheus", ["--metrics", "--metrics-port", str(port), "--metrics-scrape-interval", "1"]
+        ),
+        GUNICORN: Means("`--statsd-host`", statsd),
+        HYPERCORN: Means("`--statsd-host`", statsd),
+        NGINX: Means("`stub_status`", ["location = /metrics { stub_status; }"]),
+    }
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as collector, trial.serving(means) as server:
+        collector.bind(("127.0.0.1", port))
+        collector.settimeout(0.1)
+        way, sent = server.way if trial.server == NGINX else Way(("127.0.0.1", port)), ""
+
+        def said() -> str:
+            """All that was sent, and the page."""
+            nonlocal sent
+            with suppress(TimeoutError):
+                while True:
+                    sent += collector.recv(65536).decode() + "\n"
+            return sent + ask(way, "/metrics").body.decode()
+
+        before = counted(said())
+        assert [server.ask("/pid").status for _ in range(3)] == [200] * 3
+        return {
+            "number": eventually(lambda: counted(said()) >= before + 3, 5),
+            "duration": eventually(lambda: re.search(r"duration\w*_bucket\{|\bduration:[\d.]+\|ms", said()), 5),
+        }
+
+
+def counted(text: str) -> int:
+    """How many requests a text tells of, of Prometheus, statsd, or nginx."""
+    pages = re.findall(r"(?m)^\w*requests\w*(?:\{.*\})? (\d+)(?:\.0)?$|^ \d+ \d+ (\d+) $", text)
+    return sum(int(one or other) for one, other in pages) + len(re.findall(r"\brequests:1\|c", text))
