@@ -930,7 +930,7 @@ def test_alpn_offers_http2_where_it_is_spoken(
 ) -> None:
     pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     offered: list[Any] = []
-    monkeypatch.setattr("uvicorn.config.load_ssl_context", lambda config, protocols: offered.append(protocols))
+    monkeypatch.setattr("uvicorn.tls.load_ssl_context", lambda config, protocols: offered.append(protocols))
     loaded(http="native", http2=http2, ssl_certfile="any.pem")
     assert offered == [protocols]
 

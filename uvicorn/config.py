@@ -58,7 +58,6 @@ from uvicorn.settings import (
     WSProtocolType,
 )
 from uvicorn.sockets import bind_sockets, parse_address, place_of
-from uvicorn.tls import NamedCertificate, check_ssl_settings, create_ssl_context, load_ssl_context, names_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from uvicorn.middleware.in_flight import InFlight
     from uvicorn.middleware.wsgi import WSGIMiddleware
     from uvicorn.tickets import TicketSecret
+    from uvicorn.tls import create_ssl_context
 
 __all__ = [
     "HTTP_PROTOCOLS",
@@ -237,7 +237,12 @@ class Config(Settings):
     @property
     def certificate_names(self) -> list[str]:
         """What the log and the metrics call the certificates of the server."""
-        return names_of(self) if self.is_ssl else []
+        if not self.is_ssl:
+            return []
+        # Here as below: imported where it is wanted.
+        from uvicorn.tls import names_of
+
+        return names_of(self)
 
     @property
     def should_reload(self) -> bool:
@@ -477,6 +482,8 @@ class Config(Settings):
         hosts: set[str] = set()
         for text in self.ssl_cert:
             with blaming(f"ssl_cert={text!r}"):
+                from uvicorn.tls import NamedCertificate
+
                 named = NamedCertificate.parse(text)
                 if named.host in hosts:
                     raise ValueError("there is one certificate for a name.")
@@ -640,6 +647,8 @@ class Config(Settings):
         if self.interface != "wsgi" and self._is_ours("ws", WS_PROTOCOLS):
             self._implementation("ws", WS_PROTOCOLS)
         if self.is_ssl and self.ssl_context_factory is None:
+            from uvicorn.tls import check_ssl_settings
+
             with self._blaming_ssl():
                 check_ssl_settings(self)
         self._encode_headers()
@@ -803,6 +812,8 @@ class Config(Settings):
     def _ssl_context(self) -> SSLContext | None:
         if not self.is_ssl:
             return None
+        from uvicorn.tls import load_ssl_context
+
         alpn_protocols = self._alpn_protocols(self.http_protocol_class)
         if self.ssl_context_factory is not None:
             return load_ssl_context(self, alpn_protocols)
@@ -952,6 +963,8 @@ def __getattr__(name: str) -> Any:
     if name == "WSGIMiddleware":
         # Few applications need what it imports.
         return import_from_string("uvicorn.middleware.wsgi:WSGIMiddleware")
+    if name == "create_ssl_context":
+        return import_from_string("uvicorn.tls:create_ssl_context")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

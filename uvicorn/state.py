@@ -11,14 +11,16 @@ import contextvars
 from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn._types import Connection, ProtocolConfig
-from uvicorn.gate import Gate
 from uvicorn.metrics import Page
 from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
 from uvicorn.protocols.http.readers import Readers
 from uvicorn.request_id import RequestIds
+
+if TYPE_CHECKING:
+    from uvicorn.gate import Gate
 
 Header = tuple[bytes, bytes]
 
@@ -188,6 +190,9 @@ class ServerState:
     def gate_for(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> Gate | None:
         """Return what admits requests, if `limit_active_requests` is set; made when the first protocol asks."""
         if self.gate is None and config.limit_active_requests is not None:
+            # Imported by those that have a limit.
+            from uvicorn.gate import Gate
+
             self.gate = Gate(config, loop, self.context, self.metrics)
         return self.gate
 

@@ -6,7 +6,6 @@ import functools
 import ssl
 from typing import Any
 
-from uvicorn.certificates import escaped, name_of
 from uvicorn.proxy_protocol import ClientTLS, Introduction, introduction_of
 
 EXTENSION = "tls"
@@ -43,6 +42,9 @@ def describe(connection: Any) -> dict[str, Any]:
 
 
 def _describe_told(told: ClientTLS) -> dict[str, Any]:
+    # Imported, here as below, by those who are asked about certificates.
+    from uvicorn.certificates import escaped
+
     name = told.common_name and f"CN={escaped(told.common_name)}"
     return {
         "server_cert": None,
@@ -98,6 +100,8 @@ def _der(certificate: Any) -> bytes:
 def _name(chain: tuple[bytes, ...]) -> str | None:
     if not chain:
         return None
+    from uvicorn.certificates import name_of
+
     try:
         return name_of(chain[0])
     except ValueError:
