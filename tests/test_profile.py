@@ -103,7 +103,7 @@ def test_with_a_gil_one_warning_says_what_threads_are_good_for(
 ) -> None:
     caplog.set_level(logging.INFO, "uvicorn.error")
     monkeypatch.setattr("uvicorn.config.has_gil", lambda: has_gil)
-    Config("a:b", threads=threads, log_config=None).announce_threads()
+    Config("a:b", threads=threads, log_config=None).log_threads()
     assert ("2 event loops in one process run one at a time here" in caplog.text) == warns
 
 

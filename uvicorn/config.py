@@ -198,7 +198,7 @@ class Config(Settings):
     def __post_init__(self) -> None:
         """Resolve the settings that depend on the environment or on each other."""
         self.loaded = False
-        self._core_announced = False
+        self._core_logged = False
         self.reporters: dict[asyncio.AbstractEventLoop, Callable[[], Report]] = {}
         self.in_flight: InFlight | None = None  # once it is loaded, if that is to be known
         self.encoded_headers = []
@@ -672,7 +672,7 @@ class Config(Settings):
         assert not self.loaded, "the configuration is loaded already"
         self._check_choices()
         self.http_protocol_class = self._http_protocol_class()
-        self.announce_core()
+        self.log_core()
         self.ws_protocol_class = self._ws_protocol_class()
         warn_of_never_called = import_from_string("uvicorn.protocols.http.hooks:warn_of_never_called")
         for implementation in (self.http_protocol_class, self.ws_protocol_class):
@@ -688,19 +688,19 @@ class Config(Settings):
         self.loaded_app = self._wrap(app)
         self.loaded = True
 
-    def announce_core(self) -> None:
+    def log_core(self) -> None:
         """Log what serves HTTP where ``http`` is ``auto`` and the native core was not built; once.
 
         A supervisor calls it before its children get a copy of this object, which then know that it was said.
         """
-        if self.http != "auto" or self._core_announced:
+        if self.http != "auto" or self._core_logged:
             return
-        self._core_announced = True
+        self._core_logged = True
         core = import_from_string("uvicorn.protocols.http.auto:CORE")
         if core != "native":
             logger.info("The native core was not built; HTTP is served by %s. To have it, %s.", core, BUILDING_THE_CORE)
 
-    def announce_threads(self) -> None:
+    def log_threads(self) -> None:
         """Say what several event loops in one process are good for, where threads run one at a time."""
         if self.threads > 1 and has_gil():
             logger.warning(

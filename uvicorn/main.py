@@ -554,9 +554,9 @@ def _supervise(config: Config, server: Server) -> None:
     # Through the module, where they are imported when they are first asked for, and may have been replaced.
     this: Any = sys.modules[__name__]
     config.check()
-    config.announce_core()
+    config.log_core()
     if not config.should_reload:
-        config.announce_threads()
+        config.log_threads()
     sockets = config.bind_sockets()
     with contextlib.ExitStack() as stack:
         close_later(stack, config, sockets)

@@ -273,7 +273,7 @@ async def test_panic_while_a_connection_is_read_ends_it_and_no_other(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("entry", ["announce", "write_file", "complete"])
+@pytest.mark.parametrize("entry", ["declare", "write_file", "complete"])
 async def test_panic_while_a_file_is_sent_ends_its_connection_and_no_other(
     entry: str, native: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

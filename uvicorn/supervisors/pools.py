@@ -95,8 +95,8 @@ class Pool:
             if is_set:
                 with blaming(setting):
                     raise ValueError("a parent of several pools cannot do that.")
-        config.announce_core()
-        config.announce_threads()
+        config.log_core()
+        config.log_threads()
         sockets = config.bind_sockets()
         close_later(self._cleanup, config, sockets)
         self.supervisor = Multiprocess(config, sockets)

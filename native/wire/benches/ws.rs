@@ -14,7 +14,7 @@ mod common;
 use std::hint::black_box;
 
 use wire::ws::mask::Mask;
-use wire::ws::{Agreement, Connection, Event, Kind, Limits, Pool, Settings};
+use wire::ws::{Agreement, Connection, Event, Kind, Limits, Settings, StreamPool};
 
 use common::time;
 
@@ -47,7 +47,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Read one message from a copy of `bytes`; the copy is what the kernel would make.
-fn read(connection: &mut Connection, bytes: &[u8], input: &mut [u8], pool: &mut Pool, limits: &Limits) -> usize {
+fn read(connection: &mut Connection, bytes: &[u8], input: &mut [u8], pool: &mut StreamPool, limits: &Limits) -> usize {
     input.copy_from_slice(black_box(bytes));
     let progress = connection.poll(input, pool, limits);
     let Event::Message { payload, .. } = progress.event else { panic!("no message: {progress:?}") };
@@ -63,7 +63,7 @@ fn agreement(reset: bool) -> Agreement {
 }
 
 fn plain(once: &dyn Fn(&str) -> Option<bool>, name: &str, kind: Kind, size: usize) {
-    let (limits, mut pool, mut connection) = (Limits::default(), Pool::default(), Connection::new(None));
+    let (limits, mut pool, mut connection) = (Limits::default(), StreamPool::default(), Connection::new(None));
     let payload: Vec<u8> = TEXT.iter().copied().cycle().take(size).collect();
     let bytes = frame(if kind == Kind::Text { 0x81 } else { 0x82 }, &payload);
     let (mut input, mut out) = (bytes.clone(), Vec::new());
@@ -83,7 +83,7 @@ fn plain(once: &dyn Fn(&str) -> Option<bool>, name: &str, kind: Kind, size: usiz
 
 fn deflated(once: &dyn Fn(&str) -> Option<bool>, name: &str, size: usize, level: u8, reset: bool) {
     let limits = Limits::default();
-    let mut pool = Pool::new(Settings { level, ..Settings::default() });
+    let mut pool = StreamPool::new(Settings { level, ..Settings::default() });
     let (mut server, mut client) = (Connection::new(Some(agreement(reset))), Connection::new(Some(agreement(true))));
     let payload: Vec<u8> = TEXT.iter().copied().cycle().take(size).collect();
     let mut out = Vec::new();

@@ -11,7 +11,7 @@
 
 use std::io::{self, BufRead, Write};
 
-use wire::ws::{Agreement, Connection, Event, Kind, Limits, Pool};
+use wire::ws::{Agreement, Connection, Event, Kind, Limits, StreamPool};
 
 const AGREED: Agreement =
     Agreement { client_bits: 15, client_is_told: false, server_bits: 12, client_reset: false, server_reset: false };
@@ -31,7 +31,13 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Everything that happens until more bytes are wanted.
-fn events(connection: &mut Connection, input: &mut Vec<u8>, pool: &mut Pool, limits: &Limits, found: &mut Vec<String>) {
+fn events(
+    connection: &mut Connection,
+    input: &mut Vec<u8>,
+    pool: &mut StreamPool,
+    limits: &Limits,
+    found: &mut Vec<String>,
+) {
     let mut at = 0;
     loop {
         let window = &mut input[at..];
@@ -52,7 +58,7 @@ fn events(connection: &mut Connection, input: &mut Vec<u8>, pool: &mut Pool, lim
 }
 
 fn main() -> io::Result<()> {
-    let mut pool = Pool::default();
+    let mut pool = StreamPool::default();
     for line in io::stdin().lock().lines() {
         let (line, mut limits, mut found) = (line?, Limits::default(), Vec::new());
         let words = || line.split_whitespace();

@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use toml::{Table, Value};
-use wire::ws::{Connection, Event, Handshake, Kind, Limits, NO_CODE, Pool};
+use wire::ws::{Connection, Event, Handshake, Kind, Limits, NO_CODE, StreamPool};
 use wire::{Error, h1};
 
 const HANDSHAKE: &str = "GET / HTTP/1.1\r\nHost: example.org\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -113,7 +113,7 @@ struct Server<'a> {
     http: h1::Connection,
     scratch: h1::Scratch,
     open: Option<Connection>,
-    pool: Pool,
+    pool: StreamPool,
     input: Vec<u8>,
     out: Vec<u8>,
     outcome: Outcome,
@@ -126,7 +126,7 @@ impl<'a> Server<'a> {
             http: h1::Connection::new(),
             scratch: h1::Scratch::default(),
             open: None,
-            pool: Pool::default(),
+            pool: StreamPool::default(),
             input: Vec::new(),
             out: Vec::new(),
             outcome: Outcome::default(),

@@ -79,7 +79,7 @@ class RequestResponseCycle:
 
     Attributes:
         more_body: more of the request body is to come from the client.
-        ended: the application was given the last piece of the body.
+        body_given: the application was given the last piece of the body.
         peer_gone: `receive()` has only `http.disconnect` left to give, once the body was read; a half-closed client
             and a server that shuts down look like this, and may still be sent the response.
         disconnected: nothing can be sent any more; `send()` returns without doing anything.
@@ -97,7 +97,7 @@ class RequestResponseCycle:
         "state",
         "body",
         "more_body",
-        "ended",
+        "body_given",
         "peer_gone",
         "disconnected",
         "expect_continue",
@@ -122,7 +122,7 @@ class RequestResponseCycle:
         self.state = IDLE
         self.body: bytes | bytearray = b""
         self.more_body = more_body
-        self.ended = False
+        self.body_given = False
         self.peer_gone = False
         self.disconnected = False
         self.expect_continue = expect_continue
@@ -216,7 +216,7 @@ class RequestResponseCycle:
         finally:
             if self.state is not COMPLETE:
                 # Whoever still holds `receive` has come too late, for the request too.
-                self.ended = True
+                self.body_given = True
                 stream.abort()
 
     def answer(self, status: int, headers: list[Field], body: bytes) -> None:
@@ -365,7 +365,7 @@ class RequestResponseCycle:
         """It does not any more."""
         self.stream.stop_awaiting_reader()
 
-    def announce(self, kind: str, length: int, more_body: bool) -> bool:
+    def declare(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for a file of `length` bytes."""
         if self.state is not STARTED:
             raise self.out_of_order(kind)
@@ -409,26 +409,26 @@ class RequestResponseCycle:
             if self.state is IDLE and not self.peer_gone:
                 self.stream.interim(100)
         # As `_is_at_end` and `_has_message`, without the calls.
-        if self.state is COMPLETE or (self.peer_gone and (self.ended or self.more_body)):
+        if self.state is COMPLETE or (self.peer_gone and (self.body_given or self.more_body)):
             return {"type": "http.disconnect"}
-        if self._events or self.ended or (self.more_body and not self.body):
+        if self._events or self.body_given or (self.more_body and not self.body):
             # Whoever comes while others wait has to queue up.
             return await self._wait()
         return self._take()
 
     def _is_at_end(self) -> bool:
         """Tell whether all that is left to be received is that the client is gone."""
-        return self.state is COMPLETE or (self.peer_gone and (self.ended or self.more_body))
+        return self.state is COMPLETE or (self.peer_gone and (self.body_given or self.more_body))
 
     def _has_message(self) -> bool:
         """Tell whether there is something to be received."""
-        return self._is_at_end() or not (self.ended or (self.more_body and not self.body))
+        return self._is_at_end() or not (self.body_given or (self.more_body and not self.body))
 
     def _take(self) -> ASGIReceiveEvent:
         """Return the part of the request body that is here."""
         body = self.body
         self.body = b""
-        self.ended = not self.more_body
+        self.body_given = not self.more_body
         if self.more_body:
             self.stream.want_body()
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}

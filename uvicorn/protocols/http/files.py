@@ -2,7 +2,7 @@
 
 ::
 
-    message ──▶ open, measure ──▶ announce ──▶ os.sendfile ──▶ read and write ──▶ complete
+    message ──▶ open, measure ──▶ declare ──▶ os.sendfile ──▶ read and write ──▶ complete
                  │ OSError           │ wrong length   │                │
                  ▼                   ▼                └── shorter now ──┴──▶ abandon
               raised, and nothing has been sent           raised, and the connection breaks off
@@ -74,7 +74,7 @@ class FileSink(Protocol):
     def stop_awaiting_reader(self) -> None:
         """It does not wait any more."""
 
-    def announce(self, kind: str, length: int, more_body: bool) -> bool:
+    def declare(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for `length` bytes of the body, and refuse other messages until `complete`.
 
         Returns whether these bytes are wanted: not if there are none, nor in answer to HEAD.
@@ -93,7 +93,7 @@ class FileSink(Protocol):
         """All were written, if they were wanted (`begun`): go on with the response, or complete it."""
 
     def abandon(self) -> None:
-        """Break the response off: not all that was announced can be sent."""
+        """Break the response off: not all that was declared can be sent."""
 
 
 class FileRange:
@@ -257,7 +257,7 @@ async def _send(sink: FileSink, kind: str, part: FileRange, more_body: bool) -> 
     """Make `part` a piece of the body."""
     if sink.disconnected:
         return
-    begun = sink.announce(kind, part.left, more_body)
+    begun = sink.declare(kind, part.left, more_body)
     if begun:
         try:
             if part.left > PIECE and _has_plain_socket(sink.transport):

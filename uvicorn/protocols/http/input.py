@@ -17,7 +17,7 @@ from uvicorn.protocols.http.deadline import NOTHING, Deadline
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import BODY, HEAD, LINGER, WAIT, Piece, RequestReader
-from uvicorn.protocols.http.states import ANNOUNCED, OPEN
+from uvicorn.protocols.http.states import KNOWN, OPEN
 
 
 class Input:
@@ -144,7 +144,7 @@ class Input:
         if reset:
             self._carrier.abort()
             return
-        self.end = max(self.end, ANNOUNCED)
+        self.end = max(self.end, KNOWN)
         self.disconnect()
 
     def disconnect(self) -> None:

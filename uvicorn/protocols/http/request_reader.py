@@ -225,7 +225,7 @@ class RequestReader:
         self.discarded = 0
 
     def too_much_is_left(self) -> bool:
-        """Tell whether more of the body is announced than would be dropped to keep the connection."""
+        """Tell whether more of the body is certain to come than would be dropped to keep the connection."""
         decoder = self._decoder
         return isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED
 

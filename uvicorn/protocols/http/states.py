@@ -13,7 +13,7 @@ class End(IntEnum):
 
     OPEN = 0
     """More may come."""
-    ANNOUNCED = 1
+    KNOWN = 1
     """Nothing comes but what the system still holds."""
     HERE = 2
     """All that there is was received."""
@@ -32,5 +32,5 @@ class Ending(IntEnum):
 
 
 # A member looked up on its class costs several times a global, and these are read for each request.
-OPEN, ANNOUNCED, HERE = End
+OPEN, KNOWN, HERE = End
 ENDING_NONE, ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NOW = Ending

@@ -79,7 +79,7 @@ pub(crate) struct Exchange {
     /// The client waits for `100 Continue`, which the first `receive()` sends.
     pub(super) expects_continue: Cell<bool>,
     /// The application was given the last piece of the body.
-    pub(super) ended: Cell<bool>,
+    pub(super) body_given: Cell<bool>,
     /// `receive()` has only `http.disconnect` left to give; the response can still be sent.
     pub(super) peer_gone: Cell<bool>,
     /// Nothing can be sent any more.
@@ -120,7 +120,7 @@ impl Exchange {
             body_length: Cell::new(0),
             more_body: Cell::new(more_body),
             expects_continue: Cell::new(expects_continue),
-            ended: Cell::new(false),
+            body_given: Cell::new(false),
             peer_gone: Cell::new(false),
             disconnected: Cell::new(false),
             trailers: Cell::new(None),
@@ -313,12 +313,12 @@ impl Exchange {
     /// Whether all that is left to be received is that the client is gone.
     #[inline]
     pub(super) fn is_at_end(&self) -> bool {
-        self.state.get() == State::Complete || (self.peer_gone.get() && (self.ended.get() || self.more_body.get()))
+        self.state.get() == State::Complete || (self.peer_gone.get() && (self.body_given.get() || self.more_body.get()))
     }
 
     #[inline]
     pub(super) fn has_message(&self) -> bool {
-        self.is_at_end() || !self.ended.get() && (self.body_length.get() > 0 || !self.more_body.get())
+        self.is_at_end() || !self.body_given.get() && (self.body_length.get() > 0 || !self.more_body.get())
     }
 
     /// The body is complete, of which the last piece was a file.

@@ -191,8 +191,8 @@ impl FileSink {
     }
 
     /// Prepare for `length` bytes of the body, and refuse other messages until `complete`; whether they are wanted.
-    fn announce(&self, kind: &Bound<'_, PyAny>, length: u64, more_body: bool) -> PyResult<bool> {
-        self.guard(kind.py(), "announce", |exchange| {
+    fn declare(&self, kind: &Bound<'_, PyAny>, length: u64, more_body: bool) -> PyResult<bool> {
+        self.guard(kind.py(), "declare", |exchange| {
             if exchange.state() != State::Started {
                 return Err(out_of_order(exchange.state(), kind));
             }
@@ -229,7 +229,7 @@ impl FileSink {
         })
     }
 
-    /// Break the response off: not all that was announced can be sent.
+    /// Break the response off: not all that was declared can be sent.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py, "abandon", |exchange| exchange.break_off(py))
     }

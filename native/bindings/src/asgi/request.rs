@@ -47,7 +47,7 @@ impl Conversation for Exchange {
             message.set_item(&names.more_body, true)?;
             self.stream.want_body(py)?;
         } else {
-            self.ended.set(true);
+            self.body_given.set(true);
         }
         Ok(Received::Message(message))
     }
@@ -115,7 +115,7 @@ impl Conversation for Exchange {
             return Ok(());
         }
         // Whoever still holds `receive` has come too late, for the request too.
-        self.ended.set(true);
+        self.body_given.set(true);
         self.break_off(py)
     }
 

@@ -247,7 +247,7 @@ impl Connection {
         if reset {
             return self.abort(py);
         }
-        self.end.set(End::Announced);
+        self.end.set(End::Known);
         self.tell_disconnect(py)
     }
 }

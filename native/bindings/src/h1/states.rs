@@ -6,7 +6,7 @@ pub(super) enum End {
     /// More may come.
     Open,
     /// Nothing comes but what the system still holds.
-    Announced,
+    Known,
     /// All that there is was received.
     Here,
 }

@@ -217,7 +217,7 @@ impl Drop for Stream {
 impl Connection {
     pub(crate) fn new(core: Rc<Core>, peer: Rc<Peer>) -> Self {
         let mut out = core.hub.buffers.take();
-        let wire = Wire::new(core.announced, &mut out);
+        let wire = Wire::new(core.own_settings, &mut out);
         let now = core.hub.deadlines.now();
         Self {
             core,

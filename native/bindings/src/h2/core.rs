@@ -28,7 +28,7 @@ pub(crate) struct Core {
     pub(crate) config: Py<PyAny>,
     pub(crate) ws_protocol_class: Py<PyAny>,
     /// What clients are told.
-    pub(super) announced: Settings,
+    pub(super) own_settings: Settings,
     /// After so long without a word a client is asked whether it is there, and has so long to answer.
     pub(super) ping_interval: Option<Duration>,
     pub(super) ping_timeout: Duration,
@@ -56,7 +56,7 @@ impl Core {
         let window = config.getattr("http2_initial_window_size")?.extract()?;
         let defaults = Settings::default();
         let ws_protocol_class = config.getattr("ws_protocol_class")?;
-        let announced = Settings {
+        let own_settings = Settings {
             streams: config.getattr("http2_max_concurrent_streams")?.extract()?,
             window,
             largest_window: defaults.largest_window.max(window),
@@ -70,7 +70,7 @@ impl Core {
             config: config.clone().unbind(),
             ws_protocol_class: ws_protocol_class.unbind(),
             deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,
-            announced,
+            own_settings,
             ping_interval: seconds(config, "http2_ping_interval")?,
             ping_timeout: seconds(config, "http2_ping_timeout")?.unwrap_or_default(),
             pairs: StaticPairs::default(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use wire::ws::limits::table::DEFLATE_MIN_SIZE;
-use wire::ws::{Limits, Pool, Settings};
+use wire::ws::{Limits, Settings, StreamPool};
 
 use super::broadcast::Broadcast;
 use crate::asgi::fields::FieldTuples;
@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub(crate) config: Py<PyAny>,
     pub(super) tuples: FieldTuples,
     pub(super) limits: Limits,
-    pub(super) pool: RefCell<Pool>,
+    pub(super) pool: RefCell<StreamPool>,
     pub(super) broadcast: RefCell<Broadcast>,
     pub(super) max_queue: usize,
     pub(super) deflate: bool,
@@ -75,7 +75,7 @@ impl Core {
                 message: max_size.unwrap_or(usize::MAX),
                 overhead: constants.getattr("MAX_OVERHEAD")?.extract()?,
             },
-            pool: RefCell::new(Pool::new(Settings { threshold: DEFLATE_MIN_SIZE, ..Settings::default() })),
+            pool: RefCell::new(StreamPool::new(Settings { threshold: DEFLATE_MIN_SIZE, ..Settings::default() })),
             broadcast: RefCell::default(),
             max_queue: usize::try_from(max_queue).unwrap_or_default().max(1),
             deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,

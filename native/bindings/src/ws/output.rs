@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use wire::ws::{Connection as Wire, Kind, Pool, SendError};
+use wire::ws::{Connection as Wire, Kind, SendError, StreamPool};
 
 use super::session::Session;
 use super::states::{Ping, State};
@@ -42,7 +42,7 @@ impl Session {
     fn write_encoded(
         &self,
         py: Python<'_>,
-        append: impl FnOnce(&mut Wire, &mut Vec<u8>, &mut Pool) -> Result<(), SendError>,
+        append: impl FnOnce(&mut Wire, &mut Vec<u8>, &mut StreamPool) -> Result<(), SendError>,
     ) -> PyResult<()> {
         self.put(|out| match &mut *self.state.borrow_mut() {
             State::Accepted(wire) => append(wire, out, &mut self.core.pool.borrow_mut()),

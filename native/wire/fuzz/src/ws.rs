@@ -1,7 +1,7 @@
 //! WebSocket: what is read does not depend on cuts, what is kept is bounded, and what is encoded decodes again.
 
 use wire::ws::mask::Mask;
-use wire::ws::{Agreement, Connection, Event, Failure, Kind, Limits, NO_CODE, Pool, Prepared, Settings};
+use wire::ws::{Agreement, Connection, Event, Failure, Kind, Limits, NO_CODE, Prepared, Settings, StreamPool};
 
 use super::fingerprint;
 
@@ -19,7 +19,7 @@ enum Seen {
 /// A server that answers nothing but the end.
 struct Peer {
     connection: Connection,
-    pool: Pool,
+    pool: StreamPool,
     limits: Limits,
     input: Vec<u8>,
     seen: Vec<Seen>,
@@ -32,7 +32,7 @@ impl Peer {
     fn new(agreement: Option<Agreement>, limits: &Limits) -> Self {
         Self {
             connection: Connection::new(agreement),
-            pool: Pool::default(),
+            pool: StreamPool::default(),
             limits: limits.clone(),
             input: Vec::new(),
             seen: Vec::new(),
@@ -253,7 +253,7 @@ pub fn ws_deflate(data: &[u8]) -> u64 {
     let theirs = Agreement { client_bits: ours.server_bits, client_reset: ours.server_reset, ..ours };
     let limits = Limits { message: 4096, overhead: 4096 };
     let settings = Settings { level: 1 + salt % 9, threshold: usize::from(salt % 3) * 8, kept: usize::from(salt & 1) };
-    let mut pool = Pool::new(settings);
+    let mut pool = StreamPool::new(settings);
     let (mut server, mut other) = (Connection::new(Some(ours)), Connection::new(Some(ours)));
     let mut reader = Peer::new(Some(theirs), &limits);
     let (mut out, mut expected, mut rest) = (Vec::new(), Vec::new(), script);

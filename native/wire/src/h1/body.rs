@@ -67,7 +67,7 @@ impl Decoder {
     }
 
     /// Bytes that are certain to come, as far as is known.
-    pub(crate) fn announced(&self) -> u64 {
+    pub(crate) fn certain(&self) -> u64 {
         match self {
             Self::Length(left) => *left,
             Self::Chunked(chunked) => chunked.left,

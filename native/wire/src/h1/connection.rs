@@ -315,7 +315,7 @@ impl Connection {
     /// with what follows, and more of the request is announced than will be thrown away (RFC 9112 section 9.6).
     pub fn announce_certain_close(&mut self, out: &mut Vec<u8>, limits: &Limits) {
         let Reading::Body(decoder) = &self.reading else { return };
-        if decoder.announced() > limits.discard && !self.exchange.close && out.ends_with(b"\r\n\r\n") {
+        if decoder.certain() > limits.discard && !self.exchange.close && out.ends_with(b"\r\n\r\n") {
             self.exchange.close = true;
             out.truncate(out.len() - 2);
             out.extend_from_slice(b"connection: close\r\n\r\n");
@@ -443,7 +443,7 @@ impl Connection {
         if self.awaits_continue() {
             self.reading = Reading::Closed;
         } else if let Reading::Body(decoder) = std::mem::replace(&mut self.reading, Reading::Closed) {
-            self.exchange.close |= decoder.announced() > limits.discard;
+            self.exchange.close |= decoder.certain() > limits.discard;
             self.reading = Reading::Discard { decoder: Some(decoder), left: limits.discard };
         }
     }

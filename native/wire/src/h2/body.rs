@@ -173,7 +173,7 @@ impl<K> Connection<K> {
             return;
         }
         if stream.incoming.is_due() {
-            self.pool.grow(&mut stream.incoming, self.settings.largest_window);
+            self.growth.grow(&mut stream.incoming, self.settings.largest_window);
         }
         if let Some(increment) = stream.incoming.update() {
             frame::put_window_update(out, id.number(), increment);

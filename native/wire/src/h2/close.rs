@@ -128,7 +128,7 @@ impl<K> Connection<K> {
     pub(crate) fn close(&mut self, id: StreamId, reset: bool) {
         if let Some(mut stream) = self.streams.close(id, reset) {
             self.turns.leave(&mut stream.waits);
-            self.pool.take_back(stream.incoming, self.window);
+            self.growth.take_back(stream.incoming, self.window);
         }
     }
 

@@ -12,7 +12,7 @@
 use crate::h2::budget::{Budget, Cost, Gain};
 use crate::h2::close::Ending;
 use crate::h2::event::{Event, Failure, Progress};
-use crate::h2::flow::{FIRST_WINDOW, Incoming, Outgoing, Pool};
+use crate::h2::flow::{FIRST_WINDOW, Growth, Incoming, Outgoing};
 use crate::h2::frame::{self, ErrorCode, Frame, HEAD, Head, MIN_MAX_FRAME, PREFACE, Violation};
 use crate::h2::hpack::{Decoder, Encoder, Key, TABLE_SIZE};
 use crate::h2::priority::{Priority, Turns};
@@ -69,7 +69,7 @@ pub struct Connection<K = ()> {
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
     /// What the windows of streams grow out of.
-    pub(crate) pool: Pool,
+    pub(crate) growth: Growth,
     pub(crate) peer: Peer,
     /// What the windows of streams begin with: ours when the client knows it.
     pub(crate) window: u32,
@@ -90,8 +90,8 @@ pub(crate) type Step = Result<Option<(usize, Option<Event>)>, Failure>;
 impl<K> Connection<K> {
     /// A connection on which nothing has happened. What the server says first is appended to `out`.
     pub fn new(settings: Settings, out: &mut Vec<u8>) -> Self {
-        let announced: Vec<_> = settings.announced().collect();
-        frame::put_settings(out, &announced);
+        let entries: Vec<_> = settings.entries().collect();
+        frame::put_settings(out, &entries);
         let window = settings.connection_window.max(FIRST_WINDOW);
         if window > FIRST_WINDOW {
             frame::put_window_update(out, 0, window - FIRST_WINDOW);
@@ -105,7 +105,7 @@ impl<K> Connection<K> {
             turns: Turns::default(),
             incoming: Incoming::new(window),
             outgoing: Outgoing::new(FIRST_WINDOW),
-            pool: Pool::new(settings.growth),
+            growth: Growth::new(settings.growth),
             peer: Peer::default(),
             window: FIRST_WINDOW,
             acknowledged: false,

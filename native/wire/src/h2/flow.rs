@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A connection releases at once whatever it takes, padding and data that nobody wants included, so nothing of its window can
-//! be lost, and no stream can keep another from sending. What bounds memory are the windows of streams, and a [`Pool`], out of
+//! be lost, and no stream can keep another from sending. What bounds memory are the windows of streams, and a [`Growth`], out of
 //! which those grow that are used.
 
 use crate::h2::frame::{ErrorCode, MAX_WINDOW};
@@ -88,16 +88,16 @@ impl Incoming {
 
 /// What the windows of a connection's streams may grow by, all together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pool {
+pub(crate) struct Growth {
     left: u32,
 }
 
-impl Pool {
+impl Growth {
     pub(crate) const fn new(size: u32) -> Self {
         Self { left: size }
     }
 
-    /// Double a window whose stream is read as fast as it comes, up to `most`; the growth belongs to the pool.
+    /// Double a window whose stream is read as fast as it comes, up to `most`, if there is so much left.
     pub(crate) fn grow(&mut self, window: &mut Incoming, most: u32) {
         let wanted = window.size.saturating_mul(2).min(most).saturating_sub(window.size);
         if wanted > 0 && wanted <= self.left && window.held() <= window.size / 4 {
@@ -191,21 +191,21 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_used_grows_out_of_the_pool_and_goes_back() {
-        let (mut pool, mut window) = (Pool::new(300), Incoming::new(100));
+    fn a_window_that_is_used_grows_by_what_is_left_and_gives_it_back() {
+        let (mut growth, mut window) = (Growth::new(300), Incoming::new(100));
         window.take(30).unwrap();
-        pool.grow(&mut window, 1000);
-        assert_eq!((window.size(), pool.left), (100, 300)); // more is held than a fourth
+        growth.grow(&mut window, 1000);
+        assert_eq!((window.size(), growth.left), (100, 300)); // more is held than a fourth
         window.release(30);
-        pool.grow(&mut window, 1000);
-        assert_eq!((window.size(), pool.left, window.update()), (200, 200, Some(130)));
-        pool.grow(&mut window, 350);
-        assert_eq!((window.size(), pool.left), (350, 50));
-        pool.grow(&mut window, 1000);
-        assert_eq!((window.size(), pool.left), (350, 50)); // as much is not there
+        growth.grow(&mut window, 1000);
+        assert_eq!((window.size(), growth.left, window.update()), (200, 200, Some(130)));
+        growth.grow(&mut window, 350);
+        assert_eq!((window.size(), growth.left), (350, 50));
+        growth.grow(&mut window, 1000);
+        assert_eq!((window.size(), growth.left), (350, 50)); // as much is not there
         is_whole(&window);
-        pool.take_back(window, 100);
-        assert_eq!(pool, Pool::new(300));
+        growth.take_back(window, 100);
+        assert_eq!(growth, Growth::new(300));
     }
 
     /// RFC 9113 sections 6.9.1 and 6.9.2

@@ -60,7 +60,7 @@ impl Default for Settings {
 
 impl Settings {
     /// What is said of them to a client.
-    pub(crate) fn announced(&self) -> impl Iterator<Item = (u16, u32)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
         [
             (MAX_CONCURRENT_STREAMS, self.streams, None),
             (INITIAL_WINDOW_SIZE, self.window, Some(FIRST_WINDOW)),
@@ -130,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_what_is_not_known_anyway() {
-        let said: Vec<_> = Settings::default().announced().collect();
+    fn what_is_sent_is_what_is_not_known_anyway() {
+        let said: Vec<_> = Settings::default().entries().collect();
         assert_eq!(said, [(3, 128), (4, 65_536), (6, 131_072), (8, 1), (9, 1)]);
         let plain = Settings { window: FIRST_WINDOW, frame: 20_000, connect_protocol: false, ..Settings::default() };
-        assert_eq!(plain.announced().collect::<Vec<_>>(), [(3, 128), (5, 20_000), (6, 131_072), (9, 1)]);
+        assert_eq!(plain.entries().collect::<Vec<_>>(), [(3, 128), (5, 20_000), (6, 131_072), (9, 1)]);
     }
 
     /// RFC 9113 section 6.5.2

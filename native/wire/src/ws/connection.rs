@@ -13,7 +13,7 @@
 use std::fmt;
 
 use crate::ws::close::{NO_CODE, is_close_code, truncate_reason};
-use crate::ws::deflate::{Agreement, Deflater, OWN_WINDOW_BITS, Pool};
+use crate::ws::deflate::{Agreement, Deflater, OWN_WINDOW_BITS, StreamPool};
 use crate::ws::event::{Event, Kind, Progress};
 use crate::ws::frame::{FrameHead, MAX_CONTROL, Opcode};
 use crate::ws::limits::Limits;
@@ -85,7 +85,7 @@ impl Connection {
     /// Read on from `input`: all bytes that have arrived and are not consumed yet. Payloads are unmasked where they are,
     /// so what was consumed is changed. Go on, with what is behind, until it says `NeedMore` or `Closed`.
     #[inline]
-    pub fn poll(&mut self, input: &mut [u8], pool: &mut Pool, limits: &Limits) -> Progress {
+    pub fn poll(&mut self, input: &mut [u8], pool: &mut StreamPool, limits: &Limits) -> Progress {
         match &mut self.state {
             State::Open(Reading::Frames(reader)) => {
                 let (consumed, result) = reader.read(input, pool, limits);
@@ -140,7 +140,13 @@ impl Connection {
 
     /// Append a message. The payload of a text must be UTF-8.
     #[inline]
-    pub fn message(&mut self, out: &mut Vec<u8>, kind: Kind, payload: &[u8], pool: &mut Pool) -> Result<(), SendError> {
+    pub fn message(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: Kind,
+        payload: &[u8],
+        pool: &mut StreamPool,
+    ) -> Result<(), SendError> {
         if let Some(head) = self.message_head(kind, payload.len(), pool)? {
             out.reserve(FrameHead::LONGEST + payload.len());
             out.extend_from_slice(head.as_bytes());
@@ -159,7 +165,7 @@ impl Connection {
     /// What stands in front of a message of so many bytes, so that a large one can be written from where it is. `None`: it
     /// is to be compressed, by [`message`](Self::message).
     #[inline]
-    pub fn message_head(&self, kind: Kind, length: usize, pool: &Pool) -> Result<Option<FrameHead>, SendError> {
+    pub fn message_head(&self, kind: Kind, length: usize, pool: &StreamPool) -> Result<Option<FrameHead>, SendError> {
         if !self.is_open() {
             return Err(SendError::Closed);
         }
@@ -175,7 +181,7 @@ impl Connection {
 
     /// The frame of a message that goes to many, as this client can read it. Its own stream is given up where the frame is
     /// compressed: the client's window moves on without it.
-    pub fn prepared<'a>(&mut self, prepared: &'a mut Prepared, pool: &mut Pool) -> Result<&'a [u8], SendError> {
+    pub fn prepared<'a>(&mut self, prepared: &'a mut Prepared, pool: &mut StreamPool) -> Result<&'a [u8], SendError> {
         if !self.is_open() {
             return Err(SendError::Closed);
         }
@@ -234,7 +240,7 @@ impl Connection {
 
     /// Give up what the next message could do without: the stream that compresses. For a connection that has nothing to
     /// say for a while; the next message begins with an empty window.
-    pub fn release(&mut self, pool: &mut Pool) {
+    pub fn release(&mut self, pool: &mut StreamPool) {
         if let Some(deflater) = &mut self.deflater {
             deflater.release(pool);
         }
@@ -258,7 +264,7 @@ fn put(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
 }
 
 /// Append a compressed message, in front of which there is room for any header until its length is known.
-fn put_deflated(deflater: &mut Deflater, out: &mut Vec<u8>, kind: Kind, payload: &[u8], pool: &mut Pool) -> bool {
+fn put_deflated(deflater: &mut Deflater, out: &mut Vec<u8>, kind: Kind, payload: &[u8], pool: &mut StreamPool) -> bool {
     let start = out.len();
     let room = start + FrameHead::LONGEST;
     out.resize(room, 0);
@@ -287,7 +293,7 @@ impl Prepared {
         Self { kind, length: payload.len(), plain, deflated: None }
     }
 
-    fn deflated(&mut self, pool: &mut Pool) -> &[u8] {
+    fn deflated(&mut self, pool: &mut StreamPool) -> &[u8] {
         let Self { kind, length, plain, deflated } = self;
         deflated.get_or_insert_with(|| {
             let payload = plain.get(plain.len() - *length..).unwrap_or_default();
@@ -329,7 +335,7 @@ mod tests {
 
     /// All events up to the one that wants more, and what is left of the input.
     fn events(connection: &mut Connection, input: &[u8], limits: &Limits) -> (Vec<Event>, usize) {
-        let (mut input, mut at, mut found, mut pool) = (input.to_vec(), 0, Vec::new(), Pool::default());
+        let (mut input, mut at, mut found, mut pool) = (input.to_vec(), 0, Vec::new(), StreamPool::default());
         loop {
             let progress = connection.poll(&mut input[at..], &mut pool, limits);
             at += progress.consumed;
@@ -385,7 +391,7 @@ mod tests {
                 kept.extend_from_slice(part);
                 let mut at = 0;
                 loop {
-                    let progress = connection.poll(&mut kept[at..], &mut Pool::default(), &limits);
+                    let progress = connection.poll(&mut kept[at..], &mut StreamPool::default(), &limits);
                     match progress.event {
                         Event::NeedMore => {}
                         Event::Piece { payload: range, left } => {
@@ -418,14 +424,14 @@ mod tests {
         assert_eq!(connection.piece(&mut [1]), None, "nothing is coming");
         let mut begun = frame(0x82, &[7; 10]);
         let (here, elsewhere) = begun.split_at_mut(9);
-        connection.poll(here, &mut Pool::default(), &small());
+        connection.poll(here, &mut StreamPool::default(), &small());
         assert_eq!(connection.piece(&mut [0; 8]), None, "that is more than comes");
         assert_eq!(connection.piece(&mut elsewhere[..2]), Some(5));
         assert_eq!(connection.piece(&mut elsewhere[2..]), Some(0));
         assert_eq!(elsewhere, [7; 7]);
         assert_eq!(connection.piece(&mut [1]), None, "it is complete");
         let mut next = frame(0x81, b"a");
-        let event = connection.poll(&mut next, &mut Pool::default(), &small()).event;
+        let event = connection.poll(&mut next, &mut StreamPool::default(), &small()).event;
         assert!(matches!(event, Event::Message { kind: Kind::Text, .. }));
     }
 
@@ -437,7 +443,7 @@ mod tests {
         assert_eq!(only(&mut connection, &begun[..8], &small()), Event::Failed(Failure::TooBig));
         let mut connection = Connection::new(None).in_pieces(5);
         let mut begun = frame(0x82, &[1; 10]);
-        let piece = connection.poll(&mut begun[..10], &mut Pool::default(), &small());
+        let piece = connection.poll(&mut begun[..10], &mut StreamPool::default(), &small());
         assert_eq!(piece.event, Event::Piece { payload: 6..10, left: 6 });
         connection.close(&mut Vec::new(), 1000, "").unwrap();
         let rest = [&[0x88; 6], &frame(0x88, b"\x03\xe8")[..]].concat();
@@ -462,7 +468,7 @@ mod tests {
             let (first, second) = payload.split_at(5);
             let fragments = [frame(0x01, first), frame(0x80, second)].concat();
             let mut deflated = Vec::new();
-            assert!(Deflater::once().deflate(&payload, &mut deflated, &mut Pool::default()));
+            assert!(Deflater::once().deflate(&payload, &mut deflated, &mut StreamPool::default()));
             for input in [frame(0x81, &payload), fragments, frame(0xC1, &deflated)] {
                 let found = only(&mut Connection::new(Some(AGREED)), &input, &small());
                 assert_eq!(found != Event::Failed(Failure::TooBig), passes);
@@ -492,7 +498,7 @@ mod tests {
         assert!(matches!(found[0], Event::Message { .. }));
         assert!(matches!(&found[1], Event::Close { code: 1000, reason } if reason.len() == 3));
         assert_eq!((&found[2..], left), (&[Event::NeedMore][..], 0));
-        let (mut out, mut pool) = (Vec::new(), Pool::default());
+        let (mut out, mut pool) = (Vec::new(), StreamPool::default());
         connection.message(&mut out, Kind::Text, b"answer", &mut pool).unwrap();
         connection.close(&mut out, 1000, "bye").unwrap();
         assert_eq!(out, b"\x81\x06answer\x88\x05\x03\xe8bye");
@@ -560,7 +566,7 @@ mod tests {
     /// W4
     #[test]
     fn what_may_not_be_sent_is_not() {
-        let (mut out, mut pool, mut connection) = (Vec::new(), Pool::default(), Connection::new(None));
+        let (mut out, mut pool, mut connection) = (Vec::new(), StreamPool::default(), Connection::new(None));
         for code in [0, 999, 1004, 1006, 1015, 2999, 5000] {
             assert_eq!(connection.close(&mut out, code, ""), Err(SendError::Code));
         }
@@ -584,7 +590,7 @@ mod tests {
 
     #[test]
     fn small_messages_may_stay_as_they_are() {
-        let mut pool = Pool::new(crate::ws::Settings { threshold: 6, ..Default::default() });
+        let mut pool = StreamPool::new(crate::ws::Settings { threshold: 6, ..Default::default() });
         let (mut out, mut connection) = (Vec::new(), Connection::new(Some(AGREED)));
         connection.message(&mut out, Kind::Text, b"Hello", &mut pool).unwrap();
         assert_eq!(out, b"\x81\x05Hello");
@@ -596,7 +602,7 @@ mod tests {
 
     #[test]
     fn one_frame_goes_to_many_and_each_can_go_on() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         let payload = b"to all of you, to all of you";
         let mut prepared = Prepared::new(Kind::Text, payload);
         for agreement in [

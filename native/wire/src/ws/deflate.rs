@@ -2,7 +2,7 @@
 //!
 //! The library is zlib-rs, without flate2 around it: that hides how much memory a stream takes. Its streams are large
 //! whatever the window (about 46 KiB to inflate, 161 KiB to compress), and its levels are not zlib's: 1 writes a message in
-//! the fixed code as it reads it, 3 works out a code for each. So streams belong to a [`Pool`] and connections have them for
+//! the fixed code as it reads it, 3 works out a code for each. So streams belong to a [`StreamPool`] and connections have them for
 //! one message:
 //!
 //! - What a client's messages may refer to is the end of those before. A connection keeps that, 4 KiB unless the client
@@ -75,7 +75,7 @@ impl Default for Settings {
 }
 
 /// What the connections of one thread use in turn. Nothing of a connection stays in it.
-pub struct Pool {
+pub struct StreamPool {
     pub(crate) settings: Settings,
     inflates: Vec<Inflate>,
     /// All of the same window: `OWN_WINDOW_BITS`.
@@ -86,13 +86,13 @@ pub struct Pool {
     places: Arc<()>,
 }
 
-impl Default for Pool {
+impl Default for StreamPool {
     fn default() -> Self {
         Self::new(Settings::default())
     }
 }
 
-impl Pool {
+impl StreamPool {
     /// An empty pool.
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -188,7 +188,7 @@ impl Inflater {
         &mut self,
         data: &[u8],
         last: bool,
-        pool: &mut Pool,
+        pool: &mut StreamPool,
         mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut stream = self.stream.take().map_or_else(|| self.begin(pool), Ok)?;
@@ -223,7 +223,7 @@ impl Inflater {
     /// The message is complete: give the rest of it to `sink`.
     pub(crate) fn finish(
         &mut self,
-        pool: &mut Pool,
+        pool: &mut StreamPool,
         mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut stream = self.stream.take().map_or_else(|| self.begin(pool), Ok)?;
@@ -256,7 +256,7 @@ impl Inflater {
     }
 
     /// A stream that knows what the message may refer to.
-    fn begin(&self, pool: &mut Pool) -> Result<Inflate, Failure> {
+    fn begin(&self, pool: &mut StreamPool) -> Result<Inflate, Failure> {
         let mut stream = pool.inflate();
         if !self.history.is_empty() {
             stream.set_dictionary(&self.history).map_err(|_| Failure::Deflate)?;
@@ -326,7 +326,7 @@ impl Deflater {
     }
 
     /// Append the compressed payload of one message. `false`: it is better sent as it is, and nothing is appended.
-    pub(crate) fn deflate(&mut self, payload: &[u8], out: &mut Vec<u8>, pool: &mut Pool) -> bool {
+    pub(crate) fn deflate(&mut self, payload: &[u8], out: &mut Vec<u8>, pool: &mut StreamPool) -> bool {
         if payload.is_empty() {
             return false;
         }
@@ -357,7 +357,7 @@ impl Deflater {
     }
 
     /// The next message begins with an empty window. The stream is free for others.
-    pub(crate) fn release(&mut self, pool: &mut Pool) {
+    pub(crate) fn release(&mut self, pool: &mut StreamPool) {
         if let Some((stream, _)) = self.kept.take() {
             pool.keep_deflate(stream, self.bits);
         }
@@ -388,7 +388,7 @@ mod tests {
     const AGREED: Agreement =
         Agreement { client_bits: 12, client_is_told: true, server_bits: 12, client_reset: false, server_reset: false };
 
-    fn inflate(inflater: &mut Inflater, payload: &[u8], pool: &mut Pool) -> Result<Vec<u8>, Failure> {
+    fn inflate(inflater: &mut Inflater, payload: &[u8], pool: &mut StreamPool) -> Result<Vec<u8>, Failure> {
         let mut plain = Vec::new();
         let mut sink = |piece: &[u8]| {
             plain.extend_from_slice(piece);
@@ -400,14 +400,14 @@ mod tests {
     }
 
     /// The compressed payload, if it is one.
-    fn try_deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut Pool) -> Option<Vec<u8>> {
+    fn try_deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut StreamPool) -> Option<Vec<u8>> {
         let mut out = b"before".to_vec();
         let deflated = deflater.deflate(payload, &mut out, pool);
         assert!(deflated || out == b"before");
         deflated.then(|| out.split_off("before".len()))
     }
 
-    fn deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut Pool) -> Vec<u8> {
+    fn deflate(deflater: &mut Deflater, payload: &[u8], pool: &mut StreamPool) -> Vec<u8> {
         try_deflate(deflater, payload, pool).expect("a compressed message")
     }
 
@@ -440,7 +440,7 @@ mod tests {
     fn round_trip(level: u8, bits: u8, reset: bool) {
         let agreed =
             Agreement { client_bits: bits, server_bits: bits, client_reset: reset, server_reset: reset, ..AGREED };
-        let mut pool = Pool::new(Settings { level, ..Settings::default() });
+        let mut pool = StreamPool::new(Settings { level, ..Settings::default() });
         let (mut ours, mut theirs) = (Deflater::new(agreed), Inflater::new(agreed));
         for (seed, length) in [5, 0, 700, 70_000, 1, 40_000, 600, 64].into_iter().enumerate() {
             let message = text(seed as u32 % 3, length);
@@ -456,7 +456,7 @@ mod tests {
     /// RFC 7692 section 7.2.3.2, W15
     #[test]
     fn a_window_is_shared_between_messages_only_where_that_was_agreed_on() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         let mut ours = Deflater::new(AGREED);
         let message = b"Hello, hello, hello";
         let (first, second) = (deflate(&mut ours, message, &mut pool), deflate(&mut ours, message, &mut pool));
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_gets_longer_is_sent_as_it_is_if_nothing_refers_to_it() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         let (mut ours, mut fresh) = (Deflater::new(AGREED), Deflater::once());
         assert_eq!(try_deflate(&mut fresh, b"Hello", &mut pool), None);
         assert_eq!(
@@ -491,7 +491,7 @@ mod tests {
     /// W15
     #[test]
     fn streams_belong_to_the_pool_but_for_a_bounded_number() {
-        let mut pool = Pool::new(Settings { kept: 2, ..Settings::default() });
+        let mut pool = StreamPool::new(Settings { kept: 2, ..Settings::default() });
         let mut many: Vec<_> = (0..10).map(|_| (Deflater::new(AGREED), Inflater::new(AGREED))).collect();
         for round in 0..3 {
             for (ours, theirs) in &mut many {
@@ -512,7 +512,7 @@ mod tests {
     /// RFC 7692 section 7.1.2.2
     #[test]
     fn a_window_of_eight_bits_is_inflated_as_nine() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         let mut ours = Deflater::new(Agreement { server_bits: 8, ..AGREED });
         let mut theirs = Inflater::new(Agreement { client_bits: 8, ..AGREED });
         for seed in 0..3 {
@@ -526,7 +526,7 @@ mod tests {
     /// RFC 7692 section 7.2.3.4
     #[test]
     fn a_stream_that_ends_takes_its_window_along() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         let mut theirs = Inflater::new(AGREED);
         let last: &[u8] = b"\xf3\x48\xcd\xc9\xc9\x07\x00";
         for payload in [last, &[last, b"\x00"].concat()] {
@@ -546,7 +546,7 @@ mod tests {
 
     #[test]
     fn a_message_ends_with_a_block() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         for payload in [&b"\x01"[..], b"\xf2\x48\xcd\xc9\xc9", b"\x00\x05\x00\xfa\xffHel", b"\x05", b"\xff\xff\xff"] {
             assert_eq!(inflate(&mut Inflater::new(AGREED), payload, &mut pool), Err(Failure::Deflate), "{payload:x?}");
         }
@@ -558,7 +558,7 @@ mod tests {
     /// W8
     #[test]
     fn a_bomb_is_not_inflated_beyond_what_is_asked_for() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         let payload = deflate(&mut Deflater::once(), &vec![b'a'; 1 << 20], &mut pool);
         let (mut seen, mut inflater) = (0, Inflater::new(AGREED));
         let result = inflater.push(&payload, true, &mut pool, |piece| {
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_unless_they_are_large() {
-        let mut pool = Pool::default();
+        let mut pool = StreamPool::default();
         pool.recycle(Vec::new());
         pool.recycle(Vec::with_capacity(MAX_IDLE_BUFFER + 1));
         assert!(pool.buffers.is_empty());

@@ -74,7 +74,7 @@ impl Kind {
 pub enum Payload {
     /// It lies in the input of the poll, unmasked.
     Input(Range<usize>),
-    /// It has been put together. Give the buffer back with [`Pool::recycle`](crate::ws::Pool::recycle) if nobody keeps it.
+    /// It has been put together. Give the buffer back with [`StreamPool::recycle`](crate::ws::StreamPool::recycle) if nobody keeps it.
     Assembled(Vec<u8>),
 }
 

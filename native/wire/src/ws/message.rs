@@ -18,7 +18,7 @@
 //! is kept. So the outcome never depends on how bytes were cut into reads.
 
 use crate::ws::close;
-use crate::ws::deflate::{Agreement, Inflater, Pool};
+use crate::ws::deflate::{Agreement, Inflater, StreamPool};
 use crate::ws::event::{Event, Kind, Payload};
 use crate::ws::failure::Failure;
 use crate::ws::frame::{Header, Opcode, Start};
@@ -118,7 +118,7 @@ impl Reader {
     pub(crate) fn read(
         &mut self,
         input: &mut [u8],
-        pool: &mut Pool,
+        pool: &mut StreamPool,
         limits: &Limits,
     ) -> (usize, Result<Event, Failure>) {
         let mut at = 0;
@@ -142,7 +142,7 @@ impl Reader {
         input: &mut [u8],
         at: &mut usize,
         limits: &Limits,
-        pool: &mut Pool,
+        pool: &mut StreamPool,
     ) -> Result<Option<Event>, Failure> {
         let rest = input.get_mut(*at..).unwrap_or_default();
         let Some(start) = Start::read(rest)? else { return Ok(Some(Event::NeedMore)) };
@@ -207,7 +207,7 @@ impl Reader {
     }
 
     /// A frame begins whose payload is kept.
-    fn begin(&mut self, header: Header, pool: &mut Pool) {
+    fn begin(&mut self, header: Header, pool: &mut StreamPool) {
         let start = header.start;
         let message = self.message.get_or_insert_with(|| {
             let kind = if start.opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
@@ -226,7 +226,7 @@ impl Reader {
         mut frame: Frame,
         input: &mut [u8],
         at: &mut usize,
-        pool: &mut Pool,
+        pool: &mut StreamPool,
         limits: &Limits,
     ) -> Result<Option<Event>, Failure> {
         let there = input.len().saturating_sub(*at);
@@ -252,7 +252,7 @@ impl Reader {
         if frame.fin { self.finish(pool, limits).map(Some) } else { Ok(None) }
     }
 
-    fn add(&mut self, piece: &[u8], frame: Frame, pool: &mut Pool, limits: &Limits) -> Result<(), Failure> {
+    fn add(&mut self, piece: &[u8], frame: Frame, pool: &mut StreamPool, limits: &Limits) -> Result<(), Failure> {
         let Some(message) = &mut self.message else { return Ok(()) };
         let content = &mut message.content;
         match &mut self.inflater {
@@ -267,7 +267,7 @@ impl Reader {
     }
 
     /// The last frame of a message is complete.
-    fn finish(&mut self, pool: &mut Pool, limits: &Limits) -> Result<Event, Failure> {
+    fn finish(&mut self, pool: &mut StreamPool, limits: &Limits) -> Result<Event, Failure> {
         let Some(Message { kind, deflated, mut content, .. }) = self.message.take() else { return Ok(Event::NeedMore) };
         if let Some(inflater) = self.inflater.as_mut().filter(|_| deflated) {
             inflater.finish(pool, |plain| content.push(plain, limits))?;

@@ -9,13 +9,13 @@
 //! - **End**: [`Event::Close`] and [`Event::Failed`] come behind the messages before them. The server says `close` when it
 //!   has answered those.
 //!
-//! Deadlines, and answering pings, are the caller's. A [`Pool`] serves all connections of a thread; between two messages a
+//! Deadlines, and answering pings, are the caller's. A [`StreamPool`] serves all connections of a thread; between two messages a
 //! connection has nothing of it, but for the stream that compresses ([`Connection::release`] takes that as well).
 //!
 //! ```
-//! use wire::ws::{Connection, Event, Kind, Limits, Pool};
+//! use wire::ws::{Connection, Event, Kind, Limits, StreamPool};
 //!
-//! let (limits, mut pool, mut connection) = (Limits::default(), Pool::default(), Connection::new(None));
+//! let (limits, mut pool, mut connection) = (Limits::default(), StreamPool::default(), Connection::new(None));
 //! let mut input = *b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
 //! let progress = connection.poll(&mut input, &mut pool, &limits);
 //! let Event::Message { kind: Kind::Text, payload } = progress.event else { panic!() };
@@ -43,7 +43,7 @@ mod utf8;
 
 pub use close::{NO_CODE, is_close_code, truncate_reason};
 pub use connection::{Connection, Prepared, SendError};
-pub use deflate::{Agreement, Pool, Settings};
+pub use deflate::{Agreement, Settings, StreamPool};
 pub use event::{Event, Kind, Payload, Progress};
 pub use failure::Failure;
 pub use frame::FrameHead;
