@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging.handlers import MemoryHandler
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_a_forked_worker_sees_what_a_spawned_one_sees(cwd: Path) -> None:
     assert seen[0]["name"] == "SpawnProcess-1"
 
 
-def test_forked_workers_share_no_pipes_but_those_of_all(cwd: Path) -> None:
+def test_forked_workers_share_no_descriptors_but_those_of_all(cwd: Path) -> None:
     """MP-20: so each hears of its parent's death."""
     with ServerProcess(*ARGUMENTS, "--metrics", "127.0.0.1:0", cwd=cwd) as server:
         pids = workers(server)
@@ -128,8 +128,18 @@ def test_forked_workers_share_no_pipes_but_those_of_all(cwd: Path) -> None:
         assert ours & theirs <= descriptors(server.pid)
         # Standard output, standard error, and the one to whom looks after shared memory.
         assert len([name for name in ours & theirs if name.startswith("pipe:")]) == 3
+        assert recorders(pids[0]) == recorders(pids[1])
         server.process.kill()
         wait_for(lambda: all(is_gone(pid) for pid in pids))
+
+
+def recorders(pid: int) -> int:
+    """How many descriptors it has of what workers leave for their parent."""
+    found = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return len([name for name in found if "uvicorn-worker" in name])
 
 
 @pytest.mark.parametrize("how", ["SIGHUP", "kill -9", "another directory"])

@@ -354,6 +354,10 @@ class ProcessWorker:
     def forget(self) -> None:
         """Called in a child that was forked: the parent's ends, of its own pipes and of its siblings', are not its."""
         self.parent_conn.close()
+        for page in self.metrics_pages:
+            page.close()  # for nobody else
+        if self.process.pid is not None:  # a sibling: this child's own start has not returned
+            self._recorder = None
         forget = getattr(self.process, "forget", None)
         if forget is not None:
             forget()
