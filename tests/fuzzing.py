@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import itertools
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from email.utils import formatdate
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
 from uvicorn.middleware.forwarded import ForwardedMiddleware
+from uvicorn.protocols.http import representation
 from uvicorn.proxy_protocol import MAX_LENGTH, MalformedHeader, read
 
 if sys.version_info >= (3, 11):
@@ -75,6 +79,39 @@ WORDS = {
             "\x02\0\x01",
         ),
     ],
+    "range": [
+        *(
+            "bytes=",
+            "BYTES=",
+            "-",
+            ",",
+            " ",
+            "\t",
+            "=",
+            "\n",
+            "0",
+            "1",
+            "9",
+            "39",
+            "40",
+            "4" * 30,
+            "9" * 101,
+            "0-0,",
+            "-1,",
+        ),
+        *(
+            '"1-2"',
+            'W/"',
+            '"',
+            "*",
+            "\xff",
+            "Mon, 01 Jan 2024 12:00:00 GMT",
+            "Monday, 01-Jan-24 12:00:00 GMT",
+            "Feb",
+            "60",
+        ),
+        *("Mon Jan  1 12:00:00 2024", "gzip", "br", "zstd", "identity", ";q=0", ";q=0.5", ";q=1.000", ";q=2", "x-gzip"),
+    ],
 }
 
 
@@ -85,6 +122,14 @@ def seeds(name: str) -> list[bytes]:
             b"",
             b'for="[2001:db8::7]:4711";proto=https;host=example.org, for=10.0.0.1;by=_b',
             b"for=a, for=10.0.0.2",
+        ]
+    if name == "range":
+        date = b"Mon, 01 Jan 2024 12:00:00 GMT"
+        return [
+            b"",
+            b"\n".join([b"bytes=0-0,5-9, -3", ETAG, b"gzip, br;q=0.5, *;q=0"]),
+            b"\n".join([b"bytes=10-", date, b"identity;q=0"]),
+            b"\n".join([b"bytes=3-1", b'W/"1-2", "x,y", *', b"*"]),
         ]
     path = Path(__file__).parent / "vectors" / "proxy_protocol.toml"
     rows = tomllib.loads(path.read_text("utf-8"))["vector"]
@@ -145,7 +190,59 @@ def _outcome(data: bytes) -> Any:
         return str(exc)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"forwarded": forwarded, "proxy_python": proxy_python}
+ETAG = b'"1-2"'
+
+_SPEC = rb"(?:[0-9]+-[0-9]*|-[0-9]+)"
+_RANGE = re.compile(rb"(?i:bytes)=(?:[ \t]*(?:%b)?[ \t]*,)*[ \t]*(?:%b)?[ \t]*" % (_SPEC, _SPEC))
+
+
+def asked_for(value: bytes, length: int) -> set[int] | None:
+    """Positions of the bytes that a well-formed Range field asks for, one by one; `None` if it has no meaning."""
+    found: set[int] = set()
+    members = [member.strip(b" \t") for member in value[len(b"bytes=") :].split(b",")]
+    for member in filter(None, members):
+        first, _, last = member.partition(b"-")
+        if not first:
+            found |= set(range(max(0, length - int(last)), length))
+        elif last and int(last) < int(first):
+            return None
+        else:
+            found |= set(range(int(first), min(int(last) + 1 if last else length, length)))
+    return found if any(members) else None
+
+
+def range_of_bytes(data: bytes) -> None:
+    """A Range field, a condition, and an Accept-Encoding field, in lines: what is sent is there, and was asked for."""
+    value, condition, accept, *_ = *data.split(b"\n"), b"", b""
+    digits = max(map(len, re.findall(rb"[0-9]+", value)), default=0)
+    is_served = value.count(b",") < representation.MAX_RANGES and digits <= 100
+    for length in (0, 1, 40, 2**50):
+        found = representation.ranges(value, length)
+        parts = sorted(found or [])
+        assert all(0 <= first < first + count <= length for first, count in parts)
+        assert all(first + count <= after for (first, count), (after, _) in itertools.pairwise(parts))
+        if 0 < length <= 40:
+            expected = asked_for(value, length) if is_served and _RANGE.fullmatch(value) else None
+            assert (None if found is None else {at for first, n in parts for at in range(first, first + n)}) == expected
+    date = representation.parse_date(condition)
+    assert date is None or representation.parse_date(formatdate(date, usegmt=True).encode()) == date
+    applies = representation.range_applies({b"if-range": condition}, ETAG, 1704110400, 2e9)
+    assert applies == (condition == ETAG or date == 1704110400)
+    matches = ETAG + b", " + condition
+    assert representation.precondition({b"if-match": matches}, ETAG, 0) == representation.OK
+    assert representation.precondition({b"if-none-match": matches}, ETAG, 0) == representation.NOT_MODIFIED
+    found_codings = {b"accept-encoding": accept}
+    chosen = representation.choose_coding(found_codings, representation.CODINGS)
+    assert chosen in (None, representation.IDENTITY, *representation.CODINGS)
+    # What was chosen of all is chosen where there is nothing else.
+    assert chosen is None or representation.choose_coding(found_codings, [chosen]) == chosen
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "forwarded": forwarded,
+    "proxy_python": proxy_python,
+    "range": range_of_bytes,
+}
 
 
 def mutated(random: Random, pool: Sequence[bytes], words: Sequence[str]) -> bytes:

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzzing import ETAG, asked_for
 from uvicorn.protocols.http import representation
 from uvicorn.protocols.http.representation import IDENTITY, MAX_RANGES, choose_coding, parse_date, precondition, ranges
-
-ETAG = b'"1-2"'
 
 pieces = st.sampled_from([b"0", b"1", b"9", b"15", b"-", b",", b" ", b"\t", b"bytes", b"=", b"x", b"\xff", b"4" * 30])
 soup = st.lists(pieces, max_size=20).map(b"".join)
@@ -29,26 +28,11 @@ specs = st.lists(
 ).map(lambda found: b"bytes=" + b",".join(found))
 
 
-def wanted(value: bytes, length: int) -> set[int] | None:
-    """The positions of the bytes that a well-formed field asks for, one by one; `None` if it is not."""
-    found: set[int] = set()
-    members = [member.strip(b" \t") for member in value[len(b"bytes=") :].split(b",")]
-    for member in filter(None, members):
-        first, _, last = member.partition(b"-")
-        if not first:
-            found |= set(range(max(0, length - int(last)), length))
-        elif last and int(last) < int(first):
-            return None
-        else:
-            found |= set(range(int(first), min(int(last) + 1 if last else length, length)))
-    return found if any(members) else None
-
-
 @given(specs, st.integers(1, 30))
 @settings(max_examples=500)
 def test_ranges_are_the_bytes_that_were_asked_for(value: bytes, length: int) -> None:
     found = ranges(value, length)
-    expected = wanted(value, length)
+    expected = asked_for(value, length)
     if expected is None:
         assert found is None
         return
