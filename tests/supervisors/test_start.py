@@ -247,7 +247,8 @@ def test_what_was_installed_anew_meanwhile_is_imported_by_the_next_worker(cwd: P
 
 
 def test_a_forked_worker_that_ends_runs_its_exit_handlers(cwd: Path) -> None:
-    fails = 'import atexit\natexit.register(print, "at exit", flush=False)\nraise SystemExit(7)\n'
+    # In one write: two processes say it.
+    fails = 'import atexit, sys\natexit.register(sys.stdout.write, "at exit\\n")\nraise SystemExit(7)\n'
     (cwd / "app.py").write_text(fails)
     with ServerProcess(*ARGUMENTS, "--worker-start", "fork", cwd=cwd) as server:
         assert server.wait() == 3
