@@ -147,12 +147,11 @@ PARTS = (
         "httpx, which needs a hundred times the CPU of a server, all servers look alike.",
         (
             "run upstream ours --connections 1,10,50,100,1000,10000 --seconds 2 --warm-up 0.5 --rounds 2",
-            "run upstream ours --connections 50,200,500 --threads 4 --seconds 2 --warm-up 0.5 --rounds 2",
             "run upstream ours --tool httpx --connections 1,10,50,100 --seconds 2 --warm-up 0.5 --rounds 2",
         ),
         f"--rounds 1 {SHORT}",
-        3.5,
-        1.5,
+        2.9,
+        1.2,
         ("concurrency",),
     ),
     Part(
@@ -197,13 +196,23 @@ PARTS = (
         ("brief",),
     ),
     Part(
+        "overload",
+        "Overload",
+        "Requests arrive at three times what the server can do, whether or not it keeps up. With a limit on active "
+        "requests the rest is refused at once, and what is admitted is in time; without one all of them wait.",
+        ("overload ours:active=auto ours:active=16 upstream",),
+        "--seconds 1 --settle 1 --tolerate 9",
+        1.2,
+        0.6,
+    ),
+    Part(
         "memory",
         "Memory",
         "At rest, after load, for each idle connection; and the work that allocator and garbage collector get. One "
         "server at a time.",
         (
             f"memory {SERVERS} --steps held,allocations,collector,traced,connections --idle 5000,10000 --seconds 1",
-            f"memory {WITH_WEBSOCKET} --steps websockets,compressed --idle 1000 --seconds 1",
+            f"memory {WITH_WEBSOCKET} --steps websockets,compressed --idle 5000 --seconds 1",
             "memory ours:http=httptools ours:http=h11 upstream:http=h11 --steps connections --idle 5000 --seconds 1",
         ),
         f"--idle 200 {SHORT}",
@@ -224,9 +233,9 @@ PARTS = (
         "Many processes",
         "Start-up and memory of up to 100 workers, then load: what more workers bring, many connections, half a minute "
         "without a break, workers replaced under load, an application that leaks, mixed work.",
-        ("workers ours upstream --counts 1,10,50,100 --seconds 2 --minutes 0.5",),
+        ("workers ours upstream --counts 1,10,100 --seconds 2 --minutes 0.5",),
         "--counts 1,4 --seconds 1 --minutes 0.05 --slice 2 --leak-requests 2000",
-        5.0,
+        4.4,
         1.5,
     ),
     Part(
