@@ -158,6 +158,7 @@ SAMPLES: dict[str, Sample] = {
     "mount": Sample(["--mount", "/one=one", "--mount", "/=two"], ("/one=one", "/=two"), "/one=one /=two"),
     "mount_cache_control": Sample(["--mount-cache-control", "no-store"], "no-store"),
     "ssl_tickets": Sample(["--ssl-tickets", "none"], "none"),
+    "ssl_crl": Sample(["--ssl-crl", "revoked.pem"], "revoked.pem"),
     "ssl_client_errors": Sample(["--ssl-client-errors"], True, "yes"),
     "worker_start": Sample(["--worker-start", "spawn"], "spawn"),
 }
@@ -193,6 +194,8 @@ def resolved(name: str, value: Any) -> Any:
     settings: dict[str, Any] = {"log_config": None, "reload": name != "systemd", name: value}
     if name == "ssl_cert":
         settings["ssl_certfile"] = "c"
+    if name == "ssl_crl":
+        settings["ssl_cert_reqs"] = 1
     if name == "ssl_client_errors":
         settings.update(ssl_cert_reqs=1, asgi_extensions="tls")
     return getattr(Config("module:attribute", **settings), name)

@@ -497,6 +497,9 @@ class Config(Settings):
         with blaming(f"ssl_reload={self.ssl_reload!r}"):
             if self.ssl_reload is not None and not 0 <= self.ssl_reload < float("inf"):
                 raise ValueError("it is a number of seconds.")
+        with blaming(f"ssl_crl={self.ssl_crl!r}"):
+            if self.ssl_crl is not None and not self.ssl_cert_reqs and self.ssl_context_factory is None:
+                raise ValueError("clients are asked for certificates by ssl_cert_reqs.")
         with blaming(f"ssl_client_errors={self.ssl_client_errors!r}"):
             self._check_client_errors()
         self._resolve_tickets()

@@ -476,6 +476,7 @@ def run(
     mount: Sequence[str] | str | None = None,
     mount_cache_control: str = "no-cache",
     ssl_tickets: TicketsType = "own",
+    ssl_crl: str | os.PathLike[str] | None = None,
     ssl_client_errors: bool = False,
     worker_start: StartType = "auto",
     app_dir: str | None = None,

@@ -724,9 +724,9 @@ class Settings:
         default=None,
         section="TLS",
         kw_only=True,
-        help="Seconds between two looks whether the files of ssl_certfile, ssl_keyfile, ssl_ca_certs and ssl_cert have "
-        "other contents; new connections then use those, if they are good. 0 looks only when a single process gets "
-        "SIGHUP, which makes any other number look at once, too. By default they are read once.",
+        help="Seconds between two looks whether the files of ssl_certfile, ssl_keyfile, ssl_ca_certs, ssl_crl and "
+        "ssl_cert have other contents; new connections then use those, if they are good. 0 looks only when a single "
+        "process gets SIGHUP, which makes any other number look at once, too. By default they are read once.",
     )
     mount: Sequence[str] | str | None = setting(
         default=None,
@@ -754,6 +754,13 @@ class Settings:
         "there are `none`.",
     )
 
+    ssl_crl: str | os.PathLike[str] | None = setting(
+        default=None,
+        section="TLS",
+        kw_only=True,
+        help="File with lists of client certificates that were revoked (CRL, in PEM form). Then each authority that "
+        "has issued one that clients show needs a list there that has not expired.",
+    )
     ssl_client_errors: bool = setting(
         default=False,
         section="TLS",

@@ -56,6 +56,7 @@ class TLSSettings(Protocol):
     ssl_ciphers: str | None
     ssl_context_factory: Callable[[Any, Callable[[], ssl.SSLContext]], ssl.SSLContext] | None
     ssl_reload: float | None
+    ssl_crl: str | os.PathLike[str] | None
     ssl_client_errors: bool
     ticket_secret: TicketSecret | None
 
@@ -282,8 +283,9 @@ def _default_context(
         from uvicorn.tickets import purpose_of, share_tickets
 
         # Connections go by the tickets of this context, whichever name they ask for.
-        authorities = b"" if settings.ssl_ca_certs is None else _read(settings.ssl_ca_certs)
-        purpose = purpose_of(authorities, b"%d %d" % (settings.ssl_cert_reqs, settings.ssl_client_errors))
+        paths = (settings.ssl_ca_certs, settings.ssl_crl)
+        authorities, revoked = (b"" if path is None else _read(path) for path in paths)
+        purpose = purpose_of(authorities, revoked, b"%d %d" % (settings.ssl_cert_reqs, settings.ssl_client_errors))
         share_tickets(context, settings.ticket_secret, purpose)
     named = [NamedCertificate.parse(text) for text in settings.ssl_cert]
     if named:
@@ -319,6 +321,8 @@ def _context(
     except (ssl.SSLError, _PasswordNeeded) as exc:
         exc.filename = exc.filename or os.fspath(certfile)
         raise
+    if settings.ssl_crl is not None:
+        _refuse_revoked(context, settings.ssl_crl)
     if lowest is not None:
         context.minimum_version = lowest
     if settings.ssl_client_errors:
@@ -334,6 +338,18 @@ def _context(
         if why_not() is None:  # else the configuration has said so
             keep_no_sessions(context)
     return cast(ServerContext, context)
+
+
+def _refuse_revoked(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
+    """Refuse what stands in the lists of this file, and what an authority has issued that has none there (RFC 5280)."""
+    try:
+        if b"CERTIFICATE-----" in _read(path):
+            raise ssl.SSLError("there is a certificate in the file of `ssl_crl`, which would become an authority.")
+        context.load_verify_locations(path)
+    except ssl.SSLError as exc:
+        exc.filename = os.fspath(path)
+        raise
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 # Renewal.
@@ -386,7 +402,7 @@ class Renewal:
         self._files = [
             path
             for path in (
-                *(settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_ca_certs),
+                *(settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_ca_certs, settings.ssl_crl),
                 *(path for _, *pair in named for path in pair),
             )
             if path is not None

@@ -297,6 +297,7 @@ def changed(context):
 """
     means = {
         **changed_by(code, certificate),
+        OURS: Means("`--ssl-crl`", [*options[OURS], "--ssl-crl", str(path)]),
         GRANIAN: Means("`--ssl-crl`", [*options[GRANIAN], "--ssl-crl", str(path)]),
         NGINX: Means("`ssl_crl`", [*options[NGINX], f"ssl_crl {path};"]),
     }
