@@ -1,5 +1,6 @@
 //! The Python objects every request needs, looked up once: interned names, constants, pre-made header names.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use wire::headers::Name;
@@ -24,12 +25,13 @@ macro_rules! names {
         impl Names {
             pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
                 let empty_bytes = PyBytes::new(py, b"");
+                // Interned throughout, as the literals of applications are: equal ones are then the same.
                 let empty_request = PyDict::new(py);
-                empty_request.set_item("type", "http.request")?;
-                empty_request.set_item("body", &empty_bytes)?;
-                empty_request.set_item("more_body", false)?;
+                empty_request.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+                empty_request.set_item(intern!(py, "body"), &empty_bytes)?;
+                empty_request.set_item(intern!(py, "more_body"), false)?;
                 let disconnect = PyDict::new(py);
-                disconnect.set_item("type", "http.disconnect")?;
+                disconnect.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
                 Ok(Self {
                     fields: Name::ALL.iter().map(|name| PyBytes::new(py, name.as_str().as_bytes()).unbind()).collect(),
                     methods: Method::ALL.iter().map(|method| PyString::intern(py, method.as_str()).unbind()).collect(),

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
@@ -61,10 +62,12 @@ impl EagerCall {
         names: &Names,
         poison: bool,
     ) -> PyResult<Self> {
-        let pattern = PyDict::new(class.py());
-        pattern.set_item("loop", event_loop)?;
-        pattern.set_item(&names.context, class.py().None())?;
-        pattern.set_item("eager_start", true)?;
+        let py = class.py();
+        // Interned, as the names of parameters are: they are found by identity then, with no comparison of texts.
+        let pattern = PyDict::new(py);
+        pattern.set_item(intern!(py, "loop"), event_loop)?;
+        pattern.set_item(&names.context, py.None())?;
+        pattern.set_item(intern!(py, "eager_start"), true)?;
         Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Single::new(poison) })
     }
 
