@@ -18,7 +18,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic
 from typing import Protocol
 
@@ -49,8 +49,8 @@ logger = logging.getLogger("uvicorn.error")
 class Held(Protocol):
     """A request that waits."""
 
-    def admit(self) -> None:
-        """Start its application."""
+    def admit(self, eagerly: bool) -> None:
+        """Start its application; `eagerly`: its first step may happen now."""
 
     def refuse(self) -> None:
         """Answer it 503, if it still can be answered."""
@@ -113,6 +113,7 @@ class Gate:
         self._proxies = app if isinstance(app, ProxyHeadersMiddleware) else None
         self._ending: list[Place] = []  # refused, and not told yet
         self._is_called = False  # soon, by the loop
+        self._is_handing_on = False
         self._timer: asyncio.TimerHandle | None = None
         self._shedding = Shedding(self, loop, context, clock)
         self._told_limit = 0
@@ -152,6 +153,24 @@ class Gate:
             self._tell_limit()
         if self.admission.waiting:
             self._look_soon()
+
+    def hand_on(self, place: Place) -> None:
+        """As `release`, in the last step of the application's call: one that waits begins inside it.
+
+        Calls that can go on at the same time do so one after the other, in one turn of the loop. If those that follow
+        them began with its next turn, they would begin together, wait together for whatever applications wait for, and
+        leave the processor idle meanwhile. What begins here and ends at once is followed with the next turn: the loop
+        is not kept from reading.
+        """
+        self.release(place)
+        if self._is_handing_on or not self.admission.waiting:
+            return
+        self._is_handing_on = True
+        try:
+            if (admitted := self.admission.next(self._clock())) is not None:
+                self._admit(admitted, eagerly=True)
+        finally:
+            self._is_handing_on = False
 
     def leave(self, place: Place) -> None:
         """The client is gone, or will not be served: one that waits does not any more. May be said whatever it does."""
@@ -205,11 +224,7 @@ class Gate:
         self._is_called = False
         admission, now = self.admission, self._clock()
         while (admitted := admission.next(now)) is not None:
-            self._count(UNQUEUED)
-            self._count(ADMITTED)
-            held, admitted.held = admitted.held, None
-            if held is None or not self._tell(held.admit):
-                self.release(admitted, is_measured=False)
+            self._admit(admitted, eagerly=False)
         while (late := admission.expired(now)) is not None:
             self._end(late, Reason.LATE)
         ending, self._ending = self._ending, []
@@ -221,6 +236,13 @@ class Gate:
             self._tell_limit()
         if self._timer is None:
             self._look_later(now)
+
+    def _admit(self, place: Place, eagerly: bool) -> None:
+        self._count(UNQUEUED)
+        self._count(ADMITTED)
+        held, place.held = place.held, None
+        if held is None or not self._tell(partial(held.admit, eagerly)):
+            self.release(place, is_measured=False)
 
     def _tell(self, what: Callable[[], None]) -> bool:
         """One that cannot be told must not keep the others waiting."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import random
+import sys
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -587,7 +590,7 @@ async def test_who_cannot_be_started_keeps_nobody_waiting(
         assert held is not None
 
         class Broken:
-            def admit(self) -> None:
+            def admit(self, eagerly: bool = False) -> None:
                 raise RuntimeError("on purpose")
 
             refuse = admit
@@ -795,3 +798,92 @@ async def test_files_of_the_server_are_not_counted(http_protocol_cls: Any, tmp_p
             assert (response.status, len(response.body)) == (200, size)
         assert counts(service) == (1, 0)
         assert is_refusal(await client.ask())
+
+
+# In whose place the next one begins.
+
+EAGER = sys.version_info >= (3, 12)
+"""Whether tasks can begin inside others."""
+
+
+async def test_who_waits_begins_inside_the_last_step_of_who_ends(http_protocol_cls: Any) -> None:
+    """Else calls that ended in one turn of the loop would be followed together, by calls that wait together."""
+    order: list[Any] = []
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        order.append((path, variable.get(), asyncio.current_task() in seen))
+        seen.append(asyncio.current_task())
+        variable.set(path)
+        if path == "/1":
+            await go.wait()
+            asyncio.get_running_loop().call_soon(order.append, "the next turn")
+        await respond(path.encode())(scope, receive, send)
+        assert asyncio.current_task() is seen[order.index((path, "", False)) if path == "/1" else -1]
+
+    seen: list[Any] = []
+    async with limited(http_protocol_cls, app) as service:
+        first = await ask(service, "/1", count=(1, 0))
+        second = await ask(service, "/2", count=(1, 1))
+        go.set()
+        assert (await first.response()).body == b"/1"
+        assert (await second.response()).body == b"/2"
+    one, two, turn = ("/1", "", False), ("/2", "", False), "the next turn"
+    assert order == ([one, two, turn] if EAGER else [one, turn, two])
+
+
+async def test_many_that_end_at_once_do_not_begin_inside_each_other(http_protocol_cls: Any) -> None:
+    """Neither the stack nor the turns of the loop grow with the queue."""
+    depths: list[int] = []
+    between: list[int] = []
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        depths.append(len(traceback.extract_stack()))
+        if scope["path"] == "/first":
+            await go.wait()
+            asyncio.get_running_loop().call_soon(lambda: between.append(len(depths)))
+        await respond(b"ok")(scope, receive, send)
+
+    async with limited(http_protocol_cls, app, queue=60) as service:
+        clients = [await ask(service, "/first", count=(1, 0))]
+        clients += [await ask(service, "/", count=(1, number)) for number in range(1, 51)]
+        go.set()
+        for client in clients:
+            assert (await client.response()).status == 200
+    assert max(depths[1:]) - min(depths[1:]) < 20
+    assert between == [2 if EAGER else 1], "the others come with later turns of the loop"
+
+
+async def test_who_begins_inside_another_fails_alone(http_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/2":
+            raise RuntimeError("of the second")
+        if scope["path"] == "/1":
+            await go.wait()
+        await respond(scope["path"].encode())(scope, receive, send)
+
+    async with limited(http_protocol_cls, app) as service:
+        clients = [await ask(service, "/1", count=(1, 0))]
+        clients += [await ask(service, f"/{number}", count=(1, number - 1)) for number in (2, 3)]
+        go.set()
+        responses = [await client.response() for client in clients]
+    assert [response.status for response in responses] == [200, 500, 200]
+    assert (responses[0].body, responses[2].body) == (b"/1", b"/3")
+    assert [record.exc_info is not None for record in caplog.records].count(True) == 1
+
+
+async def test_a_place_of_a_cancelled_call_is_given_on_with_the_next_turn(http_protocol_cls: Any) -> None:
+    app = Doors()
+    async with limited(http_protocol_cls, app) as service:
+        await ask(service, "/1", count=(1, 0))
+        await wait_until(lambda: app.called == ["/1"])
+        second = await ask(service, "/2", count=(1, 1))
+        app.door("/2").set()
+        (task,) = service.state.tasks
+        task.cancel()
+        assert (await second.response()).body == b"/2"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING, cast
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.gate import Gate, Place
@@ -171,13 +172,18 @@ class Runner:
             held.start(app)
         return False
 
-    def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> asyncio.Task[None]:
-        """Start an application in the loop's next turn, when all other requests are read."""
-        state = self._state
-        context = contextvars.Context() if self.settings.reset_contextvars else state.context.copy()
-        cycle.task = task = start_task(self._loop, cycle.run_asgi(app), context, False)
-        state.tasks.add(task)
-        task.add_done_callback(state.tasks.discard)
+    def start(
+        self, cycle: RequestResponseCycle, coroutine: Coroutine[Any, Any, None], eagerly: bool
+    ) -> asyncio.Task[None]:
+        """Start what answers a request in the loop's next turn, when all others are read; or now, if that may be."""
+        settings, state = self.settings, self._state
+        context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
+        eager = eagerly and settings.eager and self._input.end is not HERE
+        task = start_task(self._loop, coroutine, context, eager)
+        if not (eager and task.done()):
+            cycle.task = task
+            state.tasks.add(task)
+            task.add_done_callback(state.tasks.discard)
         return task
 
     def answers_at_once(self) -> bool:
@@ -202,14 +208,18 @@ class _Held:
         self._gate = gate
         self._place = place
 
-    def admit(self) -> None:
-        """Start its application."""
+    def admit(self, eagerly: bool) -> None:
+        """Start its application; `eagerly`: its first step may happen now."""
         self.cycle.held = None
-        self.start(self.app)
+        self.start(self.app, eagerly)
 
-    def start(self, app: ASGI3Application) -> None:
+    def start(self, app: ASGI3Application, eagerly: bool = False) -> None:
         """Start what answers it; then its place is free."""
-        self._runner.start(self.cycle, app).add_done_callback(self.release)
+        self._runner.start(self.cycle, self._run(app), eagerly).add_done_callback(self.release)
+
+    async def _run(self, app: ASGI3Application) -> None:
+        await self.cycle.run_asgi(app)
+        self._gate.hand_on(self._place)
 
     def refuse(self) -> None:
         """Answer it 503, if it still can be answered."""

@@ -7,6 +7,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::gate::Place;
 use super::host::Host;
 use super::message;
 use crate::base::error;
@@ -100,8 +101,9 @@ pub(crate) trait Conversation {
     fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()>;
     /// The application has raised `error`: whatever it is, it ends this and nothing else.
     fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()>;
-    /// Its call is over, in one of these ways or because it was thrown away.
-    fn end(&self, py: Python<'_>) -> PyResult<()>;
+    /// Its call is over, in one of these ways or because it was thrown away. Returns what it had of the gate, if that can be
+    /// handed on to another in the last step of the call.
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Place>>>;
     /// Cut everything off after a panic, without a look at what it was doing.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 

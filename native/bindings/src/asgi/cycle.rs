@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::conversation::{Conversation, REQUEST, guard};
+use super::gate::Place;
 use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, in_context, is_coroutine, step};
 use crate::base::ffi::slots::Coroutine;
@@ -123,11 +124,12 @@ impl RequestResponseCycle {
         coroutine.map(|coroutine| coroutine.getattr(py, name)).transpose()
     }
 
-    /// The application's call is over.
+    /// The application's call is over. What it had of the gate can be handed on, or dropped.
     #[inline]
-    fn end(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<()> {
-        conversation.end(py)?;
-        self.forget_task(py)
+    fn end(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Rc<Place>>> {
+        let place = conversation.end(py)?;
+        self.forget_task(py)?;
+        Ok(place)
     }
 
     /// Go on with `turn`; after a panic the call is over.
@@ -184,12 +186,16 @@ impl RequestResponseCycle {
         let coroutine = self.run.coroutine.borrow_mut().take().map(|coroutine| coroutine.into_bound(py));
         drop(coroutine);
         // Whatever goes wrong here, a logger that raises included, the client must not be left waiting.
+        let returned = result.is_ok();
         let ended = match result {
             Ok(result) => conversation.returned(py, &result),
             Err(error) => conversation.raised(py, &error),
         };
-        self.end(py, conversation)?;
-        ended.map(|()| None)
+        let place = self.end(py, conversation)?;
+        match place.filter(|_| returned) {
+            None => ended.map(|()| None),
+            Some(place) => ended.and(place.hand_on(py)).map(|()| None),
+        }
     }
 
     fn forget_task(&self, py: Python<'_>) -> PyResult<()> {
@@ -348,7 +354,7 @@ impl RequestResponseCycle {
             (_, Some(coroutine)) => coroutine.bind(py).call_method0("close").map(drop),
             (Some(_), None) => Ok(()),
         };
-        closed.and(self.end(py, &self.conversation()?))
+        closed.and(self.end(py, &self.conversation()?).map(drop))
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> String {

@@ -234,9 +234,8 @@ impl Exchange {
 
     /// The application's call is over.
     #[inline]
-    pub(super) fn give_place_back(&self) {
-        let place = self.place.take();
-        drop(place);
+    pub(super) fn give_place_back(&self) -> Option<Rc<Place>> {
+        self.place.take()
     }
 
     /// Answer a request for which there is no room.

@@ -87,6 +87,13 @@ impl Place {
         self.ticket.bind(held.py()).setattr(intern!(held.py(), "held"), held)
     }
 
+    /// Give it back in the last step of the application's call, inside which the next one may begin.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hand_on(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate.bind(py).call_method1(intern!(py, "hand_on"), (&self.ticket,)).map(drop)
+    }
+
     /// Give it back; how long it was held says nothing.
     pub(crate) fn give_back_unmeasured(self, py: Python<'_>) -> PyResult<()> {
         self.gate.bind(py).call_method1(intern!(py, "release"), (&self.ticket, false)).map(drop)
@@ -94,6 +101,9 @@ impl Place {
 }
 
 impl Drop for Place {
+    // Few servers have a limit: nothing of this is to stand in the way of requests that have no place.
+    #[cold]
+    #[inline(never)]
     fn drop(&mut self) {
         Python::attach(|py| {
             let released = self.gate.bind(py).call_method1(intern!(py, "release"), (&self.ticket,));
@@ -106,8 +116,8 @@ impl Drop for Place {
 
 /// A request whose application has to wait until it is called.
 pub(super) trait Waiting {
-    /// Start its application.
-    fn admit(&self, py: Python<'_>) -> PyResult<()>;
+    /// Start its application; `eagerly`: its first step may happen now.
+    fn admit(&self, py: Python<'_>, eagerly: bool) -> PyResult<()>;
     /// Answer it, if it still can be answered.
     fn refuse(&self, py: Python<'_>) -> PyResult<()>;
 }
@@ -126,9 +136,9 @@ impl Held {
 
 #[pymethods]
 impl Held {
-    /// Start its application.
-    fn admit(&self, py: Python<'_>) -> PyResult<()> {
-        self.waiting.here()?.admit(py)
+    /// Start its application; `eagerly`: its first step may happen now.
+    fn admit(&self, py: Python<'_>, eagerly: bool) -> PyResult<()> {
+        self.waiting.here()?.admit(py, eagerly)
     }
 
     /// Answer it 503, if it still can be answered.

@@ -10,6 +10,7 @@ use wire::texts;
 
 use super::conversation::{Conversation, Function, Received, Sent};
 use super::exchange::{Body, Exchange, State};
+use super::gate::Place;
 use super::host::Host;
 use super::send::send;
 use crate::base::line::{Line, WOKEN_TOGETHER};
@@ -109,14 +110,14 @@ impl Conversation for Exchange {
 
     /// Nobody completes a response that is not complete.
     #[inline]
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
-        self.give_place_back();
-        if self.state.get() == State::Complete {
-            return Ok(());
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Place>>> {
+        let place = self.give_place_back();
+        if self.state.get() != State::Complete {
+            // Whoever still holds `receive` has come too late, for the request too.
+            self.body_given.set(true);
+            self.break_off(py)?;
         }
-        // Whoever still holds `receive` has come too late, for the request too.
-        self.body_given.set(true);
-        self.break_off(py)
+        Ok(place)
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {

@@ -253,7 +253,7 @@ impl Runner {
         start: Start,
     ) -> PyResult<()> {
         // When all that has come was read, so that it is known how many there are.
-        let later = if start == Start::Eagerly { Start::Later } else { start };
+        let later = start.later();
         match gate.enter(exchange.scope.bind(py), !exchange.peer_gone.get())? {
             Decision::Uncounted => self.start(py, exchange, app, start),
             Decision::Refused => self.refuse(py, &exchange, later),
@@ -262,7 +262,7 @@ impl Runner {
                 self.start(py, exchange, app, later)
             }
             Decision::Waits(place) => {
-                let waiting = Later { runner: self.clone(), exchange: exchange.clone(), app, start: later };
+                let waiting = Later { runner: self.clone(), exchange: exchange.clone(), app, start };
                 place.hold(&Bound::new(py, Held::new(waiting))?)?;
                 exchange.take_place(place);
                 Ok(())
@@ -367,13 +367,14 @@ struct Later {
 }
 
 impl Waiting for Later {
-    fn admit(&self, py: Python<'_>) -> PyResult<()> {
+    fn admit(&self, py: Python<'_>, eagerly: bool) -> PyResult<()> {
         let Self { runner, exchange, app, start } = self;
-        exchange.guard(py, "admit", || runner.start(py, exchange.clone(), app.clone_ref(py), *start))
+        let start = if eagerly { *start } else { start.later() };
+        exchange.guard(py, "admit", || runner.start(py, exchange.clone(), app.clone_ref(py), start))
     }
 
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
-        self.exchange.guard(py, "refuse", || self.runner.refuse(py, &self.exchange, self.start))
+        self.exchange.guard(py, "refuse", || self.runner.refuse(py, &self.exchange, self.start.later()))
     }
 }
 

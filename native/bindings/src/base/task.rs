@@ -25,6 +25,11 @@ pub(crate) enum Start {
 }
 
 impl Start {
+    /// The same, but not now.
+    pub(crate) fn later(self) -> Self {
+        if self == Self::Eagerly { Self::Later } else { self }
+    }
+
     /// How it is done in the loop as it is now.
     pub(crate) fn of(home: &Home, py: Python<'_>) -> PyResult<Self> {
         if !home.is_real {

@@ -14,6 +14,7 @@ use super::handshake::get;
 use super::session::Session;
 use super::states::{Ended, Stage, State};
 use crate::asgi::conversation::{Conversation, Function, Received, Sent};
+use crate::asgi::gate::Place;
 use crate::asgi::host::Host;
 use crate::asgi::message;
 use crate::base::ffi::dict::each_item;
@@ -365,10 +366,10 @@ impl Conversation for Session {
     }
 
     /// What there was to be done is done, unless it was thrown away, which nobody is told.
-    fn end(&self, _py: Python<'_>) -> PyResult<()> {
+    fn end(&self, _py: Python<'_>) -> PyResult<Option<Rc<Place>>> {
         let place = self.place.take();
         drop(place);
-        Ok(())
+        Ok(None)
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
