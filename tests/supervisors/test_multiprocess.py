@@ -144,7 +144,7 @@ def test_new_clients_are_refused_while_requests_are_finished(cwd: Path, where: s
         client = open_connection(address, b"GET /until-told HTTP/1.1\r\nhost: test\r\n\r\n")
         read_until(client, b"begin")
         server.send_signal(signal.SIGTERM)
-        wait_for(lambda: is_refused(address), timeout=10)
+        wait_for(lambda: is_refused(address))
         assert server.process.poll() is None
         (cwd / "go").touch()
         assert b"one" in read_until(client, b"0\r\n\r\n")
@@ -187,7 +187,7 @@ def test_socket_file_of_a_successor_is_left_alone(cwd: Path) -> None:
         client = open_connection(str(path), b"GET /until-told HTTP/1.1\r\nhost: test\r\n\r\n")
         read_until(client, b"begin")
         server.send_signal(signal.SIGTERM)
-        wait_for(lambda: not path.exists(), timeout=10)
+        wait_for(lambda: not path.exists())
         with socket.socket(socket.AF_UNIX) as successor:
             successor.bind(str(path))
             (cwd / "go").touch()
