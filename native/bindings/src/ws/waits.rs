@@ -23,10 +23,20 @@ pub(super) const WAITS: [Wait; 4] = [Wait::KeepAlive, Wait::Answers, Wait::Close
 /// Until when it waits for each; the earliest is the deadline that is watched.
 #[derive(Default)]
 pub(super) struct Times {
-    each: [Cell<Option<Instant>>; 4],
+    keep_alive: Cell<Option<Instant>>,
     pub(super) earliest: Deadline,
     pub(super) place: Cell<Option<usize>>,
-    unsent: OnceCell<Box<Unsent>>,
+    /// Kept apart, so that an open WebSocket which waits is small.
+    rare: OnceCell<Box<Rare>>,
+}
+
+/// What one does not have until it ends, or its client does not read.
+#[derive(Default)]
+struct Rare {
+    answers: Cell<Option<Instant>>,
+    close: Cell<Option<Instant>>,
+    reader: Cell<Option<Instant>>,
+    unsent: Unsent,
 }
 
 /// Bytes that the client had to take when the time for that began, and when that for the close did. Most take all at once.
@@ -39,17 +49,34 @@ pub(super) struct Unsent {
 
 impl Times {
     pub(super) fn put(&self, wait: Wait, until: Option<Instant>) {
-        if let Some(place) = self.each.get(wait as usize) {
+        if until.is_some() && wait != Wait::KeepAlive {
+            self.rare();
+        }
+        if let Some(place) = self.place(wait) {
             place.set(until);
         }
-        self.earliest.set(self.each.iter().filter_map(Cell::get).min());
-    }
-
-    pub(super) fn unsent(&self) -> &Unsent {
-        self.unsent.get_or_init(Box::default)
+        self.earliest.set(WAITS.into_iter().filter_map(|wait| self.get(wait)).min());
     }
 
     pub(super) fn get(&self, wait: Wait) -> Option<Instant> {
-        self.each.get(wait as usize).and_then(Cell::get)
+        self.place(wait).and_then(Cell::get)
+    }
+
+    pub(super) fn unsent(&self) -> &Unsent {
+        &self.rare().unsent
+    }
+
+    /// Nothing for what never had a time.
+    fn place(&self, wait: Wait) -> Option<&Cell<Option<Instant>>> {
+        match wait {
+            Wait::KeepAlive => Some(&self.keep_alive),
+            Wait::Answers => self.rare.get().map(|rare| &rare.answers),
+            Wait::Close => self.rare.get().map(|rare| &rare.close),
+            Wait::Reader => self.rare.get().map(|rare| &rare.reader),
+        }
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 }
