@@ -23,7 +23,7 @@ LAYERS = [
     "supervisors.worker",
     "supervisors.fork supervisors.threaded",
     "_subprocess",
-    "supervisors.health supervisors.limits supervisors.re* supervisors.signals",
+    "supervisors.health supervisors.grace supervisors.re* supervisors.signals",
     "server",
     "checking measurement vigil",
     "drain lifespan lifespan.* loops loops.auto",
@@ -41,7 +41,7 @@ LAYERS = [
     "protocols.websockets.close_handshake",
     "protocols.websockets.output protocols.websockets.peer_end",
     "protocols.websockets.session_log",
-    "protocols.http.request_reader protocols.native_server protocols.websockets.denial protocols.websockets.inbox",
+    "protocols.http.request_reader protocols.native_cores protocols.websockets.denial protocols.websockets.inbox",
     "protocols.http.body protocols.http.cycle protocols.http.scope protocols.http.response_writer "
     "protocols.websockets.de[cf]* protocols.websockets.h*",
     "protocols protocols.http protocols.websockets protocols.http.response protocols.websockets.frame_log",

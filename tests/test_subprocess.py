@@ -20,7 +20,7 @@ from uvicorn import _subprocess as module
 from uvicorn._subprocess import end_with_parent, get_subprocess, spawn, subprocess_started, terminate_self
 from uvicorn.config import Config
 from uvicorn.faults import blaming
-from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.grace import GracePeriods
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -221,7 +221,7 @@ def test_orphan_has_as_long_as_its_parent_would_give_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "end_with_parent", graces.append)
     subprocess_started(config, serve_nothing, [], None)
     subprocess_started(Config(app, timeout_graceful_shutdown=-1), serve_nothing, [], None)
-    assert graces == [DrainLimits.of(config).total, None]
+    assert graces == [GracePeriods.of(config).total, None]
 
 
 def test_pipe_that_is_none_is_not_watched() -> None:

@@ -95,9 +95,9 @@ def subprocess_started(
 def _longest_end(config: Config) -> float | None:
     """Seconds after which a parent that is there kills a child it has told to end."""
     # Its package imports this module.
-    from uvicorn.supervisors.limits import DrainLimits
+    from uvicorn.supervisors.grace import GracePeriods
 
-    return DrainLimits.of(config).total
+    return GracePeriods.of(config).total
 
 
 def end_with_parent(grace: float | None = None) -> None:

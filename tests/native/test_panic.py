@@ -83,7 +83,7 @@ ENTRIES: dict[str, Victim] = {
 }
 
 
-def native_server(service: Service) -> Any:
+def cores_of(service: Service) -> Any:
     """What the connections share."""
     return service.state.protocol_settings
 
@@ -100,7 +100,7 @@ async def test_panic_ends_its_connection_and_no_other(
     async with serve(native, echo, timeout_request_head=0.2 if entry == "expire" else 30) as service:
         other = await service.connect()
         assert (await other.ask()).status == 200
-        native_server(service).rehearse_panic(entry)
+        cores_of(service).rehearse_panic(entry)
         victim = await service.connect()
         await ENTRIES[entry](service, victim)
         with_answers = await asyncio.wait_for(ending(victim), 20)
@@ -142,7 +142,7 @@ async def test_panic_when_the_connection_is_lost_leaves_nothing_behind(
         client = await service.connect()
         await client.send(GET)
         await waiting.wait()
-        native_server(service).rehearse_panic("connection_lost")
+        cores_of(service).rehearse_panic("connection_lost")
         client.reset()
         await service.idle()
         assert messages == [{"type": "http.disconnect"}]
@@ -167,7 +167,7 @@ async def test_application_goes_on_after_a_panic_as_when_its_client_is_gone(
     async with serve(native, app) as service:
         client = await service.connect()
         await client.send(b"GET / HTTP/1.1\r\n")
-        native_server(service).rehearse_panic("send")
+        cores_of(service).rehearse_panic("send")
         await client.send(b"host: test\r\n\r\n")
         assert await ending(client) == 0
         await service.idle()
@@ -182,8 +182,8 @@ async def test_panic_in_the_sweep_is_logged_and_the_next_sweep_works(
     async with serve(native, respond(), timeout_keep_alive=1) as service:
         first = await service.connect()
         await first.ask()
-        native_server(service).rehearse_panic("sweep")
-        native_server(service).sweep()
+        cores_of(service).rehearse_panic("sweep")
+        cores_of(service).sweep()
         (line,) = complaints(caplog)
         assert line.startswith("Native core panicked in sweep: panicked at ")
         await (await service.connect()).ask()
@@ -198,7 +198,7 @@ async def test_panic_in_one_expired_connection_lets_the_others_expire(
     async with serve(native, respond(), timeout_request_head=0.2) as service:
         clients = [await service.connect() for _ in range(3)]
         await wait_until(lambda: len(service.state.connections) == 3)
-        native_server(service).rehearse_panic("expire")
+        cores_of(service).rehearse_panic("expire")
         assert [await ending(client) for client in clients] == [0, 0, 0]
         await service.idle()
         assert len(complaints(caplog)) == 1
@@ -209,8 +209,8 @@ async def test_panic_while_access_lines_are_written_is_logged(native: Any, caplo
     async with serve(native, respond(), access_log=True) as service:
         client = await service.connect()
         await client.ask()
-        native_server(service).rehearse_panic("flush")
-        native_server(service).flush()
+        cores_of(service).rehearse_panic("flush")
+        cores_of(service).flush()
         assert (await client.ask()).status == 200
         (line,) = complaints(caplog)
         assert line.startswith("Native core panicked in flush: panicked at ")
@@ -226,7 +226,7 @@ async def test_panic_ends_its_busy_connection_and_no_other(
         victim, *others = [await service.connect() for _ in range(4)]
         for client in (victim, *others, victim, *others):
             assert (await client.ask()).status == 200
-        native_server(service).rehearse_panic(entry)
+        cores_of(service).rehearse_panic(entry)
         for client in (victim, *others):
             client.sock.send(GET)
         assert await ending(victim) == 0
@@ -291,7 +291,7 @@ async def test_panic_while_a_file_is_sent_ends_its_connection_and_no_other(
     async with serve(native, app, asgi_extensions="all") as service:
         other = await service.connect()
         assert (await other.ask()).status == 200
-        native_server(service).rehearse_panic(entry)
+        cores_of(service).rehearse_panic(entry)
         victim = await service.connect()
         await victim.send(request("GET", "/file"))
         await ending(victim)

@@ -97,7 +97,7 @@ async def test_expiry_that_panics_ends_its_connection(caplog: pytest.LogCaptureF
     app = Application()
     async with connected(NativeWebSocketProtocol, app, ws_ping_interval=20.0) as peer:
         await peer.open()
-        peer.session.server.rehearse_panic("expire")
+        peer.session.cores.rehearse_panic("expire")
         peer.timers.advance(20.0)
         await peer.until(lambda: app.done)
         assert peer.wire.aborted and app.events[-1] == {"type": "websocket.disconnect", "code": 1006}

@@ -249,8 +249,8 @@ class Peer:
         self.on_the_loop = self.timers.real = getattr(protocol_cls, "on_the_loop", False)
         loop = asyncio.get_running_loop() if self.on_the_loop else self.timers
         self.session = protocol_cls(config, self.state, state or {}, _loop=loop)
-        if hasattr(self.session, "server"):
-            self.timers.native = self.session.server
+        if hasattr(self.session, "cores"):
+            self.timers.native = self.session.cores
             self.timers.native.hold_clock()
         self.wire = Wire(tls)
         self.wire.protocol = self.session

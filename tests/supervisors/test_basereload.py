@@ -20,7 +20,7 @@ from tests.utils import as_cwd, is_listening, open_connection, read_until, reque
 from uvicorn.config import Config
 from uvicorn.supervisors import ChangeReload
 from uvicorn.supervisors.basereload import HANDLED_SIGNALS, BaseReload, _display_path
-from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.grace import GracePeriods
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="these signals cannot be sent on Windows")
 
@@ -183,7 +183,7 @@ def test_child_that_does_not_end_in_time_is_killed(
 ) -> None:
     """RLD-05, X2: upstream waits for ever."""
     reloader = Reloader(config, target=hang, sockets=[sock])
-    reloader._limits = DrainLimits(0.1, 0.1, 0.1)
+    reloader._grace = GracePeriods(0.1, 0.1, 0.1)
     reloader.startup()
     wait_for(lambda: is_listening(sock.getsockname()))
     reloader.shutdown()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from uvicorn.drain import Stage
-from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
+from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
 from uvicorn.supervisors.pool import (
     LAST_WORDS,
     LEAVING_AT_ONCE,
@@ -117,14 +117,14 @@ class Clock:
 class Bench:
     """A pool of fake workers; `made` are all there ever were."""
 
-    def __init__(self, size: int = 2, limits: DrainLimits | None = None, **options: Any) -> None:
+    def __init__(self, size: int = 2, grace: GracePeriods | None = None, **options: Any) -> None:
         self.clock = Clock()
         self.made: list[FakeWorker] = []
         self.has_room = True
-        limits = limits or DrainLimits(drain=10, lifespan=20, exit=3)
+        grace = grace or GracePeriods(drain=10, lifespan=20, exit=3)
         self.events: list[WorkerEvent] = []
         options["events"] = WorkerEvents(self.events.append)
-        self.pool: Pool[FakeWorker] = Pool(self.make, size, limits, ready_timeout=5, clock=self.clock, **options)
+        self.pool: Pool[FakeWorker] = Pool(self.make, size, grace, ready_timeout=5, clock=self.clock, **options)
 
     def make(self) -> FakeWorker:
         if not self.has_room:
@@ -503,7 +503,7 @@ def test_workers_are_replaced_one_after_the_other_by_ready_ones(log: pytest.LogC
 
 def test_only_some_workers_end_side_by_side() -> None:
     """MP-08: each is a process more, with all its memory."""
-    bench = Bench(LEAVING_AT_ONCE + 2, DrainLimits(None, None, None)).serving()
+    bench = Bench(LEAVING_AT_ONCE + 2, GracePeriods(None, None, None)).serving()
     bench.pool.replace_all()
     bench.watch()
     for _ in range(LEAVING_AT_ONCE):
@@ -815,7 +815,7 @@ def test_one_worker_at_a_time_is_recycled() -> None:
 
 def test_recycling_goes_on_where_old_workers_may_take_for_ever() -> None:
     """X4, LIFE-19"""
-    bench = Bench(3, DrainLimits(None, None, None), recycling=lambda: RecycleLimits(lifetime=60)).serving()
+    bench = Bench(3, GracePeriods(None, None, None), recycling=lambda: RecycleLimits(lifetime=60)).serving()
     bench.watch(after=60)
     bench.made[-1].reach(Stage.SERVING)
     bench.watch()
@@ -1182,17 +1182,17 @@ def test_drain_has_a_deadline_for_each_stage() -> None:
 
 def test_drain_without_limits_waits_for_ever() -> None:
     """LIFE-19"""
-    bench = Bench(1, DrainLimits(None, None, None)).serving()
+    bench = Bench(1, GracePeriods(None, None, None)).serving()
     bench.pool.drain()
     bench.watch(after=1e6)
     assert "kill" not in bench.made[0].log
     assert bench.pool.next_deadline() is None
 
 
-@pytest.mark.parametrize("limits", [DrainLimits(100, 100, 100), DrainLimits(None, None, None)])
-def test_hurrying_shortens_the_deadline(limits: DrainLimits) -> None:
+@pytest.mark.parametrize("grace", [GracePeriods(100, 100, 100), GracePeriods(None, None, None)])
+def test_hurrying_shortens_the_deadline(grace: GracePeriods) -> None:
     """MP-07, K8"""
-    bench = Bench(1, limits).serving()
+    bench = Bench(1, grace).serving()
     bench.pool.drain()
     bench.pool.hurry()
     assert bench.made[0].log[-1] == "hurry"

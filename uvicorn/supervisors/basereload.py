@@ -18,7 +18,7 @@ from types import FrameType
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
-from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
+from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
 
 HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 """Signals that end the reloader and its child. SIGHUP, where there is one, does so too, and is raised again."""
@@ -48,7 +48,7 @@ class BaseReload:
         self.pid = os.getpid()
         self.is_restarting = False
         self.reloader_name: str | None = None
-        self._limits = DrainLimits.of(config)
+        self._grace = GracePeriods.of(config)
         self._kill_at = math.inf  # the child that is ending
         self._hung_up = False
 
@@ -151,7 +151,7 @@ class BaseReload:
 
     def _await_child(self) -> None:
         """SIGKILL if the child has not ended when its own deadlines have passed, or soon after a second SIGINT."""
-        limit = self._limits.total
+        limit = self._grace.total
         self._kill_at = math.inf if limit is None else time.monotonic() + limit
         while self.process.exitcode is None and (remaining := self._kill_at - time.monotonic()) > 0:
             self.process.join(min(remaining, SIGNAL_INTERVAL))

@@ -23,7 +23,7 @@ from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadTable
 from uvicorn.memory import resident_memory
 from uvicorn.server import Server
-from uvicorn.supervisors.limits import DrainLimits
+from uvicorn.supervisors.grace import GracePeriods
 from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
@@ -81,7 +81,7 @@ class Multiprocess:
         self.signal_queue: list[int] = SignalQueue(self._wakeup)
         # Held while the pool is used: `restart_all` and others may be called while `run` runs in another thread.
         self._lock = threading.RLock()
-        limits, ready_timeout = DrainLimits.of(config), config.worker_ready_timeout
+        grace, ready_timeout = GracePeriods.of(config), config.worker_ready_timeout
         self.events = WorkerEvents(config.on_worker_event)
         self._refuse_at: float | None = None
         self._loads: LoadTable | None = None  # opened with the first worker
@@ -93,7 +93,7 @@ class Multiprocess:
         self._pool = Pool(
             self._make_worker,
             config.workers,
-            limits,
+            grace,
             ready_timeout,
             recycling=lambda: RecycleLimits.of(config),
             crash_limit=config.limit_worker_crashes,

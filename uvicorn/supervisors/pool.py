@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from uvicorn.drain import Stage
-from uvicorn.supervisors.limits import FORCED_WAIT, DrainLimits
+from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
 from uvicorn.supervisors.recycle import MIB, Reason, RecycleLimits
 from uvicorn.supervisors.worker import Worker
 from uvicorn.worker_events import EventKind, WorkerEvent, WorkerEvents, signal_name
@@ -87,7 +87,7 @@ class Pool(Generic[W]):
     Args:
         make: makes a worker, not started yet.
         size: how many to keep.
-        limits: how long a worker that was told to end may take.
+        grace: how long a worker that was told to end may take.
         ready_timeout: seconds a replacement has until it serves; None for any time.
         clock: seconds, monotonic.
         recycling: draws the limits of one worker.
@@ -103,7 +103,7 @@ class Pool(Generic[W]):
         self,
         make: Callable[[], W],
         size: int,
-        limits: DrainLimits,
+        grace: GracePeriods,
         ready_timeout: float | None,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -116,7 +116,7 @@ class Pool(Generic[W]):
         self.failed = False
         self.events = events or WorkerEvents()
         self._make = make
-        self._limits = limits
+        self._grace = grace
         self._ready_timeout = ready_timeout
         self._clock = clock
         self._recycling = recycling
@@ -283,7 +283,7 @@ class Pool(Generic[W]):
         delay = restart_delay(self._failures + 1)
         self._start_at = self._clock() + delay
         message = "No child process can be started (%s); %d of %d run, %s."
-        logger.error(message, why, len(self.workers), self.size, _announce(delay))
+        logger.error(message, why, len(self.workers), self.size, _trying_again(delay))
 
     def _tell(
         self, kind: EventKind, worker: W, message: str, *arguments: object, level: int, reason: str | None = None
@@ -396,7 +396,7 @@ class Pool(Generic[W]):
             message, level = "Child process [%d] failed to start, stopping the parent process.", logging.ERROR
         elif exitcode > 0:
             delay = restart_delay(max(self._failures, self._crashes))
-            follows = _announce(delay) if self._has_served else "waiting for the others"
+            follows = _trying_again(delay) if self._has_served else "waiting for the others"
             message, level = "Child process [%d] failed to start (%s), %s.", logging.ERROR
             arguments = [_how(exitcode), follows]
         self._tell("crash", worker, message, *arguments, level=level, reason="startup")
@@ -513,7 +513,7 @@ class Pool(Generic[W]):
             if worker.stage <= Stage.RETIRING:
                 return None
             told_at = worker.stage_since
-        deadline = self._limits.deadline(told_at, worker.stage, worker.stage_since)
+        deadline = self._grace.deadline(told_at, worker.stage, worker.stage_since)
         return min((when for when in (deadline, self._kill_at) if when is not None), default=None)
 
     # Replacement
@@ -529,7 +529,7 @@ class Pool(Generic[W]):
     @property
     def _recycled_at_once(self) -> int:
         """How many may be recycled side by side, those counted that end; where that may take for ever, others go on."""
-        return LEAVING_AT_ONCE if self._limits.drain is None else 1
+        return LEAVING_AT_ONCE if self._grace.drain is None else 1
 
     def _begin_restart(self, now: float) -> None:
         if self._replace_again and not self._to_replace:
@@ -622,7 +622,7 @@ def _why(worker: Worker) -> str:
     return ": its interpreter is locked" if worker.has_pulse else ": its process does not run"
 
 
-def _announce(delay: float) -> str:
+def _trying_again(delay: float) -> str:
     return f"trying again in {delay:g} s" if delay else "trying again"
 
 

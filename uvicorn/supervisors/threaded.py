@@ -32,8 +32,8 @@ from uvicorn.loads import LoadPlace, LoadTable
 from uvicorn.measurement import text_of
 from uvicorn.metrics import Page
 from uvicorn.server import BLOCKED, HANDLED_SIGNALS, Server
+from uvicorn.supervisors.grace import FORCED_WAIT
 from uvicorn.supervisors.health import LoopProbe
-from uvicorn.supervisors.limits import FORCED_WAIT
 from uvicorn.supervisors.signals import Wakeup
 
 logger = logging.getLogger("uvicorn.error")

@@ -3,7 +3,7 @@
 //! Table of contents, nothing else. Rooms, each of which knows those below it only:
 //!
 //! ```text
-//! protocol · websocket · server   the objects that Python sees
+//! protocol · websocket · cores    the objects that Python sees
 //! h1 · h2 · ws        HTTP/1.1 · HTTP/2 · WebSocket: between `wire`, `conn` and `asgi`
 //! asgi · conn         one request · one socket; neither knows of the other
 //! base                Python objects, the event loop, buffers; `base::ffi` alone may be unsafe
@@ -12,10 +12,10 @@
 mod asgi;
 mod base;
 mod conn;
+mod cores;
 mod h1;
 mod h2;
 mod protocol;
-mod server;
 mod version;
 mod websocket;
 mod ws;
@@ -47,9 +47,9 @@ mod native {
     #[pymodule_export]
     use crate::conn::transport::{Transport, TransportSocket};
     #[pymodule_export]
-    use crate::protocol::{Factory, HTTPProtocol};
+    use crate::cores::Cores;
     #[pymodule_export]
-    use crate::server::Server;
+    use crate::protocol::{Factory, HTTPProtocol};
     #[pymodule_export]
     use crate::websocket::WebSocketProtocol;
 

@@ -13,8 +13,8 @@ use crate::conn::carried::Carried;
 use crate::conn::handler::{Handler, with_bytes};
 use crate::conn::hub::Hub;
 use crate::conn::socket::Socket;
+use crate::cores::Cores;
 use crate::h1::connection::Connection;
-use crate::server::Server;
 use crate::version::{Served, Version};
 
 /// The native side of `protocol`, if it has one that can do without calls of Python's.
@@ -91,7 +91,7 @@ impl Handler for Beginning {
 
 /// An asyncio protocol that serves requests of HTTP/1.1, or of HTTP/2 where that is asked for, to an ASGI application.
 ///
-/// `HTTPProtocol(server, app_state)`: `server` is shared by the connections of one event loop.
+/// `HTTPProtocol(cores, app_state)`: `cores` are shared by the connections of one event loop.
 #[pyclass(module = "uvicorn._native", frozen, subclass, weakref)]
 pub struct HTTPProtocol {
     version: ThreadBound<Version>,
@@ -110,11 +110,11 @@ impl HTTPProtocol {
 #[pymethods]
 impl HTTPProtocol {
     #[new]
-    fn new(server: &Bound<'_, Server>, app_state: Py<PyDict>) -> PyResult<Self> {
-        let py = server.py();
-        let core = server.get().h1.here()?.clone();
+    fn new(cores: &Bound<'_, Cores>, app_state: Py<PyDict>) -> PyResult<Self> {
+        let py = cores.py();
+        let core = cores.get().h1.here()?.clone();
         let connection = Rc::new(Connection::new(core, Peer::new(py.None(), py.None(), false, app_state)));
-        let version = Version::new(connection, server.get().h2.here()?.clone());
+        let version = Version::new(connection, cores.get().h2.here()?.clone());
         Ok(Self { version: ThreadBound::new(version) })
     }
 
@@ -257,7 +257,7 @@ impl HTTPProtocol {
 
 /// Makes the protocols of a server's connections, without a call of Python's.
 ///
-/// `Factory(kind, server, app_state, last)`: `kind` is `HTTPProtocol` or a subclass that makes its objects in no way of its
+/// `Factory(kind, cores, app_state, last)`: `kind` is `HTTPProtocol` or a subclass that makes its objects in no way of its
 /// own; with `last`, each connection serves one request.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Factory {
@@ -271,13 +271,13 @@ impl Factory {
     #[new]
     fn new(
         kind: &Bound<'_, PyType>,
-        server: &Bound<'_, Server>,
+        cores: &Bound<'_, Cores>,
         app_state: &Bound<'_, PyDict>,
         last: bool,
     ) -> PyResult<Self> {
         let py = kind.py();
         let make = py.get_type::<HTTPProtocol>().getattr("__new__")?.unbind();
-        Ok(Self { make, arguments: (kind, server, app_state).into_pyobject(py)?.unbind(), last })
+        Ok(Self { make, arguments: (kind, cores, app_state).into_pyobject(py)?.unbind(), last })
     }
 
     fn __call__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -13,7 +13,7 @@ use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
 use crate::conn::handler::{Handler, hand_data};
 use crate::conn::tunnel::Tunnel;
-use crate::server::Server;
+use crate::cores::Cores;
 use crate::ws::session::Session;
 
 /// The native side of `protocol`, if it is a WebSocket that can do without calls of Python's.
@@ -55,11 +55,11 @@ fn is_untouched(session: &Session, protocol: &Bound<'_, PyAny>) -> PyResult<bool
 
 /// An asyncio protocol that opens a WebSocket for an ASGI application, or refuses to.
 ///
-/// `WebSocketProtocol(server, app_state)`: `server` is shared by the connections of one event loop.
+/// `WebSocketProtocol(cores, app_state)`: `cores` are shared by the connections of one event loop.
 #[pyclass(module = "uvicorn._native", frozen, subclass, weakref)]
 pub struct WebSocketProtocol {
     session: ThreadBound<Rc<Session>>,
-    server: Py<Server>,
+    cores: Py<Cores>,
 }
 
 impl Drop for WebSocketProtocol {
@@ -79,12 +79,12 @@ impl WebSocketProtocol {
 #[pymethods]
 impl WebSocketProtocol {
     #[new]
-    fn new(server: &Bound<'_, Server>, app_state: Py<PyDict>) -> PyResult<Self> {
-        let py = server.py();
-        let core = server.get().ws.here()?.clone();
+    fn new(cores: &Bound<'_, Cores>, app_state: Py<PyDict>) -> PyResult<Self> {
+        let py = cores.py();
+        let core = cores.get().ws.here()?.clone();
         let session = Rc::new(Session::new(core, Peer::new(py.None(), py.None(), false, app_state)));
         session.shown.set(true);
-        Ok(Self { session: ThreadBound::new(session), server: server.clone().unbind() })
+        Ok(Self { session: ThreadBound::new(session), cores: cores.clone().unbind() })
     }
 
     /// An HTTP protocol hands over its connection.
@@ -129,8 +129,8 @@ impl WebSocketProtocol {
 
     /// What the connections of the same loop share.
     #[getter]
-    fn server(&self, py: Python<'_>) -> Py<Server> {
-        self.server.clone_ref(py)
+    fn cores(&self, py: Python<'_>) -> Py<Cores> {
+        self.cores.clone_ref(py)
     }
 
     /// The connection's transport, `None` before and after its life.
@@ -219,7 +219,7 @@ impl WebSocketProtocol {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.server)?;
+        visit.call(&self.cores)?;
         self.session.for_collector().visit(&visit)
     }
 

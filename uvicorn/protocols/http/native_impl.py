@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.native_server import server_of
+from uvicorn.protocols.native_cores import cores_of
 from uvicorn.protocols.utils import is_secure
 from uvicorn.state import ServerState
 
@@ -45,7 +45,7 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> NativeProtocol:
         """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
-        return super().__new__(cls, server_of(config, server_state, _loop, "protocol_settings"), app_state)
+        return super().__new__(cls, cores_of(config, server_state, _loop, "protocol_settings"), app_state)
 
     @classmethod
     def factory(
@@ -61,8 +61,8 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
 
         For servers that have many to make, and for this class as it is: none of its Python is run for a connection.
         """
-        server = server_of(config, server_state, _loop, "protocol_settings")
-        return _native.Factory(cls, server, app_state, last)
+        cores = cores_of(config, server_state, _loop, "protocol_settings")
+        return _native.Factory(cls, cores, app_state, last)
 
     # What programs read. Unlike that of the Python implementations, it cannot be assigned.
 

@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.native_server import server_of
+from uvicorn.protocols.native_cores import cores_of
 from uvicorn.protocols.websockets.outline import NEVER_CALLED, SessionState
 from uvicorn.state import ServerState
 
@@ -40,8 +40,8 @@ class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> NativeWebSocketProtocol:
         """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
-        server = server_of(config, server_state, _loop, "protocol_settings", "websocket_settings")
-        return super().__new__(cls, server, app_state)
+        cores = cores_of(config, server_state, _loop, "protocol_settings", "websocket_settings")
+        return super().__new__(cls, cores, app_state)
 
     # What programs read. Unlike that of the Python implementations, it cannot be assigned.
 

@@ -20,7 +20,7 @@ FORCED_WAIT = 5.0
 
 
 @dataclass(frozen=True)
-class DrainLimits:
+class GracePeriods:
     """Seconds for each part of an end; None is for ever."""
 
     drain: float | None
@@ -28,7 +28,7 @@ class DrainLimits:
     exit: float | None
 
     @classmethod
-    def of(cls, config: Config) -> DrainLimits:
+    def of(cls, config: Config) -> GracePeriods:
         """What follows from `drain_delay` and `timeout_graceful_shutdown`."""
         timeout = config.graceful_timeout
         if timeout is None:

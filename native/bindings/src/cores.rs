@@ -1,4 +1,4 @@
-//! What the native connections of one event loop share, as the Python side sees it.
+//! The cores of all protocols, which the native connections of one event loop share, as the Python side sees them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::h1::core::Core;
 use crate::h2::core::Core as Http2;
 use crate::ws::core::Core as WebSockets;
 
-/// What the native connections of one event loop share.
+/// The cores of all protocols, which the native connections of one event loop share.
 #[pyclass(module = "uvicorn._native", frozen)]
-pub struct Server {
+pub struct Cores {
     pub(crate) h1: ThreadBound<Rc<Core>>,
     /// If it is spoken.
     pub(crate) h2: ThreadBound<Option<Rc<Http2>>>,
@@ -31,8 +31,8 @@ pub struct Server {
 }
 
 #[pymethods]
-impl Server {
-    /// `Server(config, server_state, loop)`
+impl Cores {
+    /// `Cores(config, server_state, loop)`
     #[new]
     fn new(
         config: &Bound<'_, PyAny>,

@@ -1,0 +1,27 @@
+"""The cores that the native protocols of one event loop share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import uvicorn._native as _native
+from uvicorn._types import ProtocolConfig
+from uvicorn.state import ServerState
+
+
+def cores_of(
+    config: ProtocolConfig, server_state: ServerState, loop: asyncio.AbstractEventLoop | None, *places: str
+) -> _native.Cores:
+    """Return the cores shared under `config` (loaded if it is not yet) by the protocols of `loop`, or the current one.
+
+    They are the first that stand in one of these `places` of the state; otherwise they are made, for the last of them.
+    """
+    for place in places:
+        known = getattr(server_state, place)
+        if isinstance(known, _native.Cores) and known.config is config:
+            return known
+    if not config.loaded:
+        config.load()
+    cores = _native.Cores(config, server_state, loop or asyncio.get_event_loop())
+    setattr(server_state, places[-1], cores)
+    return cores
