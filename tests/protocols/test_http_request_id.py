@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
+import logging
 import os
+import queue
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +51,79 @@ async def test_each_request_has_one_of_its_own(http_protocol_cls: Any) -> None:
     named = [scope["request_id"] for scope in app.scopes]
     assert [answer.values(b"x-request-id") for answer in answers] == [[name.encode()] for name in named]
     assert len(set(named)) == 20 and all(type(name) is str and is_made(name) for name in named)
+
+
+def by_generator(name: str) -> Any:
+    def wait() -> Any:
+        yield
+        yield name
+
+    waiting = wait()
+    next(waiting)
+    return waiting
+
+
+def by_thread(name: str) -> Any:
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    told.put(name)
+    return told
+
+
+#: Ways of an application to keep an id, and how it is had back.
+KEEPERS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "itself": (lambda name: name, lambda kept: kept),
+    "as a key": (lambda name: {name: 1}, lambda kept: next(iter(kept))),
+    "interned": (sys.intern, lambda kept: kept),
+    "formatted": (lambda name: f"{name}", lambda kept: kept),
+    "sliced": (lambda name: name[:], lambda kept: kept),
+    "in a match": (lambda name: re.match(".*", name), lambda kept: kept.string),
+    "in an argument": (lambda name: functools.partial(str, name), lambda kept: kept()),
+    "in a frame": (by_generator, next),
+    "for a thread": (by_thread, lambda kept: kept.get()),
+    "in a record": (lambda name: logging.makeLogRecord({"request_id": name}), lambda kept: kept.request_id),
+}
+
+
+@pytest.mark.usefixtures("recycling")
+@pytest.mark.parametrize("keeper", KEEPERS)
+async def test_an_id_stays_what_it_is_wherever_it_is_kept(http_protocol_cls: Any, keeper: str) -> None:
+    """I11: what requests are given is used again, of which an id that somebody knows must not be a part."""
+    keep, get = KEEPERS[keeper]
+    kept: list[Any] = []
+    expected: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/keep":
+            kept.append(keep(scope["request_id"]))
+        await respond()(scope, receive, send)
+
+    async with serve(http_protocol_cls, app, request_id=True) as service:
+        client = await service.connect()
+        for _ in range(5):
+            for path in ("/", "/keep", "/", "/"):
+                answer = await client.ask(request("GET", path))
+                if path == "/keep":
+                    expected += [value.decode() for value in answer.values(b"x-request-id")]
+    assert [get(one) for one in kept] == expected and len(set(expected)) == 5
+
+
+@pytest.mark.usefixtures("recycling")
+async def test_an_id_that_was_looked_up_has_the_hash_of_no_other(http_protocol_cls: Any) -> None:
+    """I11: a `str` remembers its hash."""
+    seen: set[str] = set()
+    found: list[tuple[bool, bool]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        before = scope["request_id"] in seen
+        seen.add("".join(list(scope["request_id"])))
+        found.append((before, scope["request_id"] in seen))
+        await respond()(scope, receive, send)
+
+    async with serve(http_protocol_cls, app, request_id=True) as service:
+        client = await service.connect()
+        answers = [await client.ask(GET) for _ in range(5)]
+    assert found == [(False, True)] * 5
+    assert {answer.values(b"x-request-id")[0].decode() for answer in answers} == seen
 
 
 async def test_what_a_trusted_peer_says_is_taken_for_its_request_only(http_protocol_cls: Any) -> None:

@@ -11,11 +11,13 @@ use wire::headers::{Field, Name};
 
 use super::message::each_plain_field;
 use super::peer::Peer;
-use crate::base::ffi::text::ascii;
+use crate::base::ffi::text::OwnText;
 use crate::base::objects::text;
 
 /// Digits of an id that is made: of 128 bits at random.
 const DIGITS: usize = 32;
+/// Who holds an id that stands in a scope which is back: that, what remembers what stands there, and who may write it anew.
+const HOLDERS: isize = 3;
 /// Ids of which the system is asked at once: it costs as much as some hundred of them.
 const BATCH: usize = 256;
 
@@ -91,13 +93,15 @@ struct Made {
 
 impl Made {
     #[inline]
-    fn next(&mut self) -> Option<&[u8]> {
-        if self.forks != FORKS.load(Ordering::Relaxed) {
-            return None;
-        }
-        let digits = self.digits.get(self.used..self.used + DIGITS)?;
+    fn is_used_up(&self) -> bool {
+        self.used >= self.digits.len() || self.forks != FORKS.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn next(&mut self) -> &[u8] {
+        let begin = self.used;
         self.used += DIGITS;
-        Some(digits)
+        self.digits.get(begin..self.used).unwrap_or_default()
     }
 }
 
@@ -135,7 +139,8 @@ impl Identity {
         fields.iter().any(|field| self.is_named(field.known, || field.name.of(input)))
     }
 
-    /// The id of a request with these headers; `is_named`: one of them may say it.
+    /// The id of a request with these headers; `is_named`: one of them may say it. One that is made is put into `last`, which
+    /// has that of a request before, if nobody knows that any more.
     #[inline]
     pub(super) fn of<'py>(
         &self,
@@ -143,6 +148,7 @@ impl Identity {
         peer: &Peer,
         headers: Option<&Bound<'py, PyAny>>,
         is_named: impl FnOnce() -> bool,
+        last: &mut Option<OwnText>,
     ) -> PyResult<Bound<'py, PyString>> {
         if is_named()
             && peer.is_trusted(|client| self.python.bind(py).call_method1("trusts", (client,))?.is_truthy())?
@@ -151,7 +157,7 @@ impl Identity {
         {
             return Ok(id);
         }
-        self.make(py)
+        self.make(py, last)
     }
 
     /// What the headers say.
@@ -172,15 +178,22 @@ impl Identity {
     }
 
     #[inline]
-    fn make<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        if let Some(digits) = self.made.borrow_mut().next() {
-            return ascii(py, digits);
+    fn make<'py>(&self, py: Python<'py>, last: &mut Option<OwnText>) -> PyResult<Bound<'py, PyString>> {
+        if self.made.borrow().is_used_up() {
+            self.refill(py)?;
         }
-        self.refill(py)
+        let mut made = self.made.borrow_mut();
+        let digits = made.next();
+        if let Some(last) = last
+            && last.rewrite(py, HOLDERS, digits)
+        {
+            return Ok(last.get(py));
+        }
+        Ok(last.insert(OwnText::new(py, digits)?).get(py))
     }
 
     #[cold]
-    fn refill<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+    fn refill(&self, py: Python<'_>) -> PyResult<()> {
         let forks = FORKS.load(Ordering::Relaxed);
         let random = py.import("os")?.call_method1("urandom", (BATCH * DIGITS / 2,))?;
         let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
@@ -188,9 +201,8 @@ impl Identity {
         for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(random.cast::<PyBytes>()?.as_bytes()) {
             *pair = [digit(byte >> 4), digit(byte & 15)];
         }
-        let first = ascii(py, digits.get(..DIGITS).unwrap_or_default());
-        *self.made.borrow_mut() = Made { digits, used: DIGITS, forks };
-        first
+        self.made.replace(Made { digits, used: 0, forks });
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use crate::base::ffi::text::OwnText;
 use crate::base::ffi::{dict, refcount};
 
 /// Keys and values of a dict, in order.
@@ -49,13 +50,15 @@ pub(crate) struct Loan {
     copied: Option<Py<PyList>>,
     /// The state has in it what the lifespan left.
     shares_state: bool,
+    /// What the last request was called by an id that was made.
+    pub(super) id: Option<OwnText>,
 }
 
 impl Loan {
     /// Of a copy of the pattern with these items.
     pub(super) fn new(py: Python<'_>, pattern: &Items) -> Self {
         let items = pattern.iter().map(|(key, value)| (key.clone_ref(py), value.clone_ref(py))).collect();
-        Self { items, version: None, is_all: false, asgi_version: None, copied: None, shares_state: false }
+        Self { items, version: None, is_all: false, asgi_version: None, copied: None, shares_state: false, id: None }
     }
 
     /// Of another copy, which gets what is left of the last one.

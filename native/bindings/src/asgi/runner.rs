@@ -119,7 +119,7 @@ impl Runner {
         let names = &self.host.names;
         let scope = self.scope.websocket(py, names, target, headers, subprotocols, peer)?;
         let Some(identity) = &self.host.identity else { return Ok((scope, None)) };
-        let id = identity.of(py, peer, Some(headers.as_any()), || true)?;
+        let id = identity.of(py, peer, Some(headers.as_any()), || true, &mut None)?;
         scope.set_item(&names.request_id, &id)?;
         Ok((scope, Some(id)))
     }

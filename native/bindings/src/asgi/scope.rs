@@ -188,9 +188,11 @@ impl ScopeTemplate {
         let mut id = None;
         if let Some(identity) = identity {
             let named = || request.fields.name_request(identity);
-            let made = identity.of(py, peer, loan.value(py, Place::Headers), named)?;
-            loan.show(&scope, Place::RequestId, &made)?;
-            id = Some(made.unbind());
+            let mut last = loan.id.take();
+            let found = identity.of(py, peer, loan.value(py, Place::Headers), named, &mut last)?;
+            loan.id = last;
+            loan.show(&scope, Place::RequestId, &found)?;
+            id = Some(found.unbind());
         }
         let extensions = if request.is_of_1_0 { &self.extensions_10 } else { &self.extensions };
         if !extensions.is_empty() {

@@ -6,6 +6,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::refcount::is_held_by;
+
 /// A `str` of `text`, which is ASCII; what is not comes the long way.
 #[inline]
 pub(crate) fn ascii<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyString>> {
@@ -19,5 +21,39 @@ pub(crate) fn ascii<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, Py
         let object = Bound::from_owned_ptr_or_err(py, ffi::PyUnicode_New(size, 0x7f))?;
         ptr::copy_nonoverlapping(text.as_ptr(), ffi::PyUnicode_1BYTE_DATA(object.as_ptr()), text.len());
         Ok(object.cast_into_unchecked())
+    }
+}
+
+/// A `str` of ASCII that was made here, and that can be written anew while nobody else knows it: then it is no more than the
+/// memory that a new one would be given.
+pub(crate) struct OwnText(Py<PyString>);
+
+impl OwnText {
+    pub(crate) fn new(py: Python<'_>, text: &[u8]) -> PyResult<Self> {
+        Ok(Self(ascii(py, text)?.unbind()))
+    }
+
+    pub(crate) fn get<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        self.0.bind(py).clone()
+    }
+
+    /// Put `text` in its place if it is ASCII and as long as what stands there, and if there are `holders` of this object, all
+    /// of them of the caller, and nobody has ever looked it up in a dict: so nobody knows it by its hash, and it is not
+    /// interned, which takes a hash.
+    #[inline]
+    pub(crate) fn rewrite(&self, py: Python<'_>, holders: isize, text: &[u8]) -> bool {
+        let object = self.0.bind(py);
+        // SAFETY: the object is a live `str`, made by `ascii`: one of ASCII without a byte in front of its text, which never
+        // changes. It has room for as many bytes as it is long. With the GIL, and no holder but the caller, nobody can look at
+        // it meanwhile, and nobody has a reference to it, or to its bytes, that outlives this.
+        unsafe {
+            let is_alike = ffi::PyUnicode_GET_LENGTH(object.as_ptr()).cast_unsigned() == text.len();
+            let is_hashed = (*object.as_ptr().cast::<ffi::PyASCIIObject>()).hash != -1;
+            if !is_alike || is_hashed || !is_held_by(object, holders) || !text.is_ascii() || text.is_empty() {
+                return false;
+            }
+            ptr::copy_nonoverlapping(text.as_ptr(), ffi::PyUnicode_1BYTE_DATA(object.as_ptr()), text.len());
+        }
+        true
     }
 }
