@@ -93,6 +93,9 @@ _UVICORN = {
 # Options of this tree alone.
 _OURS = {"active": "limit-active-requests", "queue": "limit-queue"}
 
+# What this tree alone has switched on by `=on`.
+_SWITCHES = ("request-id",)
+
 
 def _uvicorn(launch: Launch) -> list[str]:
     argv = [launch.python, "-m", "uvicorn", launch.application, "--host", "127.0.0.1", "--port", str(launch.port)]
@@ -110,6 +113,7 @@ def _uvicorn(launch: Launch) -> list[str]:
     for name, option in {**_UVICORN, **_OURS}.items():
         if name in launch.options:
             argv += [f"--{option}", launch.options[name]]
+    argv += [f"--{name}" for name in _SWITCHES if launch.options.get(name) == "on"]
     return argv
 
 
@@ -193,7 +197,7 @@ TABLE = (
         python="ours",
         features=_ASGI | _DEFLATE | _HTTP2 | _MOUNT,
         modes=frozenset({"single", "processes", "threads", "wsgi"}),
-        allowed=frozenset({*_UVICORN, *_OURS, "root"}),
+        allowed=frozenset({*_UVICORN, *_OURS, *_SWITCHES, "root"}),
         distributions=("uvicorn", *_COMMON),
         package="uvicorn",
     ),

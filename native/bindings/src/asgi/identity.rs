@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use chacha20::ChaCha12Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyString, PyTuple};
@@ -18,7 +20,7 @@ use crate::base::objects::text;
 const DIGITS: usize = 32;
 /// Who holds an id that stands in a scope which is back: that, what remembers what stands there, and who may write it anew.
 const HOLDERS: isize = 3;
-/// Ids of which the system is asked at once: it costs as much as some hundred of them.
+/// Ids that are made of one seed of the system's.
 const BATCH: usize = 256;
 
 const TRACEPARENT: &[u8] = b"traceparent";
@@ -195,15 +197,17 @@ impl Identity {
     #[cold]
     fn refill(&self, py: Python<'_>) -> PyResult<()> {
         let forks = FORKS.load(Ordering::Relaxed);
-        let random = py.import("os")?.call_method1("urandom", (BATCH * DIGITS / 2,))?;
-        let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
-        let mut digits = vec![0; BATCH * DIGITS];
-        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(random.cast::<PyBytes>()?.as_bytes()) {
-            *pair = [digit(byte >> 4), digit(byte & 15)];
-        }
+        let seed = py.import("os")?.call_method1("urandom", (size_of::<<ChaCha12Rng as SeedableRng>::Seed>(),))?;
+        let mut random = [0; BATCH * DIGITS / 2];
+        ChaCha12Rng::from_seed(seed.cast::<PyBytes>()?.as_bytes().try_into()?).fill_bytes(&mut random);
+        let digits = random.iter().flat_map(|byte| [byte >> 4, byte & 15].map(digit)).collect();
         self.made.replace(Made { digits, used: 0, forks });
         Ok(())
     }
+}
+
+const fn digit(half: u8) -> u8 {
+    half + if half < 10 { b'0' } else { b'a' - 10 }
 }
 
 /// Have `FORKS` count, in the children.
