@@ -18,7 +18,7 @@ LAYERS = [
     "protocol",
     "version",
     "websocket",
-    "server",
+    "cores",
     "h1 h2 ws",
     "asgi conn",
     "base",
@@ -189,7 +189,7 @@ def test_use_trees_are_read(tree: str, paths: list[str]) -> None:
         ("conn/sys", 1, "super::Address", None),
         ("base/ffi/slots", 0, "super::call::Turn", "base/ffi/call"),
         ("base/ffi/slots", 0, "super::super::panic::describe", "base/panic"),
-        ("server", 0, "crate::conn::hub::Hub", "conn/hub"),
+        ("cores", 0, "crate::conn::hub::Hub", "conn/hub"),
     ],
 )
 def test_paths_are_resolved(name: str, depth: int, used: str, target: str | None) -> None:
