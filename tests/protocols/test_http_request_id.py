@@ -108,6 +108,32 @@ async def test_an_id_stays_what_it_is_wherever_it_is_kept(http_protocol_cls: Any
 
 
 @pytest.mark.usefixtures("recycling")
+@pytest.mark.parametrize("beside", ["nothing", "its scope", "another's id"])
+@pytest.mark.parametrize("count", range(5))
+async def test_an_id_stays_what_it_is_however_many_hold_it(http_protocol_cls: Any, count: int, beside: str) -> None:
+    """I11: who holds it is told by a number, which must not be that of others."""
+    kept: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/keep":
+            kept.append(([scope["request_id"]] * count, scope if beside == "its scope" else None))
+        await respond()(scope, receive, send)
+
+    expected: list[str] = []
+    async with serve(http_protocol_cls, app, **TRUSTING) as service:
+        client = await service.connect()
+        for _ in range(5):
+            answer = await client.ask(request("GET", "/keep"))
+            expected += [value.decode() for value in answer.values(b"x-request-id")]
+            if beside == "another's id":
+                await client.ask(ask("x-request-id: a-1"))
+            for _ in range(3):
+                await client.ask(GET)
+    assert [ids for ids, _ in kept] == [[name] * count for name in expected]
+    assert [scope["request_id"] for _, scope in kept if scope] == expected * (beside == "its scope")
+
+
+@pytest.mark.usefixtures("recycling")
 async def test_an_id_that_was_looked_up_has_the_hash_of_no_other(http_protocol_cls: Any) -> None:
     """I11: a `str` remembers its hash."""
     seen: set[str] = set()

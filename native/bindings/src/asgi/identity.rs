@@ -18,7 +18,7 @@ use crate::base::objects::text;
 
 /// Digits of an id that is made: of 128 bits at random.
 const DIGITS: usize = 32;
-/// Who holds an id that stands in a scope which is back: that, what remembers what stands there, and who may write it anew.
+/// Who holds an id that stands in a scope and that nobody knows: the scope, its `Loan`, and who may write it anew.
 const HOLDERS: isize = 3;
 /// Ids that are made of one seed of the system's.
 const BATCH: usize = 256;
@@ -142,7 +142,7 @@ impl Identity {
     }
 
     /// The id of a request with these headers; `is_named`: one of them may say it. One that is made is put into `last`, which
-    /// has that of a request before, if nobody knows that any more.
+    /// has that of a request before if it still stands in the scope.
     #[inline]
     pub(super) fn of<'py>(
         &self,

@@ -82,6 +82,15 @@ impl Loan {
         self.items.get(place as usize).map(|(_, value)| value.bind(py)).filter(|value| !value.is_none())
     }
 
+    /// The id that stands in a scope which was just taken, if it was made for the last request: then the scope, what is known
+    /// of it here, and who gets this hold it, and whoever else does is somebody who must keep it. Of one that is only
+    /// remembered, because its scope was kept or another id stands there, nobody knows who those are.
+    #[inline]
+    pub(super) fn take_id(&mut self, py: Python<'_>) -> Option<OwnText> {
+        let id = self.id.take();
+        id.filter(|id| self.value(py, Place::RequestId).is_some_and(|value| id.is(value)))
+    }
+
     /// See to it that the scope has `value` in this place.
     #[inline]
     pub(super) fn show<T>(&mut self, scope: &Bound<'_, PyDict>, place: Place, value: &Bound<'_, T>) -> PyResult<()> {

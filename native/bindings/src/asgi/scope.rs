@@ -188,7 +188,7 @@ impl ScopeTemplate {
         let mut id = None;
         if let Some(identity) = identity {
             let named = || request.fields.name_request(identity);
-            let mut last = loan.id.take();
+            let mut last = loan.take_id(py);
             let found = identity.of(py, peer, loan.value(py, Place::Headers), named, &mut last)?;
             loan.id = last;
             loan.show(&scope, Place::RequestId, &found)?;

@@ -37,6 +37,10 @@ impl OwnText {
         self.0.bind(py).clone()
     }
 
+    pub(crate) fn is(&self, object: &Bound<'_, PyAny>) -> bool {
+        self.0.is(object)
+    }
+
     /// Put `text` in its place if it is ASCII and as long as what stands there, and if there are `holders` of this object, all
     /// of them of the caller, and nobody has ever looked it up in a dict: so nobody knows it by its hash, and it is not
     /// interned, which takes a hash.
