@@ -285,6 +285,8 @@ def find(text: str) -> Target:
         if not separator or key not in target.allowed:
             known = ", ".join(sorted(target.allowed)) or "none"
             raise BenchError(f"target {name} has no option {key!r} (known: {known})")
+        if key in _SWITCHES and value != "on":
+            raise BenchError(f"option {key!r} of target {name} is on or left out, not {value!r}")
         options[key] = value
     return Target(**{**target.__dict__, "options": options})
 

@@ -152,6 +152,9 @@ def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
             ("run", "fake", "--tool", "httpx", "--workload", "pipeline"), "httpx does not pipeline", id="pipeline"
         ),
         pytest.param(("run", "ours:http=h11,speed=9"), "target ours has no option 'speed'", id="option"),
+        pytest.param(
+            ("run", "ours:request-id=off"), "'request-id' of target ours is on or left out, not 'off'", id="switch"
+        ),
         pytest.param(("run", "--url", "http://example.com/"), "load goes to http://127.0.0.1:PORT", id="elsewhere"),
         pytest.param(
             ("run", "--url", "http://127.0.0.1:1/", "--workload", "hello,varying"),

@@ -232,9 +232,9 @@ impl Exchange {
         self.place.set(Some(Rc::new(place)));
     }
 
-    /// The application's call is over.
+    /// The application's call is over; returns the place that it had.
     #[inline]
-    pub(super) fn give_place_back(&self) -> Option<Rc<Place>> {
+    pub(super) fn leave_place(&self) -> Option<Rc<Place>> {
         self.place.take()
     }
 

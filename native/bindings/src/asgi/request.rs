@@ -111,7 +111,7 @@ impl Conversation for Exchange {
     /// Nobody completes a response that is not complete.
     #[inline]
     fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Place>>> {
-        let place = self.give_place_back();
+        let place = self.leave_place();
         if self.state.get() != State::Complete {
             // Whoever still holds `receive` has come too late, for the request too.
             self.body_given.set(true);
