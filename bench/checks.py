@@ -1,12 +1,13 @@
-"""Doubts about a result, in words. Pure: samples and an environment in, sentences out."""
+"""Doubts about results, in words, each cause once. Pure: samples and environments in, sentences out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bench import stats
-from bench.model import Sample, usable
+from bench.model import Machine, Result, Sample, usable
 from bench.report import FEWEST_BLOCKS
 
 # Shares of one core, fractions, counts: beyond these a figure deserves a remark.
@@ -14,48 +15,101 @@ FOREIGN = 0.05
 STEAL = 0.02
 CLIENT = 0.95
 SPREAD = 0.10
+BUSY = 0.5
 FEW_REQUESTS = 1000
 
 
-def doubts(samples: Sequence[Sample], environment: Mapping[str, Any]) -> list[str]:
+@dataclass(frozen=True)
+class Seen:
+    """What doubts are found in. The title says where, when several are looked at together."""
+
+    samples: Sequence[Sample]
+    environment: Mapping[str, Any]
+    title: str = ""
+
+
+def of(result: Result) -> list[str]:
+    """What speaks against a result: its own notes, and what its samples and its environment show."""
+    return [*result.notes, *doubts([Seen(result.samples, result.environment)])]
+
+
+def doubts(seen: Sequence[Seen]) -> list[str]:
     """Everything a sceptic should know about these samples, most serious first."""
     return [
-        *_voids(samples),
-        *_repeats(samples),
-        *_machine(environment),
-        *_disturbance(samples),
-        *_spread(samples),
-        *_tails(samples),
-        *_blocks(samples),
+        *_voids(seen),
+        *_repeats(seen),
+        *_machines(seen),
+        *_disturbance(seen),
+        *_clients(seen),
+        *_spread(seen),
+        *_tails(seen),
+        *_blocks(seen),
     ]
 
 
-def _voids(samples: Sequence[Sample]) -> Iterable[str]:
+def where(titles: Iterable[str], every: int) -> str:
+    """Which of several, in brackets, after what is said about them; nothing where there is only one."""
+    several = list(dict.fromkeys(titles))
+    if every == 1:
+        return ""
+    return f" ({'everywhere' if len(several) == every else '; '.join(several)})"
+
+
+def _each(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Sample]]:
+    return ((one, sample) for one in seen for sample in one.samples)
+
+
+def _usable(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Sample]]:
+    return ((one, sample) for one in seen for sample in usable(one.samples))
+
+
+def _voids(seen: Sequence[Seen]) -> Iterable[str]:
     reasons: dict[tuple[str, str], list[str]] = {}
-    for sample in samples:
+    for _, sample in _each(seen):
         if sample.void:
-            reasons.setdefault((sample.target, sample.void), []).append(sample.workload)
-    for (target, reason), workloads in reasons.items():
-        where = ", ".join(dict.fromkeys(workloads))
-        yield f"{len(workloads)} bursts of {target} on {where} do not count: {reason}"
+            reasons.setdefault((sample.target, sample.workload), []).append(sample.void)
+    said = []
+    for (target, workload), every in reasons.items():
+        more = ", and the like" if len(set(every)) > 1 else ""
+        said.append(f"{len(every)} of {target} on {workload} ({every[0]}{more})")
+    if said:
+        yield f"bursts that do not count: {'; '.join(said)}"
 
 
-def _repeats(samples: Sequence[Sample]) -> Iterable[str]:
-    repeated = [sample for sample in samples if sample.repeats]
+def _repeats(seen: Sequence[Seen]) -> Iterable[str]:
+    repeated = [sample for _, sample in _each(seen) if sample.repeats]
     if repeated:
         thrown = sum(sample.repeats for sample in repeated)
         yield (
             f"{thrown} bursts were thrown away and repeated because other programs or the hypervisor used the server's "
-            f"cores meanwhile ({len(repeated)} of {len(samples)} places in the plan)"
+            f"cores meanwhile ({len(repeated)} of {sum(len(one.samples) for one in seen)} places in the plan)"
         )
+
+
+def _machines(seen: Sequence[Seen]) -> Iterable[str]:
+    """What the machines and the interpreters do not offer."""
+    found: dict[str, list[str]] = {}
+    busy: dict[str, float] = {}
+    plain: dict[str, None] = {}
+    for one in seen:
+        for doubt in _machine(one.environment):
+            found.setdefault(doubt, []).append(one.title)
+        load = one.environment.get("load_average", [0.0])[0]
+        if load > BUSY:
+            busy[one.title] = load
+        targets = one.environment.get("targets", {})
+        plain |= {name.partition(":")[0]: None for name, target in targets.items() if target.get("optimised") is False}
+    if busy:
+        yield f"the machine was busy before the start (load average {max(busy.values()):g}){where(busy, len(seen))}"
+    for doubt, titles in found.items():
+        yield doubt + where(titles, len(seen))
+    if plain:
+        yield f"Python was built without profile-guided optimisation for {', '.join(plain)}"
 
 
 def _machine(environment: Mapping[str, Any]) -> Iterable[str]:
     if environment.get("pinning") == "not pinned":
         yield "client and server shared the same cores: throughput says little, CPU per request is what to read"
-    load = environment.get("load_average", [0.0])[0]
-    if load > 0.5:
-        yield f"the machine was busy before the start (load average {load:g})"
     if environment.get("governor") not in ("performance", "not visible", None):
         yield f"the CPU governor is {environment['governor']}: clock speed may have changed between bursts"
     if environment.get("virtual"):
@@ -63,49 +117,51 @@ def _machine(environment: Mapping[str, Any]) -> Iterable[str]:
     for name, target in environment.get("targets", {}).items():
         if target.get("debug"):
             yield f"{name} ran in a debug build of Python"
-    plain = [name for name, target in environment.get("targets", {}).items() if target.get("optimised") is False]
-    if plain:
-        yield f"Python was built without profile-guided optimisation for {', '.join(plain)}"
     pythons = {target["python"] for target in environment.get("targets", {}).values() if target["python"] != "none"}
     if len(pythons) > 1:
         yield f"the targets ran on different Python versions: {', '.join(sorted(pythons))}"
 
 
-def _disturbance(samples: Sequence[Sample]) -> Iterable[str]:
-    measured = [sample.machine for sample in usable(samples) if sample.machine is not None]
-    if not measured:
-        return
-    foreign = max(machine.foreign_cpu for machine in measured)
-    if foreign > FOREIGN:
-        yield f"other programs used up to {foreign:.0%} of a core where the server ran"
-    steal = max(machine.steal for machine in measured)
-    if steal > STEAL:
-        yield f"the hypervisor took up to {steal:.0%} of a core away"
-    busiest = [sample for sample in usable(samples) if sample.machine and _client_full(sample)]
-    for target in sorted({sample.target for sample in busiest}):
-        yield f"the client was at its limit against {target}: throughput there is the client's, not the server's"
+def _disturbance(seen: Sequence[Seen]) -> Iterable[str]:
+    measured = [(one.title, sample.machine) for one, sample in _usable(seen) if sample.machine is not None]
+    yield from _taken(measured, "foreign_cpu", FOREIGN, "other programs used", "of a core where the server ran")
+    yield from _taken(measured, "steal", STEAL, "the hypervisor took", "of a core away")
 
 
-def _client_full(sample: Sample) -> bool:
+def _taken(measured: Sequence[tuple[str, Machine]], share: str, limit: float, who: str, what: str) -> Iterable[str]:
+    over = [getattr(machine, share) for _, machine in measured if getattr(machine, share) > limit]
+    if over:
+        yield f"{who} up to {max(over):.0%} {what}, more than {limit:.0%} in {len(over)} of {len(measured)} bursts"
+
+
+def _clients(seen: Sequence[Seen]) -> Iterable[str]:
+    full: dict[str, list[str]] = {}
+    for one, sample in _usable(seen):
+        if sample.machine and _client_full(sample.machine, sample):
+            full.setdefault(sample.target, []).append(one.title)
+    said = [target + where(titles, len(seen)) for target, titles in sorted(full.items())]
+    if said:
+        yield f"the client was at its limit against {', '.join(said)}: throughput there is the client's"
+
+
+def _client_full(machine: Machine, sample: Sample) -> bool:
     # An open loop spins while it waits; it says itself when it could not keep up.
-    return (
-        sample.machine is not None
-        and sample.load.rate is None
-        and sample.machine.client_cpu > CLIENT * min(sample.load.threads, sample.load.connections)
-    )
+    load = sample.load
+    return load.rate is None and machine.client_cpu > CLIENT * min(load.threads, load.connections)
 
 
-def _groups(samples: Sequence[Sample]) -> dict[tuple[str, str, int], list[Sample]]:
-    groups: dict[tuple[str, str, int], list[Sample]] = {}
-    for sample in usable(samples):
-        groups.setdefault((sample.target, sample.workload, sample.load.connections), []).append(sample)
+def _groups(seen: Sequence[Seen]) -> dict[tuple[str, str, str, int], list[Sample]]:
+    groups: dict[tuple[str, str, str, int], list[Sample]] = {}
+    for one, sample in _usable(seen):
+        key = (one.title, sample.target, sample.workload, sample.load.connections)
+        groups.setdefault(key, []).append(sample)
     return groups
 
 
-def _spread(samples: Sequence[Sample]) -> Iterable[str]:
+def _spread(seen: Sequence[Seen]) -> Iterable[str]:
     wide = []
-    groups = _groups(samples)
-    for key, group in groups.items():
+    groups = _groups(seen)
+    for (_, *key), group in groups.items():
         values = [sample.cpu_per_request for sample in group if sample.usage]
         spread = stats.deviation(values) / stats.mean(values) if len(values) > 1 else 0.0
         if spread > SPREAD:
@@ -119,21 +175,23 @@ def _spread(samples: Sequence[Sample]) -> Iterable[str]:
         )
 
 
-def _tails(samples: Sequence[Sample]) -> Iterable[str]:
-    few = []
-    for (target, workload, connections), group in _groups(samples).items():
+def _tails(seen: Sequence[Seen]) -> Iterable[str]:
+    few: dict[str, list[int]] = {}
+    for (_, _, workload, _), group in _groups(seen).items():
         fewest = min(sample.burst.requests for sample in group if sample.burst)
         if fewest < FEW_REQUESTS:
-            few.append(f"{target} on {workload} ({connections} connections, {fewest} requests)")
+            few.setdefault(workload, []).append(fewest)
     if few:
-        yield f"p99.9 rests on fewer than {FEW_REQUESTS} requests: {', '.join(few)}"
+        said = [f"{workload} ({min(counts):,} and more)" for workload, counts in few.items()]
+        yield f"p99.9 rests on fewer than {FEW_REQUESTS:,} requests: {', '.join(said)}"
 
 
-def _blocks(samples: Sequence[Sample]) -> Iterable[str]:
-    blocks: dict[tuple[str, str, int], set[int]] = {}
-    for sample in usable(samples):
+def _blocks(seen: Sequence[Seen]) -> Iterable[str]:
+    blocks: dict[tuple[str, str, str, int], set[int]] = {}
+    for one, sample in _usable(seen):
         if sample.side not in ("", "A"):
-            blocks.setdefault((sample.workload, sample.target, sample.load.connections), set()).add(sample.block)
+            key = (one.title, sample.workload, sample.target, sample.load.connections)
+            blocks.setdefault(key, set()).add(sample.block)
     fewest = min(map(len, blocks.values()), default=FEWEST_BLOCKS)
     if fewest < FEWEST_BLOCKS:
         yield f"only {fewest} blocks in a comparison: its interval is so wide that only large differences show"

@@ -18,8 +18,8 @@ from typing import Any
 from bench.errors import BenchError
 from bench.targets import ROOT, Target, find, import_root, interpreter, source_root
 
-# Before this process has put any load on the machine itself.
-LOAD_AT_START = os.getloadavg()
+# The load average before this process has put any load on the machine itself; `await_calm` reads it again.
+load_at_start = list(os.getloadavg())
 # Seconds between two looks at the load average.
 CALM_INTERVAL = 10.0
 # What of a tree decides what is measured.
@@ -58,7 +58,11 @@ class Cores:
         """In words, for the environment."""
         if not self.server:
             return "not pinned"
-        return f"server on {len(self.server)}, client on {len(self.client)} cores"
+        return f"server on {_counted(self.server)}, client on {_counted(self.client)}"
+
+
+def _counted(cores: Sequence[int]) -> str:
+    return f"{len(cores)} core{'' if len(cores) == 1 else 's'}"
 
 
 def cores(wanted: int = 1) -> Cores:
@@ -85,7 +89,7 @@ def describe(targets: Sequence[Target], pinning: Cores) -> dict[str, Any]:
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "not visible",
         "virtual": "hypervisor" in _cpu_flags(),
         "pinning": pinning.describe(),
-        "load_average": [round(value, 2) for value in LOAD_AT_START],
+        "load_average": [round(value, 2) for value in load_at_start],
         "commit": commit(ROOT),
         "harness_python": platform.python_version(),
         "tools": _tools(),
@@ -277,10 +281,11 @@ def await_calm(limit: float, patience: float, told: Callable[[str], None]) -> No
     seconds.
     """
     deadline = time.monotonic() + patience
-    while (load := os.getloadavg()[0]) > limit:
+    while (found := os.getloadavg())[0] > limit:
         if time.monotonic() >= deadline:
             raise BenchError(
-                f"the machine is busy (load average {load:.2f}, more than {limit:g}): nothing was measured"
+                f"the machine is busy (load average {found[0]:.2f}, more than {limit:g}): nothing was measured"
             )
-        told(f"waiting for the machine to calm down: load average {load:.2f}, wanted {limit:g}")
+        told(f"waiting for the machine to calm down: load average {found[0]:.2f}, wanted {limit:g}")
         time.sleep(min(CALM_INTERVAL, max(0.0, deadline - time.monotonic())))
+    load_at_start[:] = found

@@ -113,3 +113,11 @@ def repeated(runs: Sequence[Sequence[Line]]) -> list[dict[str, Any]]:
         }
         for case, lines in cases.items()
     ]
+
+
+def proof(tree: str, runs: Sequence[Sequence[Line]]) -> dict[str, Any]:
+    """What many runs of the gate said of one tree: how often it passed and failed, and which cases failed ever."""
+    failed = [[line.case for line in lines if line.failed] for lines in runs]
+    caught = sum(bool(cases) for cases in failed)
+    seen = ", ".join(dict.fromkeys(case for cases in failed for case in cases)) or "-"
+    return {"tree": tree, "passed": len(runs) - caught, "failed": caught, "by": seen}

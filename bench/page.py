@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from bench import charts, report, stats
+from bench import charts, checks, report, stats
 from bench.charts import Bar, Series
 from bench.errors import BenchError
 from bench.model import Result, Sample, usable
@@ -99,9 +99,10 @@ def _section(section: Section) -> list[str]:
         parts.append(f"<details><summary>Tables with every figure</summary>{shown}</details>")
     else:
         parts += [_table(table) for table in every]
-    if result.notes:
-        doubts = f"<summary>Doubts ({len(result.notes)})</summary>{_listing(result.notes)}"
-        parts.append(f'<details class="doubts">{doubts}</details>')
+    doubts = checks.of(result)
+    if doubts:
+        said = f"<summary>Doubts ({len(doubts)})</summary>{_listing(doubts)}"
+        parts.append(f'<details class="doubts">{said}</details>')
     where = f"Measured {result.created}. {report.environment_text(result.environment)}"
     how = "\n".join(f"python -m bench {line}" for line in section.commands)
     pre = f"<pre>{escape(how)}</pre>" if how else ""

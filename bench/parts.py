@@ -258,7 +258,7 @@ PARTS = (
         0.1,
     ),
 )
-# Measured only when asked for by name: it takes as long as all others.
+# Measured only when asked for by name: together they take as long as all others.
 LONG = (
     Part(
         "gate-runs",
@@ -268,6 +268,19 @@ LONG = (
         "--times 2 --blocks 1 --workload hello --cases=",
         35.0,
         1.0,
+    ),
+    Part(
+        "gate-proof",
+        "The regression gate on slower trees",
+        "The unchanged tree must pass; copies that take a tenth more time in one path each, because they turn an empty "
+        "loop there, must fail. Judged by instructions alone.",
+        (
+            "gate --prove --times 20 --cases native:get,native:log,httptools:get,httptools:log,websocket:echo "
+            "--time= --calls=",
+        ),
+        "--times 1 --cases native:get,httptools:get,native:log,websocket:echo",
+        25.0,
+        1.5,
     ),
 )
 # The values that the regression gate holds a tree against; they are no result, and come last.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench import parts, report, views
+from bench import checks, parts, report, views
+from bench.checks import Seen
 from bench.model import MEASURED, Result
 from bench.report import Table
 
@@ -65,22 +66,34 @@ def markdown(title: str, sections: Sequence[Section], introduction: str = "") ->
 
 
 def _doubts(sections: Sequence[Section]) -> list[str]:
-    """Where and when everything was measured, and what speaks against it: each thing once, with its sections."""
+    """Where and when everything was measured, of what, and what speaks against it: each thing once."""
+    every = len(sections)
     places: dict[str, list[str]] = {}
-    doubts: dict[str, list[str]] = {}
+    servers: dict[str, list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for one in sections:
-        titles = places.setdefault(report.environment_text(one.result.environment), [])
-        titles.append(f"{one.title} ({one.result.created})")
+        environment = one.result.environment
+        place = f"{report.machine(environment)}; {report.pythons(environment)}"
+        places.setdefault(place, []).append(f"{one.title} ({one.result.created})")
+        for server in report.servers(environment):
+            servers.setdefault(server, []).append(one.title)
         for note in one.result.notes:
-            doubts.setdefault(note, []).append(one.title)
-    text = [f"## {DOUBTS}", *(f"{'; '.join(titles)}: {place}." for place, titles in places.items())]
-    if doubts:
-        text.append("\n".join(f"- {note} ({_where(titles, len(sections))})" for note, titles in doubts.items()))
+            notes.setdefault(note, []).append(one.title)
+    # Who was measured in one version needs no word about where.
+    versions: dict[str, list[str]] = {}
+    for server in servers:
+        versions.setdefault(server.partition(" ")[0], []).append(server)
+    told = [
+        server + (checks.where(servers[server], every) if len(found) > 1 else "")
+        for found in versions.values()
+        for server in found
+    ]
+    doubts = [note + checks.where(titles, every) for note, titles in notes.items()]
+    doubts += checks.doubts([Seen(one.result.samples, one.result.environment, one.title) for one in sections])
+    text = [f"## {DOUBTS}", *(f"{place}: {'; '.join(titles)}." for place, titles in places.items())]
+    text += [f"Servers: {', '.join(told)}."] if told else []
+    text += ["\n".join(f"- {doubt}" for doubt in doubts)] if doubts else []
     return text
-
-
-def _where(titles: Sequence[str], every: int) -> str:
-    return "everywhere" if len(titles) == every > 1 else "; ".join(titles)
 
 
 def anchor(title: str) -> str:

@@ -383,13 +383,23 @@ def environment_lines(environment: Mapping[str, Any]) -> list[str]:
 
 def environment_text(environment: Mapping[str, Any]) -> str:
     """The environment as one paragraph: the machine, the Pythons, and each server with its own version."""
-    pythons = {target["python"] for target in environment["targets"].values() if target["python"] != "none"}
-    servers = []
-    for name, target in sorted(environment["targets"].items(), key=lambda item: _rank(item[0])):
-        plain = name.partition(":")[0]
-        version = target["versions"].get("uvicorn" if plain == "upstream" else plain, "")
-        servers.append(f"{name}{_built(target)}" + (f" {version}" if version else ""))
-    return f"{machine(environment)}; Python {', '.join(sorted(pythons)) or 'none'}; {', '.join(servers)}"
+    return f"{machine(environment)}; {pythons(environment)}; {', '.join(servers(environment))}"
+
+
+def pythons(environment: Mapping[str, Any]) -> str:
+    """The versions of Python that the servers ran on."""
+    found = {target["python"] for target in environment["targets"].values() if target["python"] != "none"}
+    return f"Python {', '.join(sorted(found)) or 'none'}"
+
+
+def servers(environment: Mapping[str, Any]) -> list[str]:
+    """Each server once, whatever its options, with its version: ours is a commit."""
+    found: dict[str, None] = {}
+    for label, target in sorted(environment["targets"].items(), key=lambda item: _rank(item[0])):
+        name = label.partition(":")[0]
+        version = target["versions"].get("uvicorn" if name == "upstream" else name, "")
+        found[f"{name}{_built(target)}" + (f" {version}" if version else "")] = None
+    return list(found)
 
 
 def machine(environment: Mapping[str, Any]) -> str:

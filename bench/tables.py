@@ -248,7 +248,8 @@ def gate(result: Result) -> list[Table]:
         "strace, both of one operation. CPU time is over that of a yardstick in the same process; it fails when its "
         "whole interval is above the limit."
     )
-    return [Table("regression gate", columns, tuple(rows), note), *_repeated(result.data.get("repeated", []))]
+    found = [Table("regression gate", columns, tuple(rows), note), *_repeated(result.data.get("repeated", []))]
+    return [*found, _proof(result.data.get("proof", []))]
 
 
 def _form(case: str) -> str:
@@ -267,6 +268,12 @@ def _repeated(cases: Sequence[Mapping[str, Any]]) -> list[Table]:
         rows.append((one["case"], *values, str(one["runs"]), str(one["failed"])))
     columns = ("case", "limit", "lowest", "median", "highest", "runs", "failed")
     return [Table("the gate, run again and again on the same tree", columns, tuple(rows))]
+
+
+def _proof(trees: Sequence[Mapping[str, Any]]) -> Table:
+    """How often the gate let each tree pass, and by what it was caught."""
+    rows = tuple((one["tree"], str(one["passed"]), str(one["failed"]), one["by"]) for one in trees)
+    return Table("the gate, proven", ("tree", "passed", "failed", "by"), rows)
 
 
 def pool(result: Result) -> list[Table]:

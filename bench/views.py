@@ -156,7 +156,7 @@ def _matrix(
             found.setdefault((case.workload, case.connections), {})[case.target] = cell(group)
     names = list(dict.fromkeys(name for row in found.values() for name in row))
     rows = tuple((name, str(count), *(row.get(one, "-") for one in names)) for (name, count), row in found.items())
-    return Table(title, ("workload", "conns", *names), rows, "- : the server cannot serve that.")
+    return Table(title, ("workload", "conns", *names), rows, "- : not measured.")
 
 
 def _tail(group: Sequence[Sample]) -> str:

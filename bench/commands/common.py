@@ -221,8 +221,7 @@ def finish(
 ) -> Result:
     """Print the result, store it, and return it. Raises BenchError when it ended early, after that."""
     described = environment.describe(targets, runner.cores)
-    notes = noted(checks.doubts(runner.samples, described), trouble)
-    result = Result(kind, now(), described, tuple(runner.samples), notes=notes)
+    result = Result(kind, now(), described, tuple(runner.samples), notes=noted([], trouble))
     deliver(arguments, result, trouble)
     return result
 
@@ -284,8 +283,8 @@ def show(arguments: argparse.Namespace, result: Result) -> None:
         print_table(table, as_markdown=arguments.markdown)
     for verdict in verdicts.of(result):
         print(f"- verdict: {verdict}" if arguments.markdown else f"verdict: {verdict}")
-    for note in result.notes:
-        print(f"- doubt: {note}" if arguments.markdown else f"doubt: {note}")
+    for doubt in checks.of(result):
+        print(f"- doubt: {doubt}" if arguments.markdown else f"doubt: {doubt}")
 
 
 def print_table(table: Table, *, as_markdown: bool) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
-    checks,
     cputime,
     environment,
     instructions,
@@ -120,8 +119,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.times > 1:
         data["repeated"] = judge.repeated(runs)
     kept = samples if arguments.times == 1 else []
-    notes = common.noted([*gate.notes, *checks.doubts(kept, gate.described)], trouble)
-    result = Result("gate", common.now(), gate.described, tuple(kept), data, notes)
+    result = Result("gate", common.now(), gate.described, tuple(kept), data, common.noted(gate.notes, trouble))
     common.deliver(arguments, result, trouble)
     return _outcome(runs)
 
@@ -133,25 +131,27 @@ def _judged(gate: Gate) -> list[Line]:
 def _proven(gate: Gate) -> int:
     """Judge the tree as it is and slowed copies of it, all against what the tree as it is needs here and now."""
     arguments = gate.arguments
-    rows, wrong = [], 0
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        gate.stored = _measured_values(gate)
-        for slowed in (None, *slowing.SLOWED):
-            tree = targets.find(f"ours:root={slowing.copied(gate.target, Path(name), slowed)}")
-            found: list[list[Line]] = []
-            while len(found) < arguments.times:
-                gate.runner.progress(f"{slowing.label(slowed)}: {len(found) + 1} of {arguments.times}")
-                found.append(_judged(replace(gate, target=tree)))
-            failed = [[line.case for line in lines if line.failed] for lines in found]
-            caught = sum(bool(cases) for cases in failed)
-            wrong += caught if slowed is None else len(found) - caught
-            seen = ", ".join(dict.fromkeys(case for cases in failed for case in cases)) or "-"
-            rows.append((slowing.label(slowed), str(len(found) - caught), str(caught), seen))
-            # It takes hours: what is known already is said.
-            common.told(f"{slowing.label(slowed)}: passed {len(found) - caught}, failed {caught} ({seen})")
-    table = Table("the gate, proven", ("tree", "passed", "failed", "by"), tuple(rows))
-    common.print_table(table, as_markdown=arguments.markdown)
-    return int(bool(wrong))
+    proof: list[dict[str, Any]] = []
+
+    def prove() -> None:
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            gate.stored = _measured_values(gate)
+            for slowed in (None, *slowing.SLOWED):
+                tree = targets.find(f"ours:root={slowing.copied(gate.target, Path(name), slowed)}")
+                found: list[list[Line]] = []
+                while len(found) < arguments.times:
+                    gate.runner.progress(f"{slowing.label(slowed)}: {len(found) + 1} of {arguments.times}")
+                    found.append(_judged(replace(gate, target=tree)))
+                proof.append(judge.proof(slowing.label(slowed), found))
+                # It takes hours: what is known already is said.
+                common.told("{tree}: passed {passed}, failed {failed} ({by})".format(**proof[-1]))
+
+    trouble = common.guarded(prove)
+    data: dict[str, Any] = {"lines": [], "proof": proof}
+    result = Result("gate", common.now(), gate.described, (), data, common.noted(gate.notes, trouble))
+    common.deliver(arguments, result, trouble)
+    unchanged, *slower = proof
+    return int(unchanged["failed"] > 0 or any(one["passed"] for one in slower))
 
 
 def _measured_values(gate: Gate) -> dict[str, Any]:

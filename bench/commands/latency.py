@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench import checks, environment, plan, scenario, stats, targets
+from bench import environment, plan, scenario, stats, targets
 from bench.commands import common
 from bench.errors import BenchError
 from bench.load import generators
@@ -55,8 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
     trouble = common.measure(runner, plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed))
     described = environment.describe(chosen, runner.cores)
     data = {"capacities": capacities, "slowest": slowest, "shares": arguments.shares}
-    notes = common.noted(checks.doubts(runner.samples, described), trouble)
-    result = Result("latency", common.now(), described, tuple(runner.samples), data, notes)
+    result = Result("latency", common.now(), described, tuple(runner.samples), data, common.noted([], trouble))
     common.deliver(arguments, result, trouble)
     return int(all(sample.void for sample in result.samples))
 

@@ -16,7 +16,7 @@ ENVIRONMENT: dict[str, Any] = {
     "memory_mib": 16000,
     "governor": "performance",
     "virtual": False,
-    "pinning": "server on 1, client on 7 cores",
+    "pinning": "server on 1 core, client on 7 cores",
     "load_average": [0.1, 0.1, 0.1],
     "commit": "0123456789ab",
     "targets": {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench import checks, environment, plan, process, runner
+from bench.checks import Seen
 from bench.environment import Cores, CoreTimes
 from bench.errors import BenchError
 from bench.model import Burst, Load, Machine
@@ -129,7 +130,7 @@ def test_readings_of_this_machine_only_grow() -> None:
 def test_bursts_that_were_thrown_away_are_a_footnote() -> None:
     repeated = records.sample(repeats=2, machine=Machine(0.4, 0.01, 0.0))
     calm = [one for number in range(6) for one in records.block(number, [1e-5, 1e-5], [2e-5, 2e-5])]
-    [doubt] = checks.doubts([*calm, repeated], records.ENVIRONMENT)
+    [doubt] = checks.doubts([Seen([*calm, repeated], records.ENVIRONMENT)])
     assert doubt.startswith("2 bursts were thrown away and repeated because other programs")
     assert "(1 of 25 places in the plan)" in doubt
 
@@ -138,10 +139,13 @@ def test_a_publication_waits_for_a_calm_machine_and_then_refuses(monkeypatch: py
     loads = iter([2.0, 1.0, 0.2])
     monkeypatch.setattr("os.getloadavg", lambda: (next(loads), 0.0, 0.0))
     monkeypatch.setattr(environment, "CALM_INTERVAL", 0.0)
+    monkeypatch.setattr(environment, "load_at_start", [2.0, 2.0, 2.0])
     said: list[str] = []
     environment.await_calm(0.3, 60, said.append)
     assert len(said) == 2
     assert "load average 1.00, wanted 0.3" in said[-1]
+    # What is measured now began on a calm machine, whatever was going on when the harness started.
+    assert environment.load_at_start == [0.2, 0.0, 0.0]
     monkeypatch.setattr("os.getloadavg", lambda: (0.31, 0.0, 0.0))
     with pytest.raises(BenchError, match=r"the machine is busy \(load average 0\.31, more than 0\.3\): nothing was"):
         environment.await_calm(0.3, 0, said.append)

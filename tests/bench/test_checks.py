@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bench import checks
+from bench.checks import Seen
 from bench.model import Burst, Load, Machine, Sample
 from tests.bench import records
+
+
+def _doubts(samples: list[Sample], environment: dict[str, Any] = records.ENVIRONMENT) -> list[str]:
+    return checks.doubts([Seen(samples, environment)])
 
 
 def _calm() -> list[Sample]:
@@ -16,7 +22,7 @@ def _calm() -> list[Sample]:
 
 
 def test_a_good_result_raises_no_doubt() -> None:
-    assert checks.doubts(_calm(), records.ENVIRONMENT) == []
+    assert _doubts(_calm()) == []
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,7 @@ def test_a_good_result_raises_no_doubt() -> None:
     ],
 )
 def test_what_the_machine_does_wrong_is_said(change: dict[str, Any], words: str) -> None:
-    [doubt] = checks.doubts(_calm(), {**records.ENVIRONMENT, **change})
+    [doubt] = _doubts(_calm(), {**records.ENVIRONMENT, **change})
     assert words in doubt
 
 
@@ -44,26 +50,28 @@ def test_what_the_machine_does_wrong_is_said(change: dict[str, Any], words: str)
         pytest.param({"machine": Machine(0.4, 0.3, 0.0)}, "other programs used up to 30%", id="foreign load"),
         pytest.param({"machine": Machine(0.4, 0.0, 0.1)}, "hypervisor took up to 10%", id="steal"),
         pytest.param({"machine": Machine(0.99, 0.0, 0.0)}, "client was at its limit against ours", id="client full"),
-        pytest.param({"void": "errors: 3 read"}, "1 bursts of ours on hello do not count: errors: 3 read", id="void"),
+        pytest.param({"void": "errors: 3 read"}, "do not count: 1 of ours on hello (errors: 3 read)", id="void"),
         pytest.param(
-            {"burst": Burst(500, 2.0, {}, records.latency(0.001))}, "(50 connections, 500 requests)", id="few requests"
+            {"burst": Burst(500, 2.0, {}, records.latency(0.001))},
+            "fewer than 1,000 requests: hello (500 and more)",
+            id="few requests",
         ),
     ],
 )
 def test_what_a_burst_suffered_is_said(more: dict[str, Any], words: str) -> None:
     odd = records.sample(**more)
-    doubts = checks.doubts([*_calm(), odd], records.ENVIRONMENT)
+    doubts = _doubts([*_calm(), odd])
     assert any(words in doubt for doubt in doubts), doubts
 
 
 def test_a_spinning_open_loop_is_not_a_client_at_its_limit() -> None:
     spinning = records.sample(load=Load("openloop", 50, 1, 2.0, 1000.0), machine=Machine(1.0, 0.0, 0.0))
-    assert not any("limit" in doubt for doubt in checks.doubts([*_calm(), spinning], records.ENVIRONMENT))
+    assert not any("limit" in doubt for doubt in _doubts([*_calm(), spinning]))
 
 
 def test_figures_that_vary_say_how_many_bursts_they_would_need() -> None:
     wild = [records.sample(cpu=cpu) for cpu in (1e-5, 2e-5, 1e-5, 3e-5)]
-    [doubt] = checks.doubts(wild, records.ENVIRONMENT)
+    [doubt] = _doubts(wild)
     assert "in 1 of 1 cases, most of all ours on hello" in doubt
     assert "by 55%" in doubt
     assert "bursts would be needed" in doubt
@@ -73,17 +81,39 @@ def test_figures_that_vary_are_one_doubt_about_the_widest() -> None:
     wild = [records.sample(cpu=cpu) for cpu in (1e-5, 2e-5, 1e-5, 3e-5)]
     wilder = [records.sample(target="upstream", cpu=cpu) for cpu in (1e-5, 8e-5)]
     calm = [records.sample(target="granian", cpu=cpu) for cpu in (1e-5, 1e-5)]
-    [doubt] = checks.doubts([*wild, *wilder, *calm], records.ENVIRONMENT)
+    [doubt] = _doubts([*wild, *wilder, *calm])
     assert "in 2 of 3 cases, most of all upstream on hello" in doubt
 
 
 def test_tails_that_rest_on_few_requests_are_one_doubt() -> None:
     burst = Burst(900, 2.0, {}, records.latency(5e-4))
     few = [records.sample(target=target, burst=burst) for target in ("ours", "upstream")]
-    [doubt] = checks.doubts(few, records.ENVIRONMENT)
-    assert "fewer than 1000 requests: ours on hello (50 connections, 900 requests), upstream on hello" in doubt
+    [doubt] = _doubts(few)
+    assert doubt == "p99.9 rests on fewer than 1,000 requests: hello (900 and more)"
 
 
 def test_few_blocks_make_a_doubtful_interval() -> None:
-    [doubt] = checks.doubts(records.block(0, [1e-5, 1e-5], [2e-5, 2e-5]), records.ENVIRONMENT)
+    [doubt] = _doubts(records.block(0, [1e-5, 1e-5], [2e-5, 2e-5]))
     assert "only 1 blocks in a comparison: its interval is so wide" in doubt
+
+
+def test_a_cause_is_one_doubt_however_many_results_it_concerns() -> None:
+    void = records.sample(void="errors: 3 read")
+    other = records.sample("upstream", void="errors: 3 read")
+    busy = {**records.ENVIRONMENT, "load_average": [3.2, 1, 1], "virtual": True}
+    full = records.sample(machine=Machine(0.99, 0.0, 0.1))
+    found = checks.doubts(
+        [
+            Seen([*_calm(), void, full], busy, "One"),
+            Seen([*_calm(), void, replace(void, void="errors: 4 read"), other], records.ENVIRONMENT, "Two"),
+            Seen(_calm(), {**records.ENVIRONMENT, "virtual": True}, "Three"),
+        ]
+    )
+    assert found == [
+        "bursts that do not count: 3 of ours on hello (errors: 3 read, and the like); 1 of upstream on hello (errors: "
+        "3 read)",
+        "the machine was busy before the start (load average 3.2) (One)",
+        "a virtual machine: its neighbours are invisible (One; Three)",
+        "the hypervisor took up to 10% of a core away, more than 2% in 1 of 73 bursts",
+        "the client was at its limit against ours (One): throughput there is the client's",
+    ]

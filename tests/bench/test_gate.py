@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench import cputime, environment, instructions, judge, slowing, stats, syscalls, targets
+from bench import cputime, environment, instructions, judge, model, slowing, stats, syscalls, tables, targets
 from bench import trees as staging
 from bench.__main__ import main
 from bench.commands import common
@@ -276,7 +276,11 @@ def test_the_proof_shows_what_passes_and_what_is_caught(
         assert f"| 10% more time in {path} | 0 | 2 | instructions, h11:get |" in out
     assert "| 10% more time in WebSockets | 2 | 0 | - |" in out
     seen["websockets/native_impl.py"] = slow_read
-    assert main([*order, "--target", f"ours:root={trees.tree}"]) == 0
+    stored = trees.tree.parent / "proof.json"
+    assert main([*order, "--target", f"ours:root={trees.tree}", "--output", str(stored)]) == 0
+    [table] = tables.tables(model.load(stored))
+    assert table.rows[0] == ("unchanged", "2", "0", "-")
+    assert table.rows[-1] == ("10% more time in WebSockets", "0", "2", "instructions, h11:get")
     assert main([*order, "--base", "x"]) == 1
     assert "leave --base and --update out" in capsys.readouterr().err
 

@@ -364,7 +364,16 @@ def test_doubts_and_places_are_told_once_for_a_document() -> None:
     text = publication.markdown("T", [Section("one", "One", one), Section("two", "Two", other)])
     assert text.count("- it was dark (everywhere)") == 1
     assert text.count("- a (One)") == text.count("- b (Two)") == 1
-    assert text.count(report.environment_text(one.environment)) == 1
+    assert text.count(report.machine(one.environment)) == 1
+    assert text.count("Servers: ours, upstream 0.54.0.") == 1
+
+
+def test_where_a_version_was_measured_is_told_when_there_are_several() -> None:
+    one = records.result("run", [records.sample()])
+    newer = {**records.ENVIRONMENT["targets"]["upstream"], "versions": {"uvicorn": "0.55.0"}}
+    other = replace(one, environment={**one.environment, "targets": {"upstream:http=h11": newer}})
+    text = publication.markdown("T", [Section("one", "One", one), Section("two", "Two", other)])
+    assert "Servers: ours, upstream 0.54.0 (One), upstream 0.55.0 (Two)." in text
 
 
 @pytest.mark.parametrize(
