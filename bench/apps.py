@@ -64,9 +64,6 @@ async def _answer(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-BUSY = 200e-6
-
-
 def spend(seconds: float) -> None:
     """Use the processor for so long."""
     end = time.thread_time() + seconds
@@ -74,12 +71,15 @@ def spend(seconds: float) -> None:
         pass
 
 
+NEIGHBOUR = 200e-6
+
+
 async def accept(scope: Message, receive: Receive, send: Send) -> None:
     """200 us of CPU at /busy, hello anywhere else."""
     if scope["type"] != "http":
         return await _lifespan(receive, send)
     if scope["path"] == "/busy":
-        spend(BUSY)
+        spend(NEIGHBOUR)
     await _answer(send, HELLO)
 
 
@@ -206,7 +206,7 @@ async def cpu(scope: Message, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-BUSY = 0.001
+COMPUTING = 0.001
 
 
 async def busy(scope: Message, receive: Receive, send: Send) -> None:
@@ -214,9 +214,7 @@ async def busy(scope: Message, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
         return await _lifespan(receive, send)
     await asyncio.sleep(SLEEP)
-    until = time.thread_time() + BUSY
-    while time.thread_time() < until:
-        pass
+    spend(COMPUTING)
     await _answer(send, HELLO)
 
 

@@ -51,7 +51,7 @@ PARTS = (
             "--warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        12.4,
+        10.5,
         4.5,
         ("headline", "brief", "losses"),
     ),
@@ -66,7 +66,7 @@ PARTS = (
             "--warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        2.1,
+        1.4,
         0.6,
         ("brief",),
     ),
@@ -90,11 +90,11 @@ PARTS = (
         "TLS",
         "A small answer and one of 1 MiB through TLS.",
         (
-            "compare ours upstream granian hypercorn gunicorn --workload tls,tls-1m --blocks 4 --seconds 1 "
+            "compare ours upstream granian hypercorn gunicorn --workload tls,tls-1m --blocks 5 --seconds 1 "
             "--warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        2.0,
+        2.6,
         0.7,
         ("brief",),
     ),
@@ -102,9 +102,9 @@ PARTS = (
         "bulk",
         "Large bodies",
         "16 MiB up and down: CPU for each MiB.",
-        ("compare ours upstream granian --workload upload,download --blocks 4 --seconds 1 --warm-up 0.3 --no-noise",),
+        ("compare ours upstream granian --workload upload,download --blocks 5 --seconds 1 --warm-up 0.3 --no-noise",),
         f"--blocks 1 {SHORT}",
-        1.2,
+        1.1,
         0.7,
         ("brief",),
     ),
@@ -115,11 +115,11 @@ PARTS = (
         "expect. The workload static is a file of 10 KiB, which a server with a mount answers with itself; the others "
         "have Starlette's StaticFiles.",
         (
-            "compare ours upstream granian --workload cpu,io,json,files,static --blocks 4 --seconds 1 --warm-up 0.3 "
+            "compare ours upstream granian --workload cpu,io,json,files,static --blocks 5 --seconds 1 --warm-up 0.3 "
             "--no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        2.8,
+        2.6,
         1.4,
         ("brief",),
     ),
@@ -136,7 +136,7 @@ PARTS = (
             "--workload websocket --blocks 6 --seconds 1 --warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        2.8,
+        1.8,
         0.8,
         ("brief",),
     ),
@@ -150,7 +150,7 @@ PARTS = (
             "run upstream ours --tool httpx --connections 1,10,50,100 --seconds 2 --warm-up 0.5 --rounds 2",
         ),
         f"--rounds 1 {SHORT}",
-        2.9,
+        3.1,
         1.2,
         ("concurrency",),
     ),
@@ -161,7 +161,7 @@ PARTS = (
         "keeps up, and each request counts from the moment it was due. Nobody is faster because less was asked of it.",
         ("latency ours upstream granian hypercorn --rounds 2 --seconds 2 --warm-up 0.3",),
         f"--rounds 1 {SHORT} --connections 64",
-        4.8,
+        5.2,
         1.0,
     ),
     Part(
@@ -176,7 +176,7 @@ PARTS = (
             "--warm-up 0.3",
         ),
         f"--rounds 1 {SHORT}",
-        4.0,
+        4.1,
         2.0,
         ("cases",),
     ),
@@ -188,10 +188,10 @@ PARTS = (
         (
             "compare ours upstream:http=zttp granian "
             "--workload h2,h2-headers,h2-one,h2-10k,h2-upload,h2-tls,h2-beside,h2-beside-tls "
-            "--blocks 4 --seconds 0.7 --warm-up 0.3 --no-noise",
+            "--blocks 5 --seconds 0.7 --warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        3.7,
+        4.1,
         1.3,
         ("brief",),
     ),

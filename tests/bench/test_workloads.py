@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import shutil
 import subprocess
@@ -138,6 +139,32 @@ def test_newcomers_wait_from_connect_to_answer_and_the_busy_ones_go_on(tmp_path:
     from bench.load import histogram
 
     assert histogram.merge([burst.histogram]).get_total_count() == 30
+
+
+@pytest.mark.parametrize(
+    ("application", "path", "seconds"),
+    [
+        pytest.param("accept", "/busy", [200e-6], id="a neighbour of newcomers"),
+        pytest.param("accept", "/", [], id="a newcomer"),
+        pytest.param("busy", "/", [0.001], id="one of an overload"),
+    ],
+)
+def test_an_application_computes_for_as_long_as_its_workload_says(
+    monkeypatch: pytest.MonkeyPatch, application: str, path: str, seconds: list[float]
+) -> None:
+    spent: list[float] = []
+    monkeypatch.setattr(apps, "spend", spent.append)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("nobody reads")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(getattr(apps, application)({"type": "http", "path": path}, receive, send))
+    assert spent == seconds
+    assert sent[-1]["body"] == apps.HELLO
 
 
 def test_newcomers_without_an_answer_count_with_the_time_they_waited(
