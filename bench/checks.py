@@ -68,12 +68,13 @@ def _voids(seen: Sequence[Seen]) -> Iterable[str]:
     for _, sample in _each(seen):
         if sample.void:
             reasons.setdefault((sample.target, sample.workload), []).append(sample.void)
-    said = []
+    # The same reason once, for all whom it concerns.
+    concerned: dict[str, list[str]] = {}
     for (target, workload), every in reasons.items():
-        more = ", and the like" if len(set(every)) > 1 else ""
-        said.append(f"{len(every)} of {target} on {workload} ({every[0]}{more})")
-    if said:
-        yield f"bursts that do not count: {'; '.join(said)}"
+        reason = every[0] + (", and the like" if len(set(every)) > 1 else "")
+        concerned.setdefault(reason, []).append(f"{len(every)} of {target} on {workload}")
+    for reason, cases in concerned.items():
+        yield f"bursts that do not count: {', '.join(cases)}: {reason}"
 
 
 def _repeats(seen: Sequence[Seen]) -> Iterable[str]:

@@ -1,13 +1,15 @@
 """`publish`: measure everything the documents show, part by part, and write them.
 
 A part is kept as soon as it is finished, so a run that was interrupted goes on where it ended. Parts that were measured
-on another machine or of other code are measured again.
+on another machine or of other code are measured again. Bursts of several times may be put together (`--more`), which
+makes intervals narrower.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import shlex
 import time
 from dataclasses import replace
@@ -31,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default=",".join(parts.NAMES), help="parts to measure, comma-separated")
     parser.add_argument("--quick", action="store_true", help="try everything out with short bursts, in bench/results")
     parser.add_argument("--plan", action="store_true", help="only say what would be measured, and how long it takes")
-    parser.add_argument("--again", action="store_true", help="measure parts that are finished once more")
+    repeated = parser.add_mutually_exclusive_group()
+    repeated.add_argument("--again", action="store_true", help="measure parts that are finished anew")
+    repeated.add_argument("--more", action="store_true", help="add as many bursts again to parts that are finished")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -48,12 +52,14 @@ def execute(arguments: argparse.Namespace) -> int:
         environment.await_calm(CALM, PATIENCE, common.told)
     if arguments.again:
         campaign.forget(wanted)
+    if arguments.more:
+        campaign.check_more(wanted)
     # Nothing is worse than to learn after half an hour that a server is missing.
     for line in (line for name in wanted for line in campaign.commands(name)):
         for word in shlex.split(line)[1:]:
             if word.partition(":")[0] in targets.TARGETS:
                 targets.find_all([word])
-    failed = campaign.carry_out(wanted)
+    failed = campaign.carry_out(wanted, more=arguments.more)
     campaign.publish()
     if failed:
         raise BenchError(f"not measured: {', '.join(failed)} (run this again to try once more)")
@@ -100,20 +106,28 @@ class Campaign:
     def forget(self, names: list[str]) -> None:
         """Measure these parts again, whatever is there."""
         for name in names:
-            for number in range(len(self.commands(name))):
-                self._file(name, number).unlink(missing_ok=True)
+            for path in self.work.glob(f"{name}-*.json"):
+                if path.stem.removeprefix(f"{name}-")[0].isdigit():
+                    path.unlink()
 
-    def carry_out(self, names: list[str]) -> list[str]:
-        """Measure the parts that are not finished; returns those that failed."""
+    def check_more(self, names: list[str]) -> None:
+        """Raises BenchError for a part that has no bursts: nothing can be added to it."""
+        for name in names:
+            if name == "gate" or (self._finished(name) and not model.load(self._file(name, 0)).samples):
+                raise BenchError(f"{name} has no bursts that others could be added to: use --again")
+
+    def carry_out(self, names: list[str], *, more: bool = False) -> list[str]:
+        """Measure the parts that are not finished, or once more those that are; returns those that failed."""
         failed = []
         for number, name in enumerate(names, 1):
             left = sum(self.minutes(one) for one in names[number - 1 :] if not self._finished(one))
-            if self._finished(name):
+            finished = self._rounds(name)
+            if finished and not more:
                 common.told(f"part {number} of {len(names)}, {name}: finished before")
                 continue
             common.told(f"part {number} of {len(names)}, {name}: about {self.minutes(name):g} of {left:g} minutes left")
             begun = time.monotonic()
-            if self._measure(name):
+            if self._measure(name, finished):
                 common.told(f"{name} took {(time.monotonic() - begun) / 60:.1f} minutes")
             else:
                 failed.append(name)
@@ -124,19 +138,20 @@ class Campaign:
         for part in (*parts.PARTS, *parts.LONG):
             if self._finished(part.name):
                 merged = self._merged(part)
-                told = {"about": part.about, "commands": list(part.commands)}
+                # Once for each time it was measured.
+                told = {"about": part.about, "commands": list(part.commands) * self._rounds(part.name)}
                 result = replace(merged, data={**merged.data, model.MEASURED: told})
                 check_portable(result)
                 model.save(result, self.baselines / f"{part.name}.json")
         importlib.import_module("bench.commands.report").write_documents(self.baselines, self.root)
 
-    def _file(self, name: str, number: int) -> Path:
-        return self.work / f"{name}-{number}.json"
+    def _file(self, name: str, number: int, nth: int = 0) -> Path:
+        return self.work / (f"{name}-{number}-{nth}.json" if nth else f"{name}-{number}.json")
 
-    def _measure(self, name: str) -> bool:
+    def _measure(self, name: str, nth: int) -> bool:
         """Whether every command of a part left a whole result; one that is there from before is not run again."""
         for number, line in enumerate(self.commands(name)):
-            path = self._file(name, number)
+            path = self._file(name, number, nth)
             if self._whole(path):
                 continue
             path.unlink(missing_ok=True)
@@ -153,8 +168,14 @@ class Campaign:
         return True
 
     def _finished(self, name: str) -> bool:
+        return self._rounds(name) > 0
+
+    def _rounds(self, name: str) -> int:
+        """How many times every command of a part left a whole result."""
         numbers = range(len(self.commands(name)))
-        return all(self._whole(self._file(name, number)) for number in numbers)
+        return next(
+            nth for nth in itertools.count() if not all(self._whole(self._file(name, one, nth)) for one in numbers)
+        )
 
     @staticmethod
     def _interrupted(path: Path) -> bool:
@@ -174,4 +195,6 @@ class Campaign:
         return True
 
     def _merged(self, part: Part) -> Result:
-        return merge.merge([model.load(self._file(part.name, number)) for number in range(len(part.commands))])
+        """All results of a part: every command, every time."""
+        places = itertools.product(range(self._rounds(part.name)), range(len(part.commands)))
+        return merge.merge([model.load(self._file(part.name, number, nth)) for nth, number in places])

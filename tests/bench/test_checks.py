@@ -50,7 +50,7 @@ def test_what_the_machine_does_wrong_is_said(change: dict[str, Any], words: str)
         pytest.param({"machine": Machine(0.4, 0.3, 0.0)}, "other programs used up to 30%", id="foreign load"),
         pytest.param({"machine": Machine(0.4, 0.0, 0.1)}, "hypervisor took up to 10%", id="steal"),
         pytest.param({"machine": Machine(0.99, 0.0, 0.0)}, "client was at its limit against ours", id="client full"),
-        pytest.param({"void": "errors: 3 read"}, "do not count: 1 of ours on hello (errors: 3 read)", id="void"),
+        pytest.param({"void": "errors: 3 read"}, "do not count: 1 of ours on hello: errors: 3 read", id="void"),
         pytest.param(
             {"burst": Burst(500, 2.0, {}, records.latency(0.001))},
             "fewer than 1,000 requests: hello (500 and more)",
@@ -99,19 +99,19 @@ def test_few_blocks_make_a_doubtful_interval() -> None:
 
 def test_a_cause_is_one_doubt_however_many_results_it_concerns() -> None:
     void = records.sample(void="errors: 3 read")
-    other = records.sample("upstream", void="errors: 3 read")
+    other, third = (records.sample(name, void="errors: 3 read") for name in ("upstream", "granian"))
     busy = {**records.ENVIRONMENT, "load_average": [3.2, 1, 1], "virtual": True}
     full = records.sample(machine=Machine(0.99, 0.0, 0.1))
     found = checks.doubts(
         [
             Seen([*_calm(), void, full], busy, "One"),
-            Seen([*_calm(), void, replace(void, void="errors: 4 read"), other], records.ENVIRONMENT, "Two"),
+            Seen([*_calm(), void, replace(void, void="errors: 4 read"), other, third], records.ENVIRONMENT, "Two"),
             Seen(_calm(), {**records.ENVIRONMENT, "virtual": True}, "Three"),
         ]
     )
     assert found == [
-        "bursts that do not count: 3 of ours on hello (errors: 3 read, and the like); 1 of upstream on hello (errors: "
-        "3 read)",
+        "bursts that do not count: 3 of ours on hello: errors: 3 read, and the like",
+        "bursts that do not count: 1 of upstream on hello, 1 of granian on hello: errors: 3 read",
         "the machine was busy before the start (load average 3.2) (One)",
         "a virtual machine: its neighbours are invisible (One; Three)",
         "the hypervisor took up to 10% of a core away, more than 2% in 1 of 73 bursts",

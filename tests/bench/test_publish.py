@@ -134,6 +134,30 @@ def test_what_is_finished_is_not_measured_again_unless_it_is_asked_for(
     assert len(measured) == 1
 
 
+def test_bursts_of_several_times_are_put_together(measured: list[str], tmp_path: Path) -> None:
+    stored = tmp_path / "baselines" / "performance.json"
+    assert _publish("--more", "--only", "performance") == 0  # There is nothing yet: the first time.
+    assert len(model.load(stored).samples) == 2
+    assert _publish("--more", "--only", "performance") == 0
+    assert _publish("--only", "performance") == 0
+    found = model.load(stored)
+    assert len(found.samples) == 4
+    assert len({sample.block for sample in found.samples}) == 4
+    assert found.data[model.MEASURED]["commands"] == ["compare ours upstream", "run ours"] * 2
+    assert len(measured) == 4
+    assert _publish("--again", "--only", "performance") == 0
+    assert len(model.load(stored).samples) == 2
+
+
+def test_nothing_is_added_to_a_part_without_bursts(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _publish("--only", "startup") == 0
+    monkeypatch.setattr(model, "load", lambda path: records.result("startup"))
+    for name in ("startup", "gate"):
+        with pytest.raises(BenchError, match=f"{name} has no bursts that others could be added to"):
+            _publish("--more", "--only", name)
+    assert len(measured) == 1
+
+
 def test_a_part_that_was_measured_of_other_code_is_measured_again(
     measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
