@@ -171,14 +171,15 @@ PARTS = (
         "handshakes with a close behind them; and echoed by Starlette. What opening and closing the sockets costs is "
         "in none of the other figures. picows serves no applications: it is how little an echo can cost.",
         (
-            f"websocket {WITH_WEBSOCKET} --rounds 2 --seconds 1 --warm-up 0.3",
-            "websocket ours picows --cases echo-64,echo-64-x16,echo-16k,echo-1m,open-close --rounds 2 --seconds 1 "
+            "websocket ours upstream granian --paired --rounds 5 --seconds 1 --warm-up 0.3",
+            "websocket hypercorn daphne gunicorn --rounds 1 --seconds 1 --warm-up 0.3",
+            "websocket picows --cases echo-64,echo-64-x16,echo-16k,echo-1m,open-close --rounds 2 --seconds 1 "
             "--warm-up 0.3",
         ),
         f"--rounds 1 {SHORT}",
-        4.1,
-        2.0,
-        ("cases",),
+        6.2,
+        2.4,
+        ("speedups", "cases"),
     ),
     Part(
         "http2",

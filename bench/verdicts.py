@@ -94,4 +94,10 @@ def pool(result: Result) -> Iterator[str]:
         yield f"an event from a pool {pays} against a new one ({fresh:.0f} ns), at best ({which})"
 
 
-KINDS: dict[str, Callable[[Result], Iterator[str]]] = {"run": run, "compare": compare, "micro": micro, "pool": pool}
+KINDS: dict[str, Callable[[Result], Iterator[str]]] = {
+    "run": run,
+    "compare": compare,
+    "websocket": compare,
+    "micro": micro,
+    "pool": pool,
+}

@@ -155,7 +155,11 @@ def _matrix(
         if wanted(case.target):
             found.setdefault((case.workload, case.connections), {})[case.target] = cell(group)
     names = list(dict.fromkeys(name for row in found.values() for name in row))
-    rows = tuple((name, str(count), *(row.get(one, "-") for one in names)) for (name, count), row in found.items())
+    rows = tuple(
+        (name, str(count), *(row.get(one, "-") for one in names))
+        for (name, count), row in found.items()
+        if any(cell != "-" for cell in row.values())
+    )
     return Table(title, ("workload", "conns", *names), rows, "- : not measured.")
 
 

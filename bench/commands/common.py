@@ -206,6 +206,16 @@ def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode
     return found
 
 
+def able(one: Scenario, rivals: Sequence[Target]) -> list[Target]:
+    """The rivals that can serve a scenario; a single one stays, so that its result says why it cannot."""
+    refusals = {rival.label(): rival.refusal(one.workload, one.mode) for rival in rivals}
+    if len(rivals) == 1:
+        return list(rivals)
+    for refusal in filter(None, refusals.values()):
+        told(f"left out: {refusal}")
+    return [rival for rival in rivals if refusals[rival.label()] is None]
+
+
 def _unable(generator: Generator, workload: Workload) -> str | None:
     """Why a generator would not do what a workload is about; None when it would."""
     missing = sorted(workload.asks - generator.abilities)

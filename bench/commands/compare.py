@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from bench import plan, report, scenario, targets
 from bench.commands import common
-from bench.plan import Scenario
-from bench.targets import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,18 +34,8 @@ def execute(arguments: argparse.Namespace) -> int:
     runner = common.runner(arguments)
     blocks = []
     for one in chosen:
-        sides = [*_able(one, rivals), *([first] if arguments.noise else [])]
+        sides = [*common.able(one, rivals), *([first] if arguments.noise else [])]
         blocks += plan.comparison(one, first, sides, blocks=arguments.blocks, seed=arguments.seed)
     trouble = common.measure(runner, plan.numbered(blocks))
     result = common.finish(arguments, "compare", runner, [first, *rivals], trouble)
     return int(any(not report.paired(samples) for samples in report.comparisons(result.samples).values()))
-
-
-def _able(one: Scenario, rivals: Sequence[Target]) -> list[Target]:
-    """The rivals that can serve a scenario; a single one stays, so that its result says why it cannot."""
-    refusals = {rival.label(): rival.refusal(one.workload, one.mode) for rival in rivals}
-    if len(rivals) == 1:
-        return list(rivals)
-    for refusal in filter(None, refusals.values()):
-        common.told(f"left out: {refusal}")
-    return [rival for rival in rivals if refusals[rival.label()] is None]

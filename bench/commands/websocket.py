@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=common.duration, default=3.0, help="length of a burst")
     parser.add_argument("--warm-up", type=common.duration_or_none, default=1.0, help="seconds before the first burst")
     common.rounds_argument(parser)
+    parser.add_argument(
+        "--paired", action="store_true", help="everybody once in a block: the first target against each of the others"
+    )
     common.tolerance_argument(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")
     parser.add_argument("--server-cores", type=common.count, default=1, help="cores the server may use")
@@ -39,7 +42,17 @@ def execute(arguments: argparse.Namespace) -> int:
         for connections in arguments.connections or [one.connections]
     ]
     generators.require("websocket")
-    blocks = plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed)
+    if arguments.paired:
+        first, *rivals = chosen
+        blocks = plan.numbered(
+            block
+            for one in scenarios
+            for block in plan.comparison(
+                one, first, common.able(one, rivals), blocks=arguments.rounds, seed=arguments.seed
+            )
+        )
+    else:
+        blocks = plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed)
     trouble = common.measure(runner, blocks)
     result = common.finish(arguments, "websocket", runner, chosen, trouble)
     return int(all(sample.void for sample in result.samples))

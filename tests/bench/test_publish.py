@@ -40,9 +40,11 @@ def test_every_command_of_a_part_is_one_that_can_be_typed(part: parts.Part, quic
 
 def test_every_published_comparison_has_enough_blocks_for_a_verdict() -> None:
     lines = [shlex.split(line) for part in parts.PARTS for line in part.commands]
-    compared = [command_line.parser(line[0]).parse_intermixed_args(line[1:]) for line in lines if line[0] == "compare"]
-    assert compared
-    assert min(one.blocks for one in compared) >= FEWEST_BLOCKS
+    read = [(line[0], command_line.parser(line[0]).parse_intermixed_args(line[1:])) for line in lines]
+    blocks = [one.blocks for name, one in read if name == "compare"]
+    paired = [one.rounds for name, one in read if name == "websocket" and one.paired]
+    assert blocks and paired
+    assert min(blocks + paired) >= FEWEST_BLOCKS
 
 
 def test_everything_takes_less_than_an_hour() -> None:

@@ -12,7 +12,7 @@ import pytest
 from bench import documents, page, poster, publication, report, tables, verdicts, views
 from bench.commands import baseline
 from bench.errors import BenchError
-from bench.model import Load, Result, Sample
+from bench.model import Burst, Load, Result, Sample
 from bench.publication import Section
 from bench.report import METRICS, Table
 from tests.bench import records
@@ -316,6 +316,13 @@ def test_documents_open_with_few_connections_before_and_after() -> None:
     [table] = views.opening(records.result("run", [*run.samples, other]))
     assert [row[0] for row in table.rows] == ["1", "10"]
     assert table.columns[:4] == ("connections", "requests/s before", "after", "times")
+
+
+def test_tails_have_no_row_where_the_generator_knows_none() -> None:
+    piped = records.sample(workload="pipeline", burst=Burst(100_000, 2.0, {}, None))
+    failed = records.sample("upstream", void="errors: 3 read", burst=None)
+    [table] = views.tails(records.result("run", [records.sample(), failed, piped]))
+    assert table.rows == (("hello", "50", "2.00 ms", "-"),)
 
 
 def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:

@@ -20,7 +20,7 @@ from bench.commands import common
 from bench.errors import BenchError
 from bench.load import generators
 from bench.model import Load, Result
-from bench.plan import Scenario
+from bench.plan import Block, Scenario
 from bench.scenario import WORKLOADS, Mode
 from bench.targets import Target
 from tests.bench import fake, records
@@ -72,6 +72,24 @@ def test_a_comparison_finds_the_slower_server(bench: Bench, tmp_path: Path, caps
     output = capsys.readouterr().out
     assert "| p50 |" in output
     assert "doubt:" in output
+
+
+def test_websockets_are_compared_in_blocks_of_everybody_who_can(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned: list[Block] = []
+    monkeypatch.setattr(generators, "require", lambda name: generators.find(name))
+    monkeypatch.setattr(targets, "find_all", lambda names: [targets.find(name) for name in names])
+    monkeypatch.setattr(environment, "describe", lambda chosen, cores: records.ENVIRONMENT)
+    monkeypatch.setattr(common, "measure", lambda runner, blocks: planned.extend(blocks))
+    order = ("websocket", "ours", "upstream", "granian", "--cases", "echo-64,deflate-64", "--rounds", "4", "--paired")
+    bench(*order)
+    assert [block.number for block in planned] == list(range(8))
+    sides = [{side: target.name for side, target in block.sides.items()} for block in planned]
+    assert sides[:4] == [{"A": "ours", "B": "upstream", "C": "granian"}] * 4
+    assert sides[4:] == [{"A": "ours", "B": "upstream"}] * 4
+    assert [block.order for block in planned[:2]] == [planned[0].order, planned[0].order[::-1]]
+    assert "left out: granian has no permessage-deflate" in capsys.readouterr().err
 
 
 def test_a_comparison_with_several_shows_the_noise_and_leaves_out_who_cannot(
