@@ -267,7 +267,7 @@ LONG = (
         "The same tree judged twenty times: how far its values are spread, and how often it failed.",
         ("gate --times 20",),
         "--times 2 --blocks 1 --workload hello --cases=",
-        35.0,
+        18.0,
         1.0,
     ),
     Part(
@@ -280,7 +280,7 @@ LONG = (
             "--time= --calls=",
         ),
         "--times 1 --cases native:get,httptools:get,native:log,websocket:echo",
-        25.0,
+        18.0,
         1.5,
     ),
 )
