@@ -280,7 +280,7 @@ LONG = (
             "--time= --calls=",
         ),
         "--times 1 --cases native:get,httptools:get,native:log,websocket:echo",
-        18.0,
+        20.0,
         1.5,
     ),
 )
