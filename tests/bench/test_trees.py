@@ -115,6 +115,12 @@ SLOWED_CORE = """    fn data_received(&self, data: &Bound<'_, PyAny>) -> PyResul
         }
 """
 HOT = SLOWED_CORE.partition("\n")[0] + "\n"
+PLACE = Path("native", "bindings", "src", "protocol.rs")
+
+
+def test_the_place_where_a_core_is_slowed_is_there() -> None:
+    """The test below is run once a week: what it changes must not go away meanwhile."""
+    assert (targets.ROOT / PLACE).read_text().count(HOT) == 1
 
 
 @needs_builds
@@ -127,8 +133,7 @@ def test_the_gate_sees_a_slowed_core_and_a_slowed_python_path(
     for name, value in {"LTO": "off", "CODEGEN_UNITS": "64", "OPT_LEVEL": "1", "DEBUG": "0"}.items():
         monkeypatch.setenv(f"CARGO_PROFILE_RELEASE_{name}", value)
     base, core, python = (checkout(tmp_path / name) for name in ("base", "core", "python"))
-    source = core / "native" / "bindings" / "src" / "http" / "protocol.rs"
-    assert source.read_text().count(HOT) == 1
+    source = core / PLACE
     source.write_text(source.read_text().replace(HOT, SLOWED_CORE))
     slowed = next(one for one in slowing.SLOWED if one.case == "httptools:get")
     module = python / "uvicorn" / slowed.module
