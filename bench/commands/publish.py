@@ -139,7 +139,8 @@ class Campaign:
             if self._finished(part.name):
                 merged = self._merged(part)
                 # Once for each time it was measured.
-                told = {"about": part.about, "commands": list(part.commands) * self._rounds(part.name)}
+                commands = [part.commands[number] for number, _ in self._kept(part.name)]
+                told = {"about": part.about, "commands": commands}
                 result = replace(merged, data={**merged.data, model.MEASURED: told})
                 check_portable(result)
                 model.save(result, self.baselines / f"{part.name}.json")
@@ -177,6 +178,11 @@ class Campaign:
             nth for nth in itertools.count() if not all(self._whole(self._file(name, one, nth)) for one in numbers)
         )
 
+    def _kept(self, name: str) -> list[tuple[int, int]]:
+        """Which command's result of which time is whole: the last time may have been interrupted between two."""
+        places = itertools.product(range(self._rounds(name) + 1), range(len(self.commands(name))))
+        return [(number, nth) for nth, number in places if self._whole(self._file(name, number, nth))]
+
     @staticmethod
     def _interrupted(path: Path) -> bool:
         return path.exists() and f"ended early: {common.INTERRUPTED}" in model.load(path).notes
@@ -195,6 +201,4 @@ class Campaign:
         return True
 
     def _merged(self, part: Part) -> Result:
-        """All results of a part: every command, every time."""
-        places = itertools.product(range(self._rounds(part.name)), range(len(part.commands)))
-        return merge.merge([model.load(self._file(part.name, number, nth)) for nth, number in places])
+        return merge.merge([model.load(self._file(part.name, number, nth)) for number, nth in self._kept(part.name)])

@@ -147,6 +147,12 @@ def test_bursts_of_several_times_are_put_together(measured: list[str], tmp_path:
     assert len({sample.block for sample in found.samples}) == 4
     assert found.data[model.MEASURED]["commands"] == ["compare ours upstream", "run ours"] * 2
     assert len(measured) == 4
+    # A time that was interrupted adds what it has.
+    (tmp_path / "results" / "publish" / "performance-1-1.json").unlink()
+    assert _publish("--only", "performance") == 0
+    found = model.load(stored)
+    assert len(found.samples) == 3
+    assert found.data[model.MEASURED]["commands"] == ["compare ours upstream", "run ours", "compare ours upstream"]
     assert _publish("--again", "--only", "performance") == 0
     assert len(model.load(stored).samples) == 2
 
