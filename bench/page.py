@@ -104,8 +104,7 @@ def _section(section: Section) -> list[str]:
         said = f"<summary>Doubts ({len(doubts)})</summary>{_listing(doubts)}"
         parts.append(f'<details class="doubts">{said}</details>')
     where = f"Measured {result.created}. {report.environment_text(result.environment)}"
-    how = "\n".join(f"python -m bench {line}" for line in section.commands)
-    pre = f"<pre>{escape(how)}</pre>" if how else ""
+    pre = f"<pre>{escape(section.measured_by())}</pre>" if section.commands else ""
     parts.append(f"<details><summary>How and where</summary><p>{escape(where)}</p>{pre}</details>")
     return [part for part in parts if part]
 

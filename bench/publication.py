@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,11 @@ class Section:
         """The tables of all views but some; those without a row are left out."""
         found = [table for name in self.shown if name not in without for table in views.VIEWS[name](self.result)]
         return [table for table in found if table.rows]
+
+    def measured_by(self) -> str:
+        """The commands for a shell, each once; behind one that ran several times, how many times."""
+        counted = Counter(self.commands).items()
+        return "\n".join(f"python -m bench {line}" + f"  # {times} times" * (times > 1) for line, times in counted)
 
 
 def of_part(name: str, result: Result) -> Section:
@@ -60,8 +66,7 @@ def markdown(title: str, sections: Sequence[Section], introduction: str = "") ->
         text += [f"## {one.title}", *([one.about] if one.about else [])]
         text += [report.markdown(table).rstrip() for table in one.tables()]
         if one.commands:
-            lines = "\n".join(f"python -m bench {line}" for line in one.commands)
-            text.append(f"<details><summary>Measured by</summary>\n\n```shell\n{lines}\n```\n\n</details>")
+            text.append(f"<details><summary>Measured by</summary>\n\n```shell\n{one.measured_by()}\n```\n\n</details>")
     return "\n\n".join([*text, *_doubts(sections)]) + "\n"
 
 

@@ -120,7 +120,7 @@ class Campaign:
         """Measure the parts that are not finished, or once more those that are; returns those that failed."""
         failed = []
         for number, name in enumerate(names, 1):
-            left = sum(self.minutes(one) for one in names[number - 1 :] if not self._finished(one))
+            left = sum(self.minutes(one) for one in names[number - 1 :] if more or not self._finished(one))
             finished = self._rounds(name)
             if finished and not more:
                 common.told(f"part {number} of {len(names)}, {name}: finished before")

@@ -136,17 +136,24 @@ def test_what_is_finished_is_not_measured_again_unless_it_is_asked_for(
     assert len(measured) == 1
 
 
-def test_bursts_of_several_times_are_put_together(measured: list[str], tmp_path: Path) -> None:
+def test_bursts_of_several_times_are_put_together(
+    measured: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stored = tmp_path / "baselines" / "performance.json"
     assert _publish("--more", "--only", "performance") == 0  # There is nothing yet: the first time.
     assert len(model.load(stored).samples) == 2
+    capsys.readouterr()
     assert _publish("--more", "--only", "performance") == 0
+    minutes = f"{parts.find('performance').minutes:g}"
+    assert f"about {minutes} of {minutes} minutes left" in capsys.readouterr().err
     assert _publish("--only", "performance") == 0
     found = model.load(stored)
     assert len(found.samples) == 4
     assert len({sample.block for sample in found.samples}) == 4
     assert found.data[model.MEASURED]["commands"] == ["compare ours upstream", "run ours"] * 2
     assert len(measured) == 4
+    document = (tmp_path / "root" / "docs" / "benchmarks" / "index.md").read_text("utf-8")
+    assert document.count("python -m bench compare ours upstream  # 2 times\n") == 1
     # A time that was interrupted adds what it has.
     (tmp_path / "results" / "publish" / "performance-1-1.json").unlink()
     assert _publish("--only", "performance") == 0
