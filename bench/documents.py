@@ -2,22 +2,27 @@
 
 <!-- bench:begin NAME -->            everything about bench/baselines/NAME.json
 <!-- bench:begin NAME concurrency --> only one view of it (see `bench.views`)
+<!-- bench:begin all losses -->       that view of every part that was measured; tables of one kind become one
 <!-- bench:end -->
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from bench import publication, report
+from bench import parts, publication, report
 from bench.errors import BenchError
 from bench.model import Result
+from bench.report import Table
 from bench.views import VIEWS
 
 _BLOCK = re.compile(r"(<!-- bench:begin (\S+)(?: (\S+))? -->\n)(.*?)(<!-- bench:end -->)", re.DOTALL)
 # Everything that was published, with what a sceptic should know about it.
 REPORT = "docs/benchmarks/index.md"
+# In place of a part's name: every part.
+EVERY_PART = "all"
 UNMEASURED = "\nNot measured yet.\n\n"
 
 
@@ -29,21 +34,39 @@ def fill(text: str, stored: Callable[[str], Result | None]) -> str:
     blocks = _BLOCK.findall(text)
     if len(blocks) != text.count("<!-- bench:begin") or len(blocks) != text.count("<!-- bench:end"):
         raise BenchError("a bench:begin marker without its bench:end, or the other way round")
-    return _BLOCK.sub(lambda found: f"{found[1]}{block(stored(found[2]), found[3])}{found[5]}", text)
+
+    def filled(found: re.Match[str]) -> str:
+        names = [part.name for part in parts.PARTS] if found[2] == EVERY_PART else [found[2]]
+        results = [result for result in map(stored, names) if result is not None]
+        return f"{found[1]}{block(results, found[3])}{found[5]}"
+
+    return _BLOCK.sub(filled, text)
 
 
-def block(result: Result | None, view: str | None) -> str:
+def block(results: Sequence[Result], view: str | None) -> str:
     """What stands between two markers."""
     name = view or "everything"
     if name not in VIEWS:
         raise BenchError(f"unknown view {name!r}: choose from {', '.join(VIEWS)}")
-    if result is None:
+    if not results:
         return UNMEASURED
-    shown = [report.markdown(table).rstrip() for table in VIEWS[name](result) if table.rows]
-    return "\n".join(["", *(f"{one}\n" for one in [*shown, source(result)]), ""])
+    found = [(result, [table for table in VIEWS[name](result) if table.rows]) for result in results]
+    shown = [report.markdown(table).rstrip() for table in _joined(table for _, tables in found for table in tables)]
+    # Parts that have nothing to show under this view are no source of what is shown.
+    told = source([result for result, tables in found if tables] or results)
+    return "\n".join(["", *(f"{one}\n" for one in [*shown, told]), ""])
 
 
-def source(result: Result) -> str:
+def _joined(tables: Iterable[Table]) -> list[Table]:
+    """Tables of the same title, columns and note as one, with the rows of all."""
+    kinds: dict[Table, list[tuple[str, ...]]] = {}
+    for table in tables:
+        kinds.setdefault(replace(table, rows=()), []).extend(table.rows)
+    return [replace(kind, rows=tuple(rows)) for kind, rows in kinds.items()]
+
+
+def source(results: Sequence[Result]) -> str:
     """Where the figures come from; what speaks against them is one link away."""
-    day = result.created.partition("T")[0]
-    return f"Measured {day}: [where, how, and every doubt]({REPORT}#{publication.anchor(publication.DOUBTS)})."
+    days = sorted({result.created.partition("T")[0] for result in results})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"Measured {when}: [where, how, and every doubt]({REPORT}#{publication.anchor(publication.DOUBTS)})."

@@ -68,7 +68,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         1.3,
         0.6,
-        ("brief",),
+        ("brief", "losses"),
     ),
     Part(
         "newcomers",
@@ -83,7 +83,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         8.8,
         2.0,
-        ("brief",),
+        ("brief", "losses"),
     ),
     Part(
         "tls",
@@ -96,7 +96,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         2.4,
         0.7,
-        ("brief",),
+        ("brief", "losses"),
     ),
     Part(
         "bulk",
@@ -106,7 +106,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         1.0,
         0.7,
-        ("brief",),
+        ("brief", "losses"),
     ),
     Part(
         "applications",
@@ -121,7 +121,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         2.4,
         1.4,
-        ("brief",),
+        ("brief", "losses"),
     ),
     Part(
         "python",
@@ -138,7 +138,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         1.7,
         0.8,
-        ("brief",),
+        ("brief", "losses"),
     ),
     Part(
         "concurrency",
@@ -179,7 +179,7 @@ PARTS = (
         f"--rounds 1 {SHORT}",
         6.0,
         2.4,
-        ("speedups", "cases"),
+        ("speedups", "cases", "losses"),
     ),
     Part(
         "http2",
@@ -194,7 +194,7 @@ PARTS = (
         f"--blocks 1 {SHORT}",
         3.9,
         1.3,
-        ("brief",),
+        ("brief", "losses"),
     ),
     Part(
         "overload",

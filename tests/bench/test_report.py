@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import documents, page, poster, publication, report, tables, verdicts, views
+from bench import documents, page, parts, poster, publication, report, tables, verdicts, views
 from bench.commands import baseline
 from bench.errors import BenchError
 from bench.model import Burst, Load, Result, Sample
@@ -284,6 +284,24 @@ def test_documents_are_filled_between_markers_and_nowhere_else() -> None:
     assert "| ours | 10.0 us |" in filled
     assert "old" not in filled
     assert documents.fill(filled, _stored(look=records.result("run", [records.sample()]))) == filled
+
+
+def test_a_view_of_all_parts_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("first", "second", "unmeasured", "won")
+    monkeypatch.setattr(parts, "PARTS", tuple(parts.Part(name, name, "", ("run ours",), "", 1, 1) for name in names))
+    first = replace(records.result("compare", _against("granian", 0.5e-5)), created="2026-01-02T03:04:05Z")
+    second = replace(records.result("compare", _against("hypercorn", 0.5e-5)), created="2026-01-04T03:04:05Z")
+    won = replace(records.result("compare", _against("granian", 2e-5)), created="2026-01-09T03:04:05Z")
+    stored = _stored(first=first, second=second, won=won)
+    filled = documents.fill("<!-- bench:begin all losses -->\n<!-- bench:end -->\n", stored)
+    assert filled.count("**where this tree does not win**") == 1
+    assert "| hello | CPU per request | granian |" in filled
+    assert "| hello | CPU per request | hypercorn |" in filled
+    assert "Measured 2026-01-02 to 2026-01-04: " in filled
+    # Nothing lost is a result, too.
+    nothing = documents.fill("<!-- bench:begin won losses -->\n<!-- bench:end -->\n", stored)
+    assert "Measured 2026-01-09: " in nothing
+    assert "does not win" not in nothing
 
 
 def test_a_figure_changed_by_hand_is_noticed() -> None:
