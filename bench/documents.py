@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from bench import parts, publication, report
+from bench import publication, report
 from bench.errors import BenchError
 from bench.model import Result
 from bench.report import Table
@@ -36,8 +36,11 @@ def fill(text: str, stored: Callable[[str], Result | None]) -> str:
         raise BenchError("a bench:begin marker without its bench:end, or the other way round")
 
     def filled(found: re.Match[str]) -> str:
-        names = [part.name for part in parts.PARTS] if found[2] == EVERY_PART else [found[2]]
-        results = [result for result in map(stored, names) if result is not None]
+        if found[2] == EVERY_PART:
+            results = [section.result for section in publication.published(stored)]
+        else:
+            result = stored(found[2])
+            results = [] if result is None else [result]
         return f"{found[1]}{block(results, found[3])}{found[5]}"
 
     return _BLOCK.sub(filled, text)

@@ -34,7 +34,10 @@ class Section:
     def measured_by(self) -> str:
         """The commands for a shell, each once; behind one that ran several times, how many times."""
         counted = Counter(self.commands).items()
-        return "\n".join(f"python -m bench {line}" + f"  # {times} times" * (times > 1) for line, times in counted)
+        return "\n".join(
+            f"python -m bench {line}  # {times} times" if times > 1 else f"python -m bench {line}"
+            for line, times in counted
+        )
 
 
 def of_part(name: str, result: Result) -> Section:

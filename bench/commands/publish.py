@@ -20,7 +20,6 @@ from bench.commands import common
 from bench.commands.baseline import BASELINES, check_portable
 from bench.errors import BenchError
 from bench.model import Result
-from bench.parts import Part
 from bench.report import Table
 from bench.targets import ROOT
 
@@ -137,10 +136,10 @@ class Campaign:
         """Put finished parts where documents read them, and write the documents."""
         for part in (*parts.PARTS, *parts.LONG):
             if self._finished(part.name):
-                merged = self._merged(part)
+                kept = self._kept(part.name)
+                merged = merge.merge([model.load(self._file(part.name, number, nth)) for number, nth in kept])
                 # Once for each time it was measured.
-                commands = [part.commands[number] for number, _ in self._kept(part.name)]
-                told = {"about": part.about, "commands": commands}
+                told = {"about": part.about, "commands": [part.commands[number] for number, _ in kept]}
                 result = replace(merged, data={**merged.data, model.MEASURED: told})
                 check_portable(result)
                 model.save(result, self.baselines / f"{part.name}.json")
@@ -180,8 +179,9 @@ class Campaign:
 
     def _kept(self, name: str) -> list[tuple[int, int]]:
         """Which command's result of which time is whole: the last time may have been interrupted between two."""
-        places = itertools.product(range(self._rounds(name) + 1), range(len(self.commands(name))))
-        return [(number, nth) for nth, number in places if self._whole(self._file(name, number, nth))]
+        numbers = range(len(self.commands(name)))
+        times = range(self._rounds(name) + 1)
+        return [(number, nth) for nth in times for number in numbers if self._whole(self._file(name, number, nth))]
 
     @staticmethod
     def _interrupted(path: Path) -> bool:
@@ -199,6 +199,3 @@ class Campaign:
         except BenchError:
             return False
         return True
-
-    def _merged(self, part: Part) -> Result:
-        return merge.merge([model.load(self._file(part.name, number, nth)) for number, nth in self._kept(part.name)])

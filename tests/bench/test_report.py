@@ -289,6 +289,7 @@ def test_documents_are_filled_between_markers_and_nowhere_else() -> None:
 def test_a_view_of_all_parts_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("first", "second", "unmeasured", "won")
     monkeypatch.setattr(parts, "PARTS", tuple(parts.Part(name, name, "", ("run ours",), "", 1, 1) for name in names))
+    monkeypatch.setattr(parts, "LONG", ())
     first = replace(records.result("compare", _against("granian", 0.5e-5)), created="2026-01-02T03:04:05Z")
     second = replace(records.result("compare", _against("hypercorn", 0.5e-5)), created="2026-01-04T03:04:05Z")
     won = replace(records.result("compare", _against("granian", 2e-5)), created="2026-01-09T03:04:05Z")
