@@ -423,7 +423,7 @@ def test_number_of_workers(workers: int | None, resolved: int, subprocess: bool)
         ("lifecycle_path", "/live", "a path begins and ends with a slash."),
         ("limit_worker_lifetime", 0, "leave it out for no limit."),
         ("limit_worker_memory", 0, "leave it out for no limit."),
-        ("limit_worker_crashes", -1, "leave it out for no limit."),
+        ("limit_worker_crashes", -1, "it cannot be negative; 0 is no limit."),
         ("ws_shutdown_code", 1006, "choose 1000, 1001, 1012, 1013, or one from 3000 to 4999."),
         ("ws_shutdown_code", 5000, "choose 1000, 1001, 1012, 1013, or one from 3000 to 4999."),
     ],

@@ -64,6 +64,25 @@ async def blocking_start(scope, receive, send):
     await receive()
     block()
 
+async def blocking_thread(scope, receive, send):
+    print("blocking", flush=True)
+    time.sleep(3600)
+
+async def blocking_request(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await app(scope, receive, send)
+    else:
+        print("blocking", flush=True)
+        time.sleep(3600)
+
+async def stubborn(scope, receive, send):
+    print("blocking", flush=True)
+    while True:
+        try:
+            time.sleep(3600)
+        except BaseException:
+            pass
+
 async def blocking_end(scope, receive, send):
     assert scope["type"] == "lifespan"
     await receive()
@@ -387,6 +406,80 @@ def test_second_interrupt_ends_a_lifespan_that_blocks(cwd: Path, loop: str, name
         assert "unsupported" not in server.error_output
 
 
+@pytest.mark.measures_children
+@pytest.mark.parametrize("name", ["never_starting", "blocking_start"])
+@pytest.mark.parametrize(
+    ("loop", "mode"),
+    [
+        ("asyncio", []),
+        ("uvloop", []),
+        ("asyncio", ["--threads", "2"]),
+        ("uvloop", ["--workers", "2"]),
+        ("asyncio", ["--reload"]),
+    ],
+    ids=["asyncio", "uvloop", "threads", "workers", "reload"],
+)
+def test_first_signal_ends_a_startup_that_hangs(cwd: Path, loop: str, name: str, mode: list[str]) -> None:
+    """K8: within the time of a graceful shutdown, whether it waits or blocks the event loop."""
+    pytest.importorskip(loop)
+    arguments = ["--port", "0", "--timeout-graceful-shutdown", "1", "--loop", loop, *mode]
+    if "--threads" in mode and name == "blocking_start":
+        name = "blocking_thread"  # whose handlers are not its own
+    with ServerProcess(f"app:{name}", *arguments, cwd=cwd) as server:
+        server.wait_for("starting" if name == "never_starting" else "blocking")
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=30)
+        assert "Application startup complete" not in server.error_output
+        expected = "startup did not complete within 1 seconds" if name == "never_starting" else "blocked"
+        assert expected in server.error_output
+        assert "Traceback" not in server.error_output
+
+
+@pytest.mark.measures_children
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_first_signal_ends_a_request_that_blocks(cwd: Path, loop: str) -> None:
+    """K8: nobody sends a second signal to a service."""
+    pytest.importorskip(loop)
+    arguments = ["--port", "0", "--timeout-graceful-shutdown", "1", "--loop", loop]
+    with ServerProcess("app:blocking_request", *arguments, cwd=cwd) as server:
+        with socket.create_connection(server.address) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            server.wait_for("blocking")
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=30) == -signal.SIGTERM
+        assert "interrupting it" in server.error_output
+        assert "Application shutdown" not in server.error_output, "the end was forced"
+
+
+def test_process_that_ignores_its_interruption_is_killed(cwd: Path) -> None:
+    """K8"""
+    arguments = ["--port", "0", "--timeout-graceful-shutdown", "0"]
+    with ServerProcess("app:stubborn", *arguments, cwd=cwd) as server:
+        server.wait_for("blocking")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=30) == -signal.SIGKILL
+        assert f"still blocked, killing process [{server.pid}]" in server.error_output
+
+
+@pytest.mark.parametrize("name", ["never_starting", "blocking_start"])
+def test_worker_whose_parent_was_killed_does_not_outlive_its_startup(cwd: Path, name: str) -> None:
+    """K8"""
+    arguments = ["--port", "0", "--timeout-graceful-shutdown", "1", "--workers", "1", "--limit-worker-lifetime", "99"]
+    with ServerProcess(f"app:{name}", *arguments, cwd=cwd) as server:
+        server.wait_for("starting" if name == "never_starting" else "blocking")
+        (worker,) = server.pids()
+        os.kill(server.pid, signal.SIGKILL)
+
+        def has_ended() -> bool:
+            try:
+                os.kill(worker, 0)
+            except ProcessLookupError:
+                return True
+            return Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+        wait_for(has_ended)
+
+
 BLOCKED_THREAD = """
 import time
 
@@ -438,7 +531,7 @@ def test_second_interrupt_ends_a_thread_that_blocks(
 
         wait_for(has_ended)
         assert server.wait() == status
-        assert "these event loops do not turn: uvicorn-loop-" in server.error_output
+        assert "these event loops are blocked: uvicorn-loop-" in server.error_output
         assert not uds.exists()
         if name == "app":
             client.close()

@@ -20,6 +20,7 @@ from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.faults import report_fault
+from uvicorn.interruption import kill_self
 
 # Unless it is known what would be forked (`supervisors/start.py`): a fork of a parent that has threads, event loops or
 # an imported application is not safe.
@@ -139,10 +140,3 @@ def terminate_self() -> None:
         _thread.interrupt_main(signal.SIGTERM)
     else:
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def kill_self() -> None:
-    """End this process as it stands."""
-    if sys.platform == "win32":
-        os._exit(SETTING_FAILURE)
-    os.kill(os.getpid(), signal.SIGKILL)

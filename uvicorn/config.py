@@ -436,13 +436,15 @@ class Config(Settings):
         for name in (
             "limit_worker_lifetime",
             "limit_worker_memory",
-            "limit_worker_crashes",
             "limit_connections",
             "limit_connections_per_address",
         ):
             with blaming(f"{name}={getattr(self, name)!r}"):
                 if getattr(self, name) is not None and getattr(self, name) <= 0:
                     raise ValueError("leave it out for no limit.")
+        with blaming(f"limit_worker_crashes={self.limit_worker_crashes!r}"):
+            if self.limit_worker_crashes is not None and self.limit_worker_crashes < 0:
+                raise ValueError("it cannot be negative; 0 is no limit.")
 
     def _check_active_requests(self) -> None:
         limit = self.limit_active_requests

@@ -57,6 +57,9 @@ FORCED_GRACE = 0.5
 ABORT_GRACE = 0.5
 """Seconds the event loop gets to report aborted transports as lost."""
 
+ENDING = DISCONNECT_GRACE + CANCEL_GRACE + ABORT_GRACE
+"""Seconds from the deadline until nothing is connected any more, at most."""
+
 WATCH_INTERVAL = 0.1
 """Seconds between two looks at a flag that nobody announces."""
 

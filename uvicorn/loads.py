@@ -75,6 +75,13 @@ class LoadPlace:
         os.pwrite(descriptor, data, 0)
         return True
 
+    def connections(self) -> int | None:
+        """Connections that the event loop last said it has; None if it has never accepted any."""
+        if sys.platform == "win32":
+            return None
+        (number,) = _NUMBER.unpack(os.pread(self.file.descriptor, _NUMBER.size, _offset(self.index)))
+        return number - 1 if number else None
+
 
 class LoadTable:
     """The file, and who has which place of it. It belongs to whoever starts the workers."""

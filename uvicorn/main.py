@@ -443,7 +443,7 @@ def run(
     limit_worker_lifetime: float | None = None,
     limit_worker_lifetime_jitter: float = 0.0,
     limit_worker_memory: int | None = None,
-    limit_worker_crashes: int | None = None,
+    limit_worker_crashes: int | None = 10,
     on_worker_event: Callable[[WorkerEvent], object] | None = None,
     asgi_extensions: Sequence[ExtensionType] | ExtensionType | None = None,
     bind: Sequence[str] | str | None = None,

@@ -9,7 +9,6 @@ second.
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import contextlib
 import functools
@@ -33,8 +32,9 @@ from uvicorn._compat import asyncio_run
 from uvicorn.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
 from uvicorn.admission import Door
 from uvicorn.config import Config
-from uvicorn.drain import Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
+from uvicorn.drain import ENDING, Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
+from uvicorn.interruption import Guard, Interruption
 from uvicorn.loads import LoadPlace
 from uvicorn.memory import keep_freed_memory
 from uvicorn.metrics import Page
@@ -64,9 +64,6 @@ MINIMUM_LIFESPAN_SHUTDOWN = 30.0
 
 RELIEF = 0.2
 """Seconds a worker that is to end waits for word that others serve in its place, which comes beside the signal."""
-
-BLOCKED = 1.0
-"""Seconds after which an event loop that does not notice a forced end is blocked, for instance by a start-up."""
 
 NOTIFY_INTERVAL = 1.0
 """Shortest time in seconds between two calls of `callback_notify`."""
@@ -133,6 +130,8 @@ class Server:
         self._source: listening.Source | None = None
         self._captured_signals: list[int] = []
         self._interruption: Interruption | None = None
+        self._guard: Guard | None = None
+        self._stage_since = 0.0
         self._given: list[socket.socket] = []  # while the application starts
         self._has_refused = False
 
@@ -175,6 +174,7 @@ class Server:
 
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
+        self._stage_since = time.monotonic()
         self.on_stage(stage)
 
     def report(self) -> Report:
@@ -354,15 +354,30 @@ class Server:
             line.log()
 
     async def _start_application(self) -> bool:
-        """Run the lifespan's start-up; false when it has failed or the end is forced meanwhile."""
+        """Run the lifespan's start-up; false when it has failed, or does not complete once the server is to end."""
+        given_up = False
+
+        async def give_up_in_time() -> None:
+            nonlocal given_up
+            await self._flag("should_exit").wait()
+            timeout = self.config.graceful_timeout
+            await asyncio.sleep(float("inf") if timeout is None else timeout)
+            given_up = True
+
         try:
-            await first_of(self.lifespan.startup(), self._flag("force_exit").wait())
+            await first_of(self.lifespan.startup(), self._flag("force_exit").wait(), give_up_in_time())
         except BaseException:
             await self.lifespan.cancel()
             raise
-        if self.force_exit:
+        if given_up:
+            logger.error(
+                "Application startup did not complete within %d seconds of the signal (timeout_graceful_shutdown). "
+                "Cancelling it.",
+                self.config.graceful_timeout,
+            )
+        if given_up or self.force_exit:
             await self.lifespan.cancel()
-        return not (self.force_exit or self.lifespan.should_exit)
+        return not (given_up or self.force_exit or self.lifespan.should_exit)
 
     def _prepare_state(self) -> None:
         self.server_state.capture_context()
@@ -618,6 +633,8 @@ class Server:
         try:
             yield
         finally:
+            if self._guard is not None:
+                self._guard.stop()
             for sig, handler in previous.items():
                 # None stands for a handler that was not installed from Python, which cannot be put back.
                 signal.signal(sig, signal.SIG_DFL if handler is None else handler)
@@ -642,6 +659,30 @@ class Server:
         else:
             self.should_exit = True
             self._refuse_early()
+            self._watch_end()
+
+    def _watch_end(self) -> None:
+        """See to it that the server ends although its event loop may be blocked."""
+        loop = asyncio._get_running_loop()
+        if self._guard is None and loop is not None and self.config.graceful_timeout is not None:
+            deadline = functools.partial(self.end_deadline, time.monotonic())
+            self._guard = Guard(loop, deadline, self._force_blocked_end)
+            self._guard.start()
+
+    def end_deadline(self, told_at: float) -> float:
+        """When (`time.monotonic()`) an event loop that is still blocked is to be forced; `told_at`: to end."""
+        timeout = self.config.graceful_timeout
+        if timeout is None:
+            return float("inf")
+        if self.stage is Stage.STARTING:
+            return told_at + timeout
+        if self.stage is Stage.DONE:
+            return self._stage_since + max(timeout, MINIMUM_LIFESPAN_SHUTDOWN)
+        return told_at + self.config.drain_delay + timeout + ENDING
+
+    def _force_blocked_end(self, interruption: Interruption) -> None:
+        self.force_exit = True
+        self._interruption = interruption
 
     def _refuse_early(self) -> None:
         """Hold no sockets that were given while an application starts which is to end at once.
@@ -651,45 +692,6 @@ class Server:
         self._has_refused = self._has_refused or bool(self._given)
         for sock in self._given:
             sock.close()
-
-
-class Interruption(threading.Thread):
-    """Sends SIGINT to the main thread, in whose handler this is made, unless its event loop turns within a moment.
-
-    Attributes:
-        is_due: the signal is this one's.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(name="uvicorn-interruption", daemon=True)
-        self._has_turned = threading.Event()
-        self._is_sent = False
-        loop.call_soon_threadsafe(self._has_turned.set)
-
-    @classmethod
-    def of_running_loop(cls) -> Interruption | None:
-        """Started, if there is a loop to wait for."""
-        loop = asyncio._get_running_loop()
-        if loop is None:
-            return None
-        interruption = cls(loop)
-        interruption.start()
-        return interruption
-
-    @property
-    def is_due(self) -> bool:
-        return self._is_sent and not self._has_turned.is_set()
-
-    def run(self) -> None:
-        """Wait, and send it."""
-        if self._has_turned.wait(BLOCKED):
-            return
-        self._is_sent = True
-        if sys.platform == "win32":
-            _thread.interrupt_main()
-        else:
-            # A call of the system that it sleeps in returns for this.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 class Cancelled(threading.local):
@@ -711,6 +713,7 @@ class Cancelled(threading.local):
 
 
 _cancelled = Cancelled()
+
 
 _OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit")}
 """What wakes the server if nobody replaces it."""

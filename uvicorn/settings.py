@@ -501,12 +501,12 @@ class Settings:
         "resident. A single process gets a parent for this.",
     )
     limit_worker_crashes: int | None = setting(
-        default=None,
+        default=10,
         section="Workers",
         kw_only=True,
-        minimum=1,
-        help="Times in a row that a worker may crash before it has served for 10 seconds, until the parent gives up. "
-        "It ends with status 3, unless another one serves. By default it tries again, in the end every 8 seconds.",
+        minimum=0,
+        help="Stop the parent after N workers in a row died before they had served for 10 seconds. It exits with "
+        "status 3, unless another worker serves. 0 keeps trying, in the end every 8 seconds.",
     )
     on_worker_event: Callable[[WorkerEvent], object] | None = setting(
         default=None,

@@ -68,7 +68,9 @@ class LifespanOn:
         self._task = asyncio.get_running_loop().create_task(self.main())
         await self.receive_queue.put({"type": "lifespan.startup"})
         await self.startup_event.wait()
-        if self.startup_failed or self._failed_with_error():
+        if self._is_cancelled:
+            self.should_exit = True
+        elif self.startup_failed or self._failed_with_error():
             self.logger.error("Application startup failed. Exiting.")
             self.should_exit = True
         else:
@@ -81,7 +83,9 @@ class LifespanOn:
         self.logger.info("Waiting for application shutdown.")
         await self.receive_queue.put({"type": "lifespan.shutdown"})
         await self.shutdown_event.wait()
-        if self.shutdown_failed or self._failed_with_error():
+        if self._is_cancelled:
+            self.should_exit = True
+        elif self.shutdown_failed or self._failed_with_error():
             self.logger.error("Application shutdown failed. Exiting.")
             self.should_exit = True
         else:
@@ -108,6 +112,7 @@ class LifespanOn:
             await self.config.loaded_app(scope, self.receive, cast(ASGISendCallable, self.send))
         except BaseException as exc:
             self.error_occurred = True
+            self._is_cancelled = self._is_cancelled or isinstance(exc, ForcedEnd)
             # After a failure it has reported, or our own cancellation, the exception says nothing new.
             if not (self.startup_failed or self.shutdown_failed or self._is_cancelled):
                 self._log_exception(exc)
@@ -116,8 +121,6 @@ class LifespanOn:
             self.shutdown_event.set()
 
     def _log_exception(self, exc: BaseException) -> None:
-        if isinstance(exc, ForcedEnd):
-            return
         if self.config.lifespan == "auto":
             self.logger.info("ASGI 'lifespan' protocol appears unsupported.")
         else:

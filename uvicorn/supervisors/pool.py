@@ -12,7 +12,7 @@ side by side. A worker that retires (its request limit is reached) serves on unt
 recycled because of its age or its memory: these one at a time, the end of the old one included.
 
 A worker that cannot start, or crashes soon, costs nobody but itself: it is tried again, ever more slowly. The pool has
-failed only if none of the first ones comes to serve, or a limit is set for crashes in a row and nobody serves.
+failed if none of the first ones comes to serve, or too many crash in a row and nobody serves.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ OVERSLEPT = 1.0
 
 LONGEST_DELAY = 8.0
 """Seconds that delay grows to, doubling each time."""
+
+STARTS_AGAIN = 2
+"""First workers killed by a signal that are started again before the pool gives up: a signal may be an accident."""
 
 LEAVING_AT_ONCE = 4
 """Old workers that may end side by side in a restart: each is a process, with its memory, beside those that serve."""
@@ -91,7 +94,7 @@ class Pool(Generic[W]):
         ready_timeout: seconds a replacement has until it serves; None for any time.
         clock: seconds, monotonic.
         recycling: draws the limits of one worker.
-        crash_limit: crashes in a row after which the pool fails if nobody serves; None for any number.
+        crash_limit: crashes in a row after which the pool fails if nobody serves; None or 0 for any number.
         events: who is told of what happens.
 
     Attributes:
@@ -288,8 +291,10 @@ class Pool(Generic[W]):
     def _tell(
         self, kind: EventKind, worker: W, message: str, *arguments: object, level: int, reason: str | None = None
     ) -> None:
-        """Tell of an event; one that ends a worker has its exit status."""
+        """Tell of an event; one that ends a worker has its exit status, and a crash that as its reason."""
         exitcode = worker.exitcode if kind in ("exit", "crash") else None
+        if kind == "crash" and reason is None and exitcode is not None:
+            reason = signal_name(-exitcode) if exitcode < 0 else f"status {exitcode}"
         self.events.tell(WorkerEvent(kind, worker.pid, reason, exitcode), level, message, *arguments)
 
     def _time_to_start(self) -> float | None:
@@ -307,7 +312,7 @@ class Pool(Generic[W]):
             if worker.exitcode is not None:
                 self._bury(worker, now)
             elif worker.is_silent(now):
-                self._kill(worker, "unresponsive", "Child process [%d] does not answer%s, killing it.", _why(worker))
+                self._kill(worker, "unresponsive", "Child process [%d] does not answer%s, killing it%s.", _why(worker))
                 self._bury(worker, now)
             elif self._is_late(worker, now):
                 # It has ended by itself, but something keeps it from exiting.
@@ -362,8 +367,9 @@ class Pool(Generic[W]):
                 self._crashes += 1
                 self._in_vain += 1
                 self._crashed_beside = set(self.workers)
-            self._start_at = now + (restart_delay(self._crashes) if is_brief else 0)
-            self._tell(self._kind_of_end(worker), worker, "Child process [%d] died", level=logging.INFO)
+            delay = restart_delay(self._crashes) if is_brief else 0.0
+            self._start_at = now + delay
+            self._report_end(worker, delay)
         self._killed.discard(worker)
         self._asked.discard(worker)
         self._give_up_if_in_vain(worker)
@@ -386,33 +392,42 @@ class Pool(Generic[W]):
         is_graceful = worker in self._leaving or worker.stage > Stage.RETIRING
         return "exit" if worker in self._killed or (is_graceful and worker.exitcode in GRACEFUL) else "crash"
 
+    def _report_end(self, worker: W, delay: float) -> None:
+        """Log the end of a worker that has served: an error where something was lost."""
+        kind = self._kind_of_end(worker)
+        if kind == "exit" and worker not in self._killed:
+            self._tell(kind, worker, "Child process [%d] died", level=logging.INFO)
+            return
+        message = "Child process [%d] died (%s)%s, starting another %s."
+        when = f"in {delay:g} s" if delay else "at once"
+        self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), when, level=logging.ERROR)
+
     def _report_failure(self, worker: W) -> None:
-        """A worker has ended before it served: say why, and what follows."""
-        exitcode = worker.exitcode or 0
-        self._has_failed = self._has_failed or exitcode > 0
+        """Log that a worker ended before it served, why, and what follows."""
+        by_signal = worker.exitcode is None or worker.exitcode < 0
+        self._has_failed = self._has_failed or not by_signal or self._failures >= self.size + STARTS_AGAIN
         self.failed = self._has_failed and not (self.workers or self._has_served)
-        message, arguments, level = "Child process [%d] died", list[str](), logging.INFO
         if self.failed:
-            message, level = "Child process [%d] failed to start, stopping the parent process.", logging.ERROR
-        elif exitcode > 0:
-            delay = restart_delay(max(self._failures, self._crashes))
-            follows = _trying_again(delay) if self._has_served else "waiting for the others"
-            message, level = "Child process [%d] failed to start (%s), %s.", logging.ERROR
-            arguments = [_how(exitcode), follows]
-        self._tell("crash", worker, message, *arguments, level=level, reason="startup")
+            follows = "stopping the parent process"
+        elif self._has_failed and not self._has_served:
+            follows = "waiting for the others"
+        else:
+            follows = _trying_again(restart_delay(max(self._failures, self._crashes)))
+        message = "Child process [%d] failed to start (%s), %s."
+        self._tell("crash", worker, message, _how_ended(worker), follows, level=logging.ERROR, reason="startup")
 
     def _give_up_if_in_vain(self, worker: W) -> None:
         """The pool has failed if there is a limit of crashes, and nobody serves who could be spared."""
-        if self.failed or self._crash_limit is None or self._in_vain < self._crash_limit or self._served:
+        if self.failed or not self._crash_limit or self._in_vain < self._crash_limit or self._served:
             return
         self.failed = True
         logger.error(
-            "%d times in a row a child process crashed before it had served for %d seconds, the last time [%d] (%s); "
-            "stopping the parent process.",
+            "%d child processes in a row died before they had served for %d seconds, the last one [%d] (%s); stopping "
+            "the parent process. Set limit_worker_crashes to 0 to keep trying.",
             self._in_vain,
             STEADY,
             worker.pid,
-            "killed" if worker.exitcode is None else _how(worker.exitcode),
+            _how_ended(worker),
         )
 
     def _forget(self, worker: W) -> None:
@@ -422,7 +437,8 @@ class Pool(Generic[W]):
         self._crashed_beside.discard(worker)
 
     def _kill(self, worker: W, reason: str, message: str, *arguments: object) -> None:
-        self._tell("kill", worker, message, *arguments, level=logging.ERROR, reason=reason)
+        """Kill a worker; `message` gets the process id, `arguments`, and what is lost."""
+        self._tell("kill", worker, message, *arguments, _lost_with(worker), level=logging.ERROR, reason=reason)
         self._log_stacks(worker, "Child process [%d] was stuck here:\n%s")
         self._killed.add(worker)
         worker.kill()
@@ -488,7 +504,11 @@ class Pool(Generic[W]):
         elif worker not in self._gone:
             self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
             self._asked.discard(worker)
-            self._tell(self._kind_of_end(worker), worker, "Child process [%d] has ended", level=logging.DEBUG)
+            if (kind := self._kind_of_end(worker)) == "crash":
+                message = "Child process [%d] died while it was ending (%s)%s."
+                self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), level=logging.ERROR)
+            else:
+                self._tell(kind, worker, "Child process [%d] has ended", level=logging.DEBUG)
             self._killed.discard(worker)
 
     def _is_late(self, worker: W, now: float) -> bool:
@@ -499,7 +519,7 @@ class Pool(Generic[W]):
             worker.ask_for_stacks()
         if deadline is None or now < deadline:
             return False
-        self._kill(worker, "deadline", "Child process [%d] did not end in time, killing it.")
+        self._kill(worker, "deadline", "Child process [%d] did not end in time, killing it%s.")
         return True
 
     def _time_to_act(self, worker: W) -> float | None:
@@ -613,6 +633,17 @@ class Pool(Generic[W]):
 def _how(exitcode: int) -> str:
     """How a process has ended."""
     return f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
+
+
+def _how_ended(worker: Worker) -> str:
+    """How a worker has ended that may not be gone yet."""
+    return "killed" if worker.exitcode is None else _how(worker.exitcode)
+
+
+def _lost_with(worker: Worker) -> str:
+    """The connections that a worker takes with it, as a clause; nothing if it has none, or that is not known."""
+    connections = worker.connections()
+    return f", {connections} connection{'s' * (connections > 1)} lost" if connections else ""
 
 
 def _why(worker: Worker) -> str:

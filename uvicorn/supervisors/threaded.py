@@ -28,10 +28,11 @@ from uvicorn.debugging import Observer, OnSignal, listings_of, shown
 from uvicorn.drain import Stage
 from uvicorn.exposition import Board, Exposition, bind
 from uvicorn.faults import STARTUP_FAILURE, blaming
+from uvicorn.interruption import BLOCKED
 from uvicorn.loads import LoadPlace, LoadTable
 from uvicorn.measurement import text_of
 from uvicorn.metrics import Page
-from uvicorn.server import BLOCKED, HANDLED_SIGNALS, Server
+from uvicorn.server import HANDLED_SIGNALS, Server
 from uvicorn.supervisors.grace import FORCED_WAIT
 from uvicorn.supervisors.health import LoopProbe
 from uvicorn.supervisors.signals import Wakeup
@@ -67,6 +68,7 @@ class ThreadedServer:
         self._reporting = threading.Lock()
         self._wakeup = Wakeup()
         self._captured: list[int] = []
+        self._told_at = 0.0  # by the first of them
         self._is_forced = False
         self._errors: list[BaseException] = []
         self._over = 0
@@ -125,22 +127,30 @@ class ThreadedServer:
         self._raise()
 
     def _wait_for(self, threads: list[threading.Thread]) -> None:
-        """Wait until all loops have ended; when that is forced, no longer for any that is stuck."""
-        while self._over < len(threads) and not self._is_forced:
-            self._sleep()
-        deadline = time.monotonic() + FORCED_WAIT
+        """Wait until all loops have ended; when that is forced or overdue, no longer for any that is blocked."""
+        while self._over < len(threads) and not self._is_forced and (left := self._time_left()) > 0:
+            self._sleep(None if left == float("inf") else left)
+        forced_until = float("inf")
         probes = [LoopProbe(loop) for loop in self.loops]
         while self._over < len(threads):
+            if self._is_forced:
+                forced_until = min(forced_until, time.monotonic() + FORCED_WAIT)
             self._sleep(BLOCKED / 10)
-            stuck = max((probe.look() for probe in probes), default=BLOCKED)
-            if stuck >= BLOCKED or time.monotonic() >= deadline:
+            blocked = max((probe.look() for probe in probes), default=BLOCKED)
+            if blocked >= BLOCKED or time.monotonic() >= forced_until:
                 self._end_process([thread.name for thread in threads if thread.is_alive()])
         for thread in threads:
             thread.join()
 
-    def _end_process(self, stuck: list[str]) -> None:
+    def _time_left(self) -> float:
+        """Seconds until every loop has had the time of a graceful shutdown."""
+        if not self._captured:
+            return float("inf")
+        return max(server.end_deadline(self._told_at) for server in self.servers) - time.monotonic()
+
+    def _end_process(self, blocked: list[str]) -> None:
         """End it as it stands: nothing reaches a thread from outside that does not come to look."""
-        logger.warning("The end is forced, but these event loops do not turn: %s", ", ".join(stuck))
+        logger.error("Forced shutdown, but these event loops are blocked: %s", ", ".join(blocked))
         self.clean_up()
         logging.shutdown()
         if signal.SIGTERM in self._captured:
@@ -261,6 +271,8 @@ class ThreadedServer:
     def handle_exit(self, number: int, frame: FrameType | None) -> None:
         """End all loops; a SIGINT when they are ending already forces the end."""
         self._is_forced = self._is_forced or (bool(self._captured) and number == signal.SIGINT)
+        if not self._captured:
+            self._told_at = time.monotonic()
         self._captured.append(number)
         for server in list(self.servers):
             if self._is_forced:

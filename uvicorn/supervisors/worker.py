@@ -133,6 +133,9 @@ class Worker(Protocol):
     def memory(self) -> int | None:
         """Bytes it occupies; None if that cannot be found out."""
 
+    def connections(self) -> int | None:
+        """Connections it has, or had when it ended; None if that cannot be found out."""
+
     @property
     def sources(self) -> list[Any]:
         """What becomes ready when it has ended or reported something, for `multiprocessing.connection.wait`."""
@@ -543,6 +546,11 @@ class ProcessWorker:
     def memory(self) -> int | None:
         """Bytes of the child that are in memory; None if that cannot be found out."""
         return None if self.process.pid is None else resident_memory(self.process.pid)
+
+    def connections(self) -> int | None:
+        """Connections the child has, or had when it ended; None without the native core, which counts them."""
+        numbers = [number for place in self.load_places if (number := place.connections()) is not None]
+        return sum(numbers) if numbers else None
 
     @property
     def sources(self) -> list[Any]:

@@ -1,0 +1,126 @@
+"""Interrupting an event loop that is blocked, so that a server that was told to end does end.
+
+Everything else that ends a server runs on its event loop. While a handler, or the start-up of an application, blocks
+that, only another thread notices, and only a signal to the main thread makes the blocking call return.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+BLOCKED = 1.0
+"""Seconds without a turn after which an event loop counts as blocked."""
+
+LAST_WAIT = 5.0
+"""Seconds from the interruption of a blocked event loop to the end of its process."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Interruption(threading.Thread):
+    """Sends SIGINT to the main thread unless `loop`, which runs there, turns within a moment.
+
+    The handler of the signal raises `ForcedEnd`, which ends the blocking call.
+
+    Attributes:
+        is_due: the signal is this one's.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name="uvicorn-interruption", daemon=True)
+        self._has_turned = threading.Event()
+        self._is_sent = False
+        loop.call_soon_threadsafe(self._has_turned.set)
+
+    @classmethod
+    def of_running_loop(cls) -> Interruption | None:
+        """Started, if there is a loop to wait for."""
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            return None
+        interruption = cls(loop)
+        interruption.start()
+        return interruption
+
+    @property
+    def is_due(self) -> bool:
+        return self._is_sent and not self._has_turned.is_set()
+
+    def is_needed(self) -> bool:
+        """Wait a moment, and return whether the loop has not turned."""
+        return not self._has_turned.wait(BLOCKED)
+
+    def send(self) -> None:
+        """Interrupt the main thread."""
+        self._is_sent = True
+        if sys.platform == "win32":
+            _thread.interrupt_main()
+        else:
+            # A call of the system that it sleeps in returns for this.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def run(self) -> None:
+        """Wait, and send it."""
+        if self.is_needed():
+            self.send()
+
+
+class Guard(threading.Thread):
+    """Ends a server that was told to end and cannot, because its event loop is blocked when its time is over.
+
+    Args:
+        loop: runs in the main thread.
+        deadline: tells until when (`time.monotonic()`) the server may take, which depends on how far it has come.
+        interrupt: called with the interruption that is about to be sent, in this thread.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, deadline: Callable[[], float], interrupt: Callable[[Interruption], None]
+    ) -> None:
+        super().__init__(name="uvicorn-guard", daemon=True)
+        self._loop = loop
+        self._deadline = deadline
+        self._interrupt = interrupt
+        self._is_over = threading.Event()
+
+    def stop(self) -> None:
+        """The server has ended."""
+        self._is_over.set()
+
+    def run(self) -> None:
+        """Watch until the server has ended."""
+        while not self._is_over.wait(self._deadline() - time.monotonic()):
+            try:
+                interruption = Interruption(self._loop)
+            except RuntimeError:  # the loop is closed
+                return
+            if not interruption.is_needed():
+                # The server keeps its deadlines by itself, and takes some moments after them.
+                if self._is_over.wait(BLOCKED):
+                    return
+                continue
+            logger.error(
+                "The event loop is blocked and the graceful shutdown has had its time "
+                "(timeout_graceful_shutdown): interrupting it."
+            )
+            self._interrupt(interruption)
+            interruption.send()
+            if not self._is_over.wait(LAST_WAIT) and Interruption(self._loop).is_needed():
+                logger.error("The event loop is still blocked, killing process [%d].", os.getpid())
+                logging.shutdown()
+                kill_self()
+
+
+def kill_self() -> None:
+    """End this process as it stands."""
+    if sys.platform == "win32":
+        os._exit(1)
+    os.kill(os.getpid(), signal.SIGKILL)
