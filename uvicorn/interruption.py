@@ -29,9 +29,6 @@ class Interruption(threading.Thread):
     """Sends SIGINT to the main thread unless `loop`, which runs there, turns within a moment.
 
     The handler of the signal raises `ForcedEnd`, which ends the blocking call.
-
-    Attributes:
-        is_due: the signal is this one's.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -52,6 +49,7 @@ class Interruption(threading.Thread):
 
     @property
     def is_due(self) -> bool:
+        """Whether the signal that is being handled is this one's, and still wanted."""
         return self._is_sent and not self._has_turned.is_set()
 
     def is_needed(self) -> bool:

@@ -27,9 +27,9 @@ class WorkerEvent:
             `blocked` (its event loop has not turned for longer than an answer may take), `kill` (it was ended as it
             stood), `exit` (it has ended gracefully, or was killed), `crash` (any other end).
         pid: its process id.
-        reason: of `recycle`: `requests`, `lifetime`, `memory` or `restart`; of `crash`: `startup` if it had not served,
-            else the signal (`SIGKILL`) or the exit status (`status 1`); of `kill`: `unresponsive`, `deadline` (it was told to end, and did not in time) or `startup` (it did not
-            serve in time). Otherwise None.
+        reason: of `recycle`: `requests`, `lifetime`, `memory` or `restart`; of `crash`: `startup` if it had not
+            served, else the signal (`SIGKILL`) or the exit status (`status 1`); of `kill`: `unresponsive`, `deadline`
+            (it was told to end, and did not in time) or `startup` (it did not serve in time). Otherwise None.
         exitcode: of `exit` and `crash`: its exit status, minus the number of the signal that has ended it; else None.
     """
 
