@@ -6,9 +6,50 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 logger = logging.getLogger("uvicorn.error")
+
+
+DEFAULT_INCLUDES = ("*.py",)
+DEFAULT_EXCLUDES = (".*", ".py[cod]", ".sw.*", "~*")
+
+
+class FileFilter:
+    """Which changed files matter: those that match an include pattern, no exclude pattern and no excluded directory.
+
+    A default pattern is dropped when it is given on the opposite side. Patterns apply to the right end of the path. An
+    include pattern that names a file in full wins over what excludes it.
+    """
+
+    def __init__(self, config: _Patterns) -> None:
+        defaults = [pattern for pattern in DEFAULT_INCLUDES if pattern not in config.reload_excludes]
+        self.includes = list(dict.fromkeys([*defaults, *config.reload_includes]))
+        defaults = [pattern for pattern in DEFAULT_EXCLUDES if pattern not in config.reload_includes]
+        directories = [pattern for pattern in config.reload_excludes if is_dir(Path(pattern))]
+        # Changes are reported with absolute paths.
+        self.exclude_dirs = [Path(directory).resolve() for directory in directories]
+        patterns = [pattern for pattern in config.reload_excludes if pattern not in directories]
+        self.excludes = list(dict.fromkeys([*defaults, *patterns]))
+
+    def __call__(self, path: Path) -> bool:
+        """Whether a change of `path` is a reason to reload."""
+        including = [pattern for pattern in self.includes if path.match(pattern)]
+        if not including:
+            return False
+        if any(str(path).endswith(pattern) for pattern in including):
+            return True
+        return not (
+            any(path.match(pattern) for pattern in self.excludes)
+            or any(directory in path.parents for directory in self.exclude_dirs)
+        )
+
+
+class _Patterns(Protocol):
+    """What is read of the configuration."""
+
+    reload_includes: list[str]
+    reload_excludes: list[str]
 
 
 class ReloadPaths(NamedTuple):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from pathlib import Path
@@ -118,11 +117,31 @@ def test_end_is_the_end_of_the_iteration(tree: Path) -> None:
     assert list(reloader) == []
 
 
-@pytest.mark.parametrize("settings", [{"reload_includes": ["*.txt"]}, {"reload_excludes": ["app.py"]}])
-def test_patterns_have_no_effect(tree: Path, settings: dict[str, list[str]], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"reload_includes": ["*.txt"]}, {"app.py", "pkg/module.py", "notes.txt"}),
+        ({"reload_includes": [".env"]}, {"app.py", "pkg/module.py", "pkg/.env"}),
+        ({"reload_excludes": ["app.py"]}, {"pkg/module.py"}),
+        ({"reload_excludes": ["pkg"]}, {"app.py"}),
+    ],
+    ids=["included", "named in full", "excluded", "directory excluded"],
+)
+def test_patterns_have_the_same_effect_as_with_watchfiles(
+    tree: Path, settings: dict[str, list[str]], expected: set[str]
+) -> None:
+    """RLD-24: deliberately different, upstream's does not look at them."""
+    for name in (".hidden.py", "pkg/.env"):
+        (tree / name).touch()
+    with as_cwd(tree):
+        reloader = make(tree, **settings)
+        assert {path.relative_to(tree.resolve()).as_posix() for path in reloader.iter_py_files()} == expected
+
+
+def test_change_of_a_file_that_is_named_in_full_counts(tree: Path) -> None:
     """RLD-24"""
-    caplog.set_level(logging.WARNING, logger="uvicorn.error")
-    make(tree, **settings)
-    assert caplog.messages[-1] == (
-        "--reload-include and --reload-exclude have no effect unless watchfiles is installed."
-    )
+    (tree / ".env").touch()
+    reloader = make(tree, reload_includes=[".env"])
+    assert next(reloader) is None
+    touch(tree / ".env")
+    assert next(reloader) == [(tree / ".env").resolve()]

@@ -101,6 +101,29 @@ def test_excluded_directory_is_excluded_however_it_is_written(tree: Path, exclud
     assert file_filter(tree / "app" / "main.py")
 
 
+@pytest.mark.parametrize(
+    ("included", "name", "excluded", "matters"),
+    [
+        (".env", ".env", (), True),
+        (".env", "app/.env", (), True),
+        (".env", ".env.py", (), False),
+        ("app/.env", "app/.env", (), True),
+        ("app/.env", ".env", (), False),
+        (".hidden.py", ".hidden.py", (), True),
+        ("~main.py", "~main.py", (), True),
+        ("notes.txt", "notes.txt", ("*.txt",), True),
+        (".env", "app/sub/.env", ("app/sub",), True),
+        (".e*", ".env", (), False),
+        (".env", "main.py", ("*.py",), False),
+    ],
+)
+def test_name_in_full_wins_over_what_excludes_it(
+    tree: Path, included: str, name: str, excluded: tuple[str, ...], matters: bool
+) -> None:
+    """RLD-14: in upstream the order of a set decides where another pattern matches the file, too."""
+    assert FileFilter(make_config(reload_includes=[included], reload_excludes=excluded))(tree / name) is matters
+
+
 # The reloader
 
 

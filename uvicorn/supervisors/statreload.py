@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import socket
 
 from uvicorn.config import Config
+from uvicorn.reload_paths import FileFilter
 from uvicorn.supervisors.basereload import BaseReload
 
 logger = logging.getLogger("uvicorn.error")
 
 
 class StatReload(BaseReload):
-    """Looks at every `*.py` below the reload directories, every `reload_delay` seconds.
+    """Looks at files below the reload directories, every `reload_delay` seconds: those that the patterns name.
 
-    A newer modification time counts; a new file does when it changes for the first time.
+    Without patterns they are `*.py`. A newer modification time counts; a new file does when it changes for the first
+    time.
     """
 
     def __init__(self, config: Config, target: Callable[[list[socket] | None], None], sockets: list[socket]) -> None:
         super().__init__(config, target, sockets)
         self.reloader_name = "StatReload"
         self.mtimes: dict[Path, float] = {}
-        if config.reload_excludes or config.reload_includes:
-            logger.warning("--reload-include and --reload-exclude have no effect unless watchfiles is installed.")
+        has_patterns = config.reload_excludes or config.reload_includes
+        self.watch_filter = FileFilter(config) if has_patterns else None
 
     def should_restart(self) -> list[Path] | None:
         """The first file found that is newer than at the last look."""
@@ -49,7 +52,13 @@ class StatReload(BaseReload):
         super()._start_child()
 
     def iter_py_files(self) -> Iterator[Path]:
-        """Every Python file below the reload directories."""
+        """Every file that is watched, by the name that upstream has for this."""
         for reload_dir in self.config.reload_dirs:
-            for path in list(reload_dir.rglob("*.py")):
-                yield path.resolve()
+            if self.watch_filter is None:
+                for path in list(reload_dir.rglob("*.py")):
+                    yield path.resolve()
+                continue
+            for directory, _, names in os.walk(reload_dir):
+                for path in map(Path(directory).resolve().joinpath, names):
+                    if self.watch_filter(path):
+                        yield path

@@ -10,42 +10,16 @@ from socket import socket
 from watchfiles import watch
 
 from uvicorn.config import Config
-from uvicorn.reload_paths import is_dir
+from uvicorn.reload_paths import FileFilter
 from uvicorn.supervisors.basereload import BaseReload
+
+__all__ = ["FileFilter", "WatchFilesReload"]
 
 STEP = 50
 """Milliseconds that the system is asked for changes at a time."""
 
 LOOK = 5.0
 """Seconds after which a look without changes ends."""
-
-DEFAULT_INCLUDES = ("*.py",)
-DEFAULT_EXCLUDES = (".*", ".py[cod]", ".sw.*", "~*")
-
-
-class FileFilter:
-    """Which changed files matter: those that match an include pattern, no exclude pattern and no excluded directory.
-
-    A default pattern is dropped when it is given on the opposite side. Patterns apply to the right end of the path.
-    """
-
-    def __init__(self, config: Config) -> None:
-        defaults = [pattern for pattern in DEFAULT_INCLUDES if pattern not in config.reload_excludes]
-        self.includes = list(dict.fromkeys([*defaults, *config.reload_includes]))
-        defaults = [pattern for pattern in DEFAULT_EXCLUDES if pattern not in config.reload_includes]
-        directories = [pattern for pattern in config.reload_excludes if is_dir(Path(pattern))]
-        # Changes are reported with absolute paths.
-        self.exclude_dirs = [Path(directory).resolve() for directory in directories]
-        patterns = [pattern for pattern in config.reload_excludes if pattern not in directories]
-        self.excludes = list(dict.fromkeys([*defaults, *patterns]))
-
-    def __call__(self, path: Path) -> bool:
-        """Whether a change of `path` is a reason to reload."""
-        return (
-            any(path.match(pattern) for pattern in self.includes)
-            and not any(path.match(pattern) for pattern in self.excludes)
-            and not any(directory in path.parents for directory in self.exclude_dirs)
-        )
 
 
 class WatchFilesReload(BaseReload):
