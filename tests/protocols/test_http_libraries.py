@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.head import FieldMemory, HeadLimits, RequestRefused, match_head, split_fields
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -93,7 +94,8 @@ def test_both_names_stand_for_one_implementation() -> None:
     for kind in (HttpToolsProtocol, H11Protocol):
         own = vars(kind).keys() - class_body - {"never_called"}
         assert own - {"cycle_class"} <= {"head_limit"}, kind
-    assert HttpToolsProtocol.cycle_class() is H11Protocol.cycle_class()
+        assert vars(kind.cycle_class()).keys() <= class_body
+    assert HttpToolsProtocol.cycle_class().__base__ is H11Protocol.cycle_class().__base__ is RequestResponseCycle
 
 
 def test_fields_are_those_that_were_sent() -> None:

@@ -1044,3 +1044,26 @@ class _Idle:
         pass
 
     terminate = relieve = start
+
+
+@pytest.mark.parametrize("preload", [False, True], ids=["spawn", "fork"])
+def test_subclass_with_the_constructor_of_upstreams_takes_the_place_of_process(cwd: Path, preload: bool) -> None:
+    (cwd / "program.py").write_text(
+        "import sys, uvicorn\n"
+        "from uvicorn.supervisors import multiprocess\n"
+        "class Noting(multiprocess.Process):\n"
+        "    def __init__(self, config, sockets):\n"
+        "        super().__init__(config, sockets)\n"
+        "        print('made', flush=True)\n"
+        "    def target(self, sockets=None):\n"
+        "        print('target', flush=True)\n"
+        "        super().target(sockets)\n"
+        "multiprocess.Process = Noting\n"
+        "if __name__ == '__main__':\n"
+        f"    uvicorn.run('app:app', port=0, workers=2, preload={preload})\n"
+    )
+    with ServerProcess(cwd=cwd, command=[sys.executable, "program.py"]) as server:
+        server.wait_for(READY, count=2)
+        assert served_by(server.address)[0] == "one"
+        assert server.stop() == 0
+    assert [server.output.count(text) for text in ("made\n", "target\n")] == [2, 2]

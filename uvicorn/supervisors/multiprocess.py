@@ -111,7 +111,9 @@ class Multiprocess:
         return self._pool.size
 
     def _make_worker(self) -> Process:
-        worker = Process(self.config, self.sockets, self._leave_to_child if self._start.is_fork() else None)
+        worker = Process(self.config, self.sockets)
+        if self._start.is_fork():
+            worker.fork(self._leave_to_child)
         self._loads = self._loads or LoadTable.make()
         if self._loads is not None:
             places = [self._loads.take() for _ in range(self.config.threads)]

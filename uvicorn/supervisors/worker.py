@@ -159,9 +159,6 @@ class ProcessWorker:
     What comes through the pipe is told apart by its type: bool is an answer, float a number of seconds, int a stage,
     bytes a piece of what the event loops are doing, which an empty one ends.
 
-    Args:
-        begin: called first in a child that is forked; without it the child is spawned.
-
     Attributes:
         load_places: where each event loop of the child tells the others how many connections it has; to be set before
             `start`.
@@ -169,13 +166,14 @@ class ProcessWorker:
         surroundings: what the start of the process is surrounded with.
     """
 
-    def __init__(self, config: Config, sockets: list[socket], begin: Callable[[], None] | None = None) -> None:
+    def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
+        self._sockets = sockets
         self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
         self.load_places: list[LoadPlace] = []
         self.metrics_pages: list[Page] = []
         self.parent_conn, self.child_conn = Pipe()
-        self.process: BaseProcess = self._make_process(sockets) if begin is None else self._make_fork(sockets, begin)
+        self.process: BaseProcess = self._make_process(sockets)
         self._begin_child()
         self._writing = threading.Lock()  # to the parent's end
         self._talking = threading.Lock()  # the parent's end: the supervisor listens, another thread may `ping`
@@ -200,13 +198,17 @@ class ProcessWorker:
     def _make_process(self, sockets: list[socket]) -> BaseProcess:
         return get_subprocess(self.config, self.target, sockets)
 
-    def _make_fork(self, sockets: list[socket], begin: Callable[[], None]) -> BaseProcess:
+    def fork(self, begin: Callable[[], None]) -> None:
+        """Have `start` fork the child, which first calls `begin`, instead of spawning it.
+
+        It is no argument of the constructor: subclasses have upstream's.
+        """
         if sys.platform == "win32":
             raise OSError("nothing can be forked here")
         else:
             from uvicorn.supervisors.fork import fork_subprocess
 
-            return fork_subprocess(self.config, self.target, sockets, begin)
+            self.process = fork_subprocess(self.config, self.target, self._sockets, begin)
 
     def _make_server(self) -> Server | ThreadedServer:
         return make_server(self.config)

@@ -18,7 +18,7 @@ from uvicorn._types import (
     HTTPScope,
 )
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
@@ -59,6 +59,13 @@ __all__ = [
     "service_unavailable",
     "unquote",
 ]
+
+
+@original
+class RequestResponseCycle(Cycle):
+    """One request of this implementation; programs that patch the class of each are called once."""
+
+    __slots__ = ()
 
 
 @original
