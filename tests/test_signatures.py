@@ -212,9 +212,10 @@ def test_a_plain_import_reaches_the_submodules() -> None:
 
 
 def test_the_version_sorts_behind_the_release_it_replaces() -> None:
-    """A requirement such as `uvicorn>=0.12` is satisfied, and the local label says whose it is."""
-    version = pytest.importorskip("packaging.version")
+    """Requirements that upstream's 0.54 satisfies are satisfied; programs that take it for three integers can."""
+    specifiers, version = pytest.importorskip("packaging.specifiers"), pytest.importorskip("packaging.version")
     ours = version.Version(uvicorn.__version__)
-    assert ours > version.Version("0.54.0")
-    assert ours.local == "fast"
-    assert not ours.is_prerelease
+    assert ours > version.Version("0.54.99")
+    for wanted in (">=0.12", ">=0.54,<0.55", "~=0.54.0", "==0.54.*", ">0.54.0", "!=0.54.0"):
+        assert ours in specifiers.SpecifierSet(wanted)
+    assert tuple(int(part) for part in uvicorn.__version__.split(".")) == ours.release == (0, 54, 100)

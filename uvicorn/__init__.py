@@ -18,8 +18,9 @@ from uvicorn.server import Server
 if TYPE_CHECKING:
     from uvicorn.main import main, run
 
-# A local label (PEP 440) marks the fork: above 0.54.0 for every resolver, and not mistaken for upstream's own release.
-__version__ = "0.54.100+fast"
+# Three integers, because programs compare them; above every release of upstream's 0.54, and within `>=0.54,<0.55`. The
+# line of `uvicorn --version` marks the fork.
+__version__ = "0.54.100"
 __all__ = ["Config", "Server", "main", "run"]
 
 
