@@ -392,6 +392,87 @@ async def test_descriptor_or_path_that_cannot_be_used_is_an_oserror(
     assert lines(log)[-1] == "Application shutdown complete."
 
 
+FAILURES: dict[str, Callable[[pytest.MonkeyPatch, Server], object]] = {
+    "a host that is none": lambda patch, server: setattr(server.config, "host", 0),
+    "a backlog that is none": lambda patch, server: setattr(server.config, "backlog", "many"),
+    "the protocol": lambda patch, server: setattr(server, "_protocol_factory", fail),
+    "the sockets' source": lambda patch, server: patch.setattr("uvicorn.sockets.source_of", fail),
+    "the line in the log": lambda patch, server: setattr(server, "_log_started_message", fail),
+    "what is told of the stage": lambda patch, server: setattr(server, "on_stage", fail_once),
+    "certificates": lambda patch, server: setattr(server, "_watch_certificates", fail),
+    "the main loop": lambda patch, server: setattr(server, "main_loop", fail),
+    "the drain": lambda patch, server: vars(server).update(_refuse=fail, main_loop=return_at_once),
+}
+
+
+def fail(*args: object, **kwargs: object) -> Any:
+    raise TypeError("failed")
+
+
+async def return_at_once() -> None:
+    pass
+
+
+def fail_once(stage: Stage) -> None:
+    if stage is Stage.SERVING:
+        fail()
+
+
+@pytest.mark.parametrize("what", FAILURES)
+async def test_whatever_fails_once_the_application_has_started_shuts_it_down(
+    what: str, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upstream does after a bind failure only."""
+    server = Server(make_config(http="auto"))
+    FAILURES[what](monkeypatch, server)
+    with pytest.raises(TypeError):
+        await asyncio.wait_for(server.serve(), 30)
+    assert lines(log)[-2:] == ["Waiting for application shutdown.", "Application shutdown complete."]
+    assert not any(listener.sockets for listener in server.servers)
+
+
+async def test_startup_of_a_subclass_that_fails_shuts_the_application_down(log: pytest.LogCaptureFixture) -> None:
+    class Failing(Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            fail()
+
+    server = Failing(make_config())
+    with pytest.raises(TypeError):
+        await server.serve()
+    assert lines(log)[-1] == "Application shutdown complete."
+    assert lines(log).count("Shutting down") == 1
+    assert not any(listener.sockets for listener in server.servers)
+
+
+async def test_start_that_is_cancelled_while_a_name_is_resolved_shuts_the_application_down(
+    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """API-19"""
+    resolving = asyncio.Event()
+
+    async def resolve(*args: object, **kwargs: object) -> None:
+        resolving.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    task = asyncio.create_task(Server(make_config(host="a.name.invalid")).serve())
+    await asyncio.wait_for(resolving.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
+    assert lines(log)[-1] == "Application shutdown complete."
+
+
+async def test_host_that_is_not_set_is_served_on_all_interfaces(log: pytest.LogCaptureFixture) -> None:
+    async with run_server(make_config(host=None)) as server:
+        addresses = [sock.getsockname() for listener in server.servers for sock in listener.sockets]
+        assert [address[0] for address in addresses] == ["0.0.0.0", "::"]
+        for host, address in zip(["127.0.0.1", "::1"], addresses, strict=True):
+            assert (await asyncio.to_thread(request, (host, address[1]))).endswith(b"ok")
+    assert f"Uvicorn running on http://0.0.0.0:{addresses[0][1]} (Press CTRL+C to quit)" in lines(log)
+
+
 # Sockets that are given
 
 
@@ -1198,13 +1279,13 @@ async def test_forced_end_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("where", ["subclass", "instance"])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-async def test_program_that_installs_signal_handlers_keeps_them(where: str) -> None:
-    """As before `capture_signals`; most such methods do nothing, so that signals are left alone."""
-    calls = 0
+async def test_install_signal_handlers_is_not_called_and_signals_end_the_server(
+    where: str, log: pytest.LogCaptureFixture
+) -> None:
+    """Upstream 0.54 has no such method: whatever a program puts there, SIGTERM is a graceful end."""
 
     def install() -> None:
-        nonlocal calls
-        calls += 1
+        raise AssertionError("called")
 
     class Installing(Server):
         def install_signal_handlers(self) -> None:
@@ -1213,13 +1294,37 @@ async def test_program_that_installs_signal_handlers_keeps_them(where: str) -> N
     server = Installing(make_config()) if where == "subclass" else Server(make_config())
     if where == "instance":
         server.install_signal_handlers = install  # type: ignore[attr-defined]
-    before = [signal.getsignal(sig) for sig in module.HANDLED_SIGNALS]
-    task = asyncio.create_task(server.serve())
-    await wait_until(lambda: server.started)
-    assert [signal.getsignal(sig) for sig in module.HANDLED_SIGNALS] == before
-    assert calls == 1
-    server.should_exit = True
-    await asyncio.wait_for(task, 30)
+    raised: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda sig, frame: raised.append(sig))
+    try:
+        task = asyncio.create_task(server.serve())
+        await wait_until(lambda: server.started)
+        assert signal.getsignal(signal.SIGTERM) == server.handle_exit
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(task, 30)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert raised == [signal.SIGTERM]
+    assert lines(log)[0] == (
+        "install_signal_handlers is not called: SIGINT and SIGTERM end the server. Override capture_signals."
+    )
+    assert "Application shutdown complete." in lines(log)
+
+
+def test_install_signal_handlers_is_not_spoken_of_where_no_signal_arrives(
+    unused_tcp_port: int, log: pytest.LogCaptureFixture
+) -> None:
+    """In another thread, where most programs have it, the method has the same effect as none."""
+
+    class Installing(Server):
+        def install_signal_handlers(self) -> None:
+            raise AssertionError("called")
+
+    server = Installing(make_config(port=unused_tcp_port))
+    with running_thread(server.run):
+        wait_for(lambda: server.started)
+        server.should_exit = True
+    assert lines(log)[0].startswith("Started server process")
 
 
 # Context

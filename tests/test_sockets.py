@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -33,12 +34,14 @@ from uvicorn.sockets import (
 
 pytestmark = pytest.mark.anyio
 
+logger = logging.getLogger("uvicorn.error")
+
 posix = pytest.mark.skipif(sys.platform == "win32", reason="there are no such sockets on Windows")
 
 
 @dataclass
 class Settings:
-    host: str = "127.0.0.1"
+    host: str | Sequence[str] | None = "127.0.0.1"
     port: int = 0
     uds: str | None = None
     fd: int | None = None
@@ -48,7 +51,7 @@ class Settings:
 
 def bind_socket(settings: Settings) -> socket.socket:
     """The one socket that is bound for these settings."""
-    (sock,) = bind_sockets(settings)
+    (sock,) = bind_sockets(settings, logger)
     return sock
 
 
@@ -118,6 +121,57 @@ def test_host_that_does_not_resolve_is_an_error() -> None:
     """SOCK-06"""
     with pytest.raises(socket.gaierror):
         bind_socket(Settings(host="nowhere.invalid"))
+
+
+@pytest.mark.parametrize("host", [None, ["127.0.0.1", "::1"]], ids=["not set", "a list"])
+async def test_host_that_is_not_set_or_a_list_is_several_addresses(
+    host: Sequence[str] | None, log: pytest.LogCaptureFixture
+) -> None:
+    source = source_of(Settings(host=host))
+    for bound in (source.bind(), await source.open()):
+        with contextlib.ExitStack() as stack:
+            for sock in bound:
+                stack.callback(sock.close)
+            assert [sock.getsockname()[0] for sock in bound] == (["0.0.0.0", "::"] if host is None else host)
+            ports = [sock.getsockname()[1] for sock in bound]
+            shown = [f"0.0.0.0:{ports[0]}"] if host is None else [f"127.0.0.1:{ports[0]}", f"[::1]:{ports[1]}"]
+            log.clear()
+            for line in source.describe(bound):
+                line.log(logger)
+            assert log.messages == [f"Uvicorn running on http://{place} (Press CTRL+C to quit)" for place in shown]
+    assert source.places() == (["0.0.0.0:0", "[::]:0"] if host is None else ["127.0.0.1:0", "[::1]:0"])
+
+
+@pytest.mark.parametrize("ipv6", [True, False])
+def test_all_interfaces_share_one_socket_where_it_has_to_be_one(ipv6: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Config.bind_socket()` returns one; upstream raises `TypeError`."""
+    if not ipv6:
+        make = socket.socket
+
+        def without_ipv6(family: int = -1, kind: int = -1, proto: int = -1, fileno: int | None = None) -> socket.socket:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "no such family")
+            return make(family, kind, proto, fileno)
+
+        monkeypatch.setattr(socket, "socket", without_ipv6)
+    (sock,) = bind_sockets(Settings(host=None), logger, one=True)
+    monkeypatch.undo()
+    with sock:
+        sock.listen()
+        port = sock.getsockname()[1]
+        for host in ["127.0.0.1", *(["::1"] if ipv6 else [])]:
+            socket.create_connection((host, port), timeout=5).close()
+    with bind_sockets(Settings(host="127.0.0.1"), logger, one=True)[0] as sock:
+        assert sock.getsockname()[0] == "127.0.0.1"
+
+
+def test_port_that_is_taken_is_an_error_on_all_interfaces_too() -> None:
+    with socket.socket(socket.AF_INET6) as taken:
+        taken.bind(("::", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="error while attempting to bind on address") as caught:
+            bind_sockets(Settings(host=None, port=taken.getsockname()[1]), logger, one=True)
+    assert caught.value.errno == errno.EADDRINUSE
 
 
 @posix
@@ -199,7 +253,7 @@ def test_several_places_are_bound_and_told_of(
 ) -> None:
     path = tmp_path / "s"
     settings = Settings(bind=["127.0.0.1:0", f"unix:{path}", f"fd:{sock.fileno()}"], is_ssl=True)
-    bound = bind_sockets(settings)
+    bound = bind_sockets(settings, logger)
     try:
         assert all(one.get_inheritable() for one in bound)
         ports = [one.getsockname()[1] for one in (bound[0], sock)]
@@ -211,7 +265,7 @@ def test_several_places_are_bound_and_told_of(
         assert unix_paths(settings) == [str(path)]
         with socket.socket(socket.AF_UNIX) as stale:
             stale.bind(f"{path}2")
-        for again in bind_sockets(Settings(bind=[f"unix:{path}2"])):
+        for again in bind_sockets(Settings(bind=[f"unix:{path}2"]), logger):
             again.close()  # a socket left behind was replaced
     finally:
         for one in bound:
@@ -233,14 +287,14 @@ async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, so
     ]:
         settings = Settings(bind=[free, f"unix:{tmp_path}/s", place])
         with pytest.raises(OSError, match=error):
-            bind_sockets(settings)
+            bind_sockets(settings, logger)
         with pytest.raises(OSError, match=error):
             await source_of(settings).open()
         assert not (tmp_path / "s").exists()
     with socket.create_server(("127.0.0.1", int(free.partition(":")[2]))):
         pass
     with pytest.raises(OSError, match=r"nowhere\.invalid:80: "):
-        bind_sockets(Settings(bind=["nowhere.invalid:80"]))
+        bind_sockets(Settings(bind=["nowhere.invalid:80"]), logger)
 
 
 @pytest.mark.parametrize("text", ["", "80", "unix:", "fd:x", "fd:", "a:b", "::1:80", "1.2.3.4:65536", "http://a:80"])

@@ -940,26 +940,28 @@ class Config(Settings):
         Raises:
             SystemExit: the address cannot be bound.
         """
-        bound = self._bind()
+        bound = self._bind(one=True)
         if len(bound) > 1:
             for sock in bound:
                 sock.close()
-            fail("bind names %d sockets: ask for bind_sockets().", len(bound))
+            setting = "bind" if self.bind else f"host={self.host!r}"
+            fail("%s names %d sockets: ask for bind_sockets().", setting, len(bound))
         return bound[0]
 
     def bind_sockets(self) -> list[socket.socket]:
         """Bind all sockets that child processes share, log where, and return them, not listening yet.
 
-        There is one, unless `bind` says otherwise.
+        There is one, unless `bind` says otherwise, or the host is not set, or a list.
 
         Raises:
             SystemExit: an address cannot be bound.
         """
-        return self._bind() if self.bind else [self.bind_socket()]
+        is_one = not self.bind and isinstance(self.host, str)
+        return [self.bind_socket()] if is_one else self._bind()
 
-    def _bind(self) -> list[socket.socket]:
+    def _bind(self, *, one: bool = False) -> list[socket.socket]:
         try:
-            return bind_sockets(self)
+            return bind_sockets(self, logger, one=one)
         except OSError as exc:
             fail("%s", exc)
 

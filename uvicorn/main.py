@@ -368,7 +368,7 @@ main = TableCommand("main", callback=_start, context_settings={"auto_envvar_pref
 def run(
     app: ASGIApplication | Callable[..., Any] | str,
     *,
-    host: str = "127.0.0.1",
+    host: str | None = "127.0.0.1",
     port: int = 8000,
     uds: str | None = None,
     fd: int | None = None,

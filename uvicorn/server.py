@@ -245,16 +245,12 @@ class Server:
         response. `shutdown()` may then be awaited for the rest: it waits for requests in progress, and shuts the
         application down.
         """
-        with self._signals(), _awake():
+        if hasattr(self, "install_signal_handlers") and threading.current_thread() is threading.main_thread():
+            logger.warning(
+                "install_signal_handlers is not called: SIGINT and SIGTERM end the server. Override capture_signals."
+            )
+        with self.capture_signals(), _awake():
             await self._serve(sockets)
-
-    def _signals(self) -> contextlib.AbstractContextManager[None]:
-        """`capture_signals`, unless a subclass or program has an `install_signal_handlers`, as older versions had."""
-        install: Callable[[], None] | None = getattr(self, "install_signal_handlers", None)
-        if install is None:
-            return self.capture_signals()
-        install()
-        return contextlib.nullcontext()
 
     async def _serve(self, sockets: list[socket.socket] | None) -> None:
         config = self.config
@@ -269,19 +265,21 @@ class Server:
             logger.warning(
                 "Nobody replaces this process: limit_worker_lifetime and limit_worker_memory have no effect."
             )
-        await self.startup(sockets=sockets)
-        if not self.started:
-            return
         try:
+            await self.startup(sockets=sockets)
+            if not self.started:
+                return
             await self.main_loop()
         except asyncio.CancelledError:
-            self._stop_listening()
-            announce_close(self.server_state.connections)
-            _cancelled.servers.append(self)
+            if self._must_shut_down:
+                self._stop_listening()
+                announce_close(self.server_state.connections)
+                _cancelled.servers.append(self)
             raise
         except BaseException:
-            # `callback_notify` has failed, or an `on_tick` of the program's.
-            await self.shutdown(sockets=sockets)
+            # `callback_notify` has failed, or something of the program's: a `startup`, an `on_tick`.
+            if self._must_shut_down:
+                await self.shutdown(sockets=sockets)
             raise
         await self.shutdown(sockets=sockets)
         self._log("Finished server process [%d]")
@@ -296,8 +294,10 @@ class Server:
         """Start the application, then listen. When it returns, `started` says whether the server serves.
 
         Raises:
-            SystemExit: the configured host and port cannot be bound; the application has been shut down.
-            OSError: `uds` or `fd` cannot be used; the application has been shut down.
+            SystemExit: the configured host and port cannot be bound.
+            OSError: `uds` or `fd` cannot be used.
+
+        Whatever is raised once the application has started, it has been shut down.
         """
         self._given = list(sockets or ())
         if self._captured_signals:
@@ -312,20 +312,24 @@ class Server:
             self.started = True
             return
         try:
-            self._start_measuring()
-        except OSError:
-            await self._end_lifespan()
+            await self._start_serving(sockets)
+        except BaseException:
+            if self.started:
+                await self.shutdown(sockets=sockets)
+            else:
+                await self._end_application()
             raise
+
+    async def _start_serving(self, sockets: list[socket.socket] | None) -> None:
+        self._start_measuring()
         self._start_debugging()
         self._prepare_state()
-        source = listening.source_of(self.config, sockets)
+        source = self._source = listening.source_of(self.config, sockets)
         try:
             bound = await source.open()
             self.servers = await self._listen(bound)
         except OSError as exc:
-            source.release()
-            await self._give_up(exc, sockets)
-        self._source = source
+            self._blame(exc, sockets)
         self._watch_certificates()
         self.config.reporters[asyncio.get_running_loop()] = self.report
         if sockets is None:
@@ -351,7 +355,7 @@ class Server:
     def _log_started_message(self, listeners: Sequence[socket.socket]) -> None:
         """Log where the server can be reached, `listeners` being the sockets of its configured address."""
         for line in listening.source_of(self.config).describe(listeners):
-            line.log()
+            line.log(logger)
 
     async def _start_application(self) -> bool:
         """Run the lifespan's start-up; false when it has failed, or does not complete once the server is to end."""
@@ -415,16 +419,21 @@ class Server:
 
     async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:
         config = self.config
-        return await listening.listen(
-            bound,
-            self._protocol_factory(asyncio.get_running_loop()),
-            backlog=config.backlog,
-            context=config.ssl,
-            handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
-            place=self.load_place,
-            metrics=self.server_state.metrics,
-            checkpoint=self._checkpoint(),
-        )
+        try:
+            return await listening.listen(
+                bound,
+                self._protocol_factory(asyncio.get_running_loop()),
+                backlog=config.backlog,
+                context=config.ssl,
+                handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
+                place=self.load_place,
+                metrics=self.server_state.metrics,
+                checkpoint=self._checkpoint(),
+            )
+        except BaseException:
+            for sock in bound:
+                sock.close()
+            raise
 
     def _checkpoint(self) -> Checkpoint:
         """What connections have to pass: nothing, unless that is set."""
@@ -463,22 +472,16 @@ class Server:
 
         return create_protocol
 
-    async def _give_up(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:
-        """The address cannot be served: say so, after the application has been shut down."""
+    def _blame(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:
+        """The address cannot be served: end with what says so."""
         config = self.config
-        if self._measurement is not None:
-            self._measurement.close()
-        if self._debugging is not None:
-            self._debugging.close()
         if sockets is None and config.fd is not None:
             settings = f"fd={config.fd}"
         elif sockets is None and config.uds:
             settings = f"uds={config.uds!r}"
         else:
             logger.error(exc)
-            await self._end_lifespan()
             sys.exit(STARTUP_FAILURE)
-        await self._end_lifespan()
         with blaming(settings):
             raise exc
 
@@ -550,11 +553,22 @@ class Server:
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new connections, let the present ones end within the deadline, then shut the application down."""
-        await self._keep_accepting()
-        logger.info("Shutting down")
-        timeout, force = self.config.graceful_timeout, self._flag("force_exit")
-        drain = Drain(self.server_state, timeout, force, self._enter, self._wait_tasks_to_complete)
-        await drain.run(refuse=lambda: self._refuse(sockets))
+        try:
+            await self._keep_accepting()
+            logger.info("Shutting down")
+            timeout, force = self.config.graceful_timeout, self._flag("force_exit")
+            drain = Drain(self.server_state, timeout, force, self._enter, self._wait_tasks_to_complete)
+            await drain.run(refuse=lambda: self._refuse(sockets))
+        finally:
+            await self._end_application()
+
+    @property
+    def _must_shut_down(self) -> bool:
+        """Whether it has started to serve, and nobody has begun to end it."""
+        return self.started and self.stage < Stage.LEAVING
+
+    async def _end_application(self) -> None:
+        self._stop_listening()  # where something has failed before that
         try:
             await self._end_lifespan()
         finally:

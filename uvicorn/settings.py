@@ -65,11 +65,11 @@ class Settings:
         help="The application: an object, or an import string `module:attribute`. "
         "Reloading and several workers need the import string.",
     )
-    host: str = setting(
+    host: str | None = setting(
         default="127.0.0.1",
         section="Socket",
         help="Bind a TCP socket to this host. A name may stand for several addresses; `::` is every address, IPv6 and "
-        "IPv4 where the system allows it; `0.0.0.0` every IPv4 address.",
+        "IPv4 where the system allows it; `0.0.0.0` every IPv4 address. From Python, None is `0.0.0.0` and `::`.",
     )
     port: int = setting(
         default=8000, section="Socket", help="Bind a TCP socket to this port; 0 picks a free one and logs which."
@@ -194,7 +194,7 @@ class Settings:
         flag="--reload-include",
         multiple=True,
         help="Glob pattern of files to watch, besides `*.py`; may be repeated. A directory is watched as a whole. "
-        "Needs watchfiles.",
+        "The full name of a file, such as `.env`, wins over what excludes it.",
     )
     reload_excludes: Sequence[str | os.PathLike[str]] | str | None = setting(
         default=None,
@@ -202,7 +202,7 @@ class Settings:
         flag="--reload-exclude",
         multiple=True,
         help="Glob pattern of files not to watch, besides `.*`, `.py[cod]`, `.sw.*` and `~*`; may be repeated. "
-        "A pattern given here is taken out of the included ones, the default `*.py` too. Needs watchfiles.",
+        "A pattern given here is taken out of the included ones, the default `*.py` too.",
     )
     workers: CountType | None = setting(
         default=None,

@@ -37,8 +37,6 @@ from uvicorn.metrics import Page
 if TYPE_CHECKING:
     from uvicorn._native import Poller
 
-logger = logging.getLogger("uvicorn.error")
-
 _RUNNING = "Uvicorn running on "
 _QUIT = " (Press CTRL+C to quit)"
 
@@ -46,10 +44,13 @@ _QUIT = " (Press CTRL+C to quit)"
 class SocketConfig(Protocol):
     """What is read from the configuration."""
 
-    host: str
     port: int
     uds: str | None
     fd: int | None
+
+    @property
+    def host(self) -> str | Sequence[str] | None:
+        """A name or an address, a list of them, or None for all interfaces."""
 
     @property
     def bind(self) -> Sequence[str]:
@@ -67,8 +68,8 @@ class RunningLine:
     place: str
     args: tuple[object, ...]
 
-    def log(self) -> None:
-        """Write it to the error log."""
+    def log(self, logger: logging.Logger) -> None:
+        """Write it to the error log, by the name under which the module of the caller has it."""
         color_message = _RUNNING + style(self.place, bold=True) + _QUIT
         logger.info(_RUNNING + self.place + _QUIT, *self.args, extra={"color_message": color_message})
 
@@ -169,18 +170,20 @@ def parse_address(text: str) -> tuple[str, int]:
     return found[1] or found[2], int(found[3])
 
 
-def bind_sockets(config: SocketConfig) -> list[socket.socket]:
-    """Bind the sockets that several processes are going to share, one unless `bind` names more, and log where.
+def bind_sockets(config: SocketConfig, logger: logging.Logger, *, one: bool = False) -> list[socket.socket]:
+    """Bind the sockets that several processes are going to share, and log where.
+
+    There is one, unless `bind` names more, or the host is a list, or not set: then one will do if it must be (`one`).
 
     Raises:
         OSError: an address is taken or cannot be resolved, a descriptor is not open.
     """
     source = source_of(config)
-    bound = source.bind()
+    bound = source.bind_one() if one and isinstance(source, Address) else source.bind()
     for sock in bound:
         sock.set_inheritable(True)
     for line in source.describe(bound):
-        line.log()
+        line.log(logger)
     return bound
 
 
@@ -305,19 +308,37 @@ def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tupl
 
 
 class Address:
-    """A host and a port."""
+    """A host and a port. A host that is not set means all interfaces; a list of hosts means each of them."""
 
-    def __init__(self, host: str, port: int, scheme: str = "http") -> None:
+    def __init__(self, host: str | Sequence[str] | None, port: int, scheme: str = "http") -> None:
         self._host = host
+        self._hosts = [host] if host is None or isinstance(host, str) else list(host)
         self._port = port
         self._scheme = scheme
 
     def bind(self) -> list[socket.socket]:
-        """One socket: IPv6 if the host is written with a colon, else IPv4 (SOCK-02)."""
+        """One socket: IPv6 if the host is written with a colon, else IPv4 (SOCK-02); otherwise what `open` opens."""
+        if not isinstance(self._host, str):
+            return self.bind_each()
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         with _closing_on_error([sock]):
             _bind_tcp(sock, (self._host, self._port))
+        return [sock]
+
+    def bind_one(self) -> list[socket.socket]:
+        """The same, but all interfaces share one socket, for both families where the system has IPv6."""
+        if self._host is not None:
+            return self.bind()
+        try:
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            with _closing_on_error([sock]):
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                _bind_tcp(sock, ("::", self._port))
+        except OSError as exc:
+            if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            return Address("0.0.0.0", self._port).bind()
         return [sock]
 
     async def open(self) -> list[socket.socket]:
@@ -352,13 +373,13 @@ class Address:
         try:
             return self._resolve_now(socket.AI_NUMERICHOST)  # numbers need no resolver, hence no thread
         except socket.gaierror:
-            loop, flags = asyncio.get_running_loop(), socket.AI_PASSIVE
-            host = self._host or None
-            return _distinct(await loop.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=flags))
+            resolve = asyncio.get_running_loop().getaddrinfo
+            options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
+            return _distinct([await resolve(host or None, self._port, **options) for host in self._hosts])
 
     def _resolve_now(self, flags: int) -> list[tuple[int, Any]]:
-        flags |= socket.AI_PASSIVE
-        return _distinct(socket.getaddrinfo(self._host or None, self._port, type=socket.SOCK_STREAM, flags=flags))
+        options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": flags | socket.AI_PASSIVE}
+        return _distinct([socket.getaddrinfo(host or None, self._port, **options) for host in self._hosts])
 
     def _open_one(self, family: int, address: Any) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -370,12 +391,18 @@ class Address:
         return sock
 
     def places(self) -> list[str]:
-        """Host and port as configured."""
-        return [f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"]
+        """Host and port as configured; all interfaces are two hosts."""
+        hosts = ["0.0.0.0", "::"] if self._host is None else self._hosts
+        return [f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}" for host in map(str, hosts)]
 
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
-        """The URL, with the host as configured and the port as bound."""
-        return [_url(self._scheme, self._host, bound[0].getsockname()[1])]
+        """The URL, with the host as configured and the port as bound; without a host, that of the first socket."""
+        host, port = bound[0].getsockname()[:2]
+        if isinstance(self._host, str):
+            return [_url(self._scheme, self._host, port)]
+        if self._host is None:
+            return [_url(self._scheme, host, port)]
+        return [_url(self._scheme, *sock.getsockname()[:2]) for sock in bound]
 
     def release(self) -> None:
         """Nothing is left behind."""
@@ -584,9 +611,9 @@ class Given:
         """Nothing is left behind."""
 
 
-def _distinct(found: Sequence[tuple[Any, ...]]) -> list[tuple[int, Any]]:
-    """Family and address of each that was found, once."""
-    return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+def _distinct(found: Sequence[Sequence[tuple[Any, ...]]]) -> list[tuple[int, Any]]:
+    """Family and address of each that was found for any of the hosts, once."""
+    return list(dict.fromkeys((int(family), address) for each in found for family, _, _, _, address in each))
 
 
 def _url(scheme: str, host: str, port: int) -> RunningLine:
