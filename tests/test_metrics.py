@@ -371,12 +371,14 @@ def test_what_an_ended_loop_has_counted_stays() -> None:
     for page in (first, second):
         page.begin("GET").end()
         page.begin("GET")
+        page.begin("GET")
+        page.add(metrics.BESIDE)
         page.add(metrics.OPENED)
     board.retire(first)
     board.retire(first)
     found = samples(render(board.totals(), NOBODY))
     assert found['requests_total{method="GET",status="none"}'] == 2
-    assert found["requests_in_flight"] == 1
+    assert found["requests_in_flight"] == 2
     assert found['connections{state="active"}'] == 1
     assert found["connections_total"] == 2
 

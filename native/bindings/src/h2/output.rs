@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 use wire::error::AppError;
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
-use super::connection::{Connection, Slot, State, Stream, Wanted};
+use super::connection::{Connection, Slot, State, Stream};
 use super::states::{Awaits, Ending};
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
@@ -139,8 +139,8 @@ impl Connection {
         }
     }
 
-    /// Take its exchange from a stream: it is over for its application.
-    pub(super) fn disown(&self, py: Python<'_>, id: StreamId) -> Option<Rc<Exchange>> {
+    /// Take its exchange from a stream: it is over for its application, which is not called if it was not yet.
+    pub(super) fn disown(&self, id: StreamId) -> Option<Rc<Exchange>> {
         let (exchange, asked) = {
             let state = &mut *self.state.borrow_mut();
             let place = state.slots.get_mut(id.place()).and_then(Option::as_mut);
@@ -148,24 +148,23 @@ impl Connection {
             let asked = state.asked.iter().position(|asked| asked.id == id);
             (exchange, asked.and_then(|place| state.asked.remove(place)))
         };
-        if let Some(asked) = asked {
-            // Nobody was asked.
-            drop(exchange);
-            if let Wanted::Response { exchange, .. } = asked.what {
-                self.core.runner.retire(py, Some(exchange));
-            }
-            return None;
-        }
+        drop(asked);
         exchange
     }
 
     /// A stream is over, whoever has ended it before its time.
     pub(super) fn lose(&self, py: Python<'_>, id: StreamId) -> PyResult<()> {
-        let exchange = self.disown(py, id);
+        let exchange = self.disown(id);
         let slot = self.state.borrow_mut().take(id);
         let relieved = slot.map_or(Ok(()), |slot| slot.stream.give_up(py));
-        let told = exchange.map_or(Ok(()), |exchange| exchange.disconnect(py, false));
-        relieved.and(told)
+        relieved.and(self.part(py, exchange))
+    }
+
+    /// Tell an exchange that its client is gone, and let go of it.
+    pub(super) fn part(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) -> PyResult<()> {
+        let told = exchange.as_ref().map_or(Ok(()), |exchange| exchange.disconnect(py, false));
+        self.core.runner.retire(py, exchange);
+        told
     }
 
     /// End a stream that cannot be completed.

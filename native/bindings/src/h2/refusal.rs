@@ -19,7 +19,7 @@ impl Connection {
         }
         self.note(py, &self.core.debug, &line)?;
         let Some(stream) = self.stream(id) else { return Ok(()) };
-        let exchange = self.disown(py, id);
+        let exchange = self.disown(id);
         if exchange.as_ref().is_some_and(|exchange| exchange.state() != ExchangeState::Idle) {
             self.reset(py, id, ErrorCode::Cancel)?;
         } else {
@@ -27,10 +27,7 @@ impl Connection {
             stream.leave_deadlines();
             stream.put_answer(py, status, refused.text(), None, false)?;
         }
-        match exchange {
-            Some(exchange) => exchange.disconnect(py, false),
-            None => Ok(()),
-        }
+        self.part(py, exchange)
     }
 
     /// The client has broken the connection: all of its streams are over, and it is told why.
