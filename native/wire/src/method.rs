@@ -1,5 +1,7 @@
 //! Request methods (RFC 9110 section 9), the same in every version of HTTP.
 
+use crate::headers::token_byte;
+
 macro_rules! methods {
     ($($method:ident $text:literal)*) => {
         /// The methods worth telling apart without comparing text.
@@ -43,4 +45,11 @@ methods! {
     Patch "PATCH"
     Trace "TRACE"
     Connect "CONNECT"
+}
+
+/// Methods are case-sensitive tokens (RFC 9110 section 9.1); every registered one is upper case. Lower case and `#`,
+/// which tell of a confused or hostile sender, are refused.
+#[inline]
+pub(crate) fn is_method_byte(byte: u8) -> bool {
+    token_byte(byte) != 0 && !byte.is_ascii_lowercase() && byte != b'#'
 }

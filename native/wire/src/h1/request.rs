@@ -9,7 +9,7 @@ use crate::h1::sections::{Number, Sections};
 use crate::h1::target::{Form, Target};
 use crate::headers::{Field, Name, Span, has_member, token_byte};
 use crate::limits::Limits;
-use crate::method::Method;
+use crate::method::{Method, is_method_byte};
 use crate::scan;
 use crate::scratch::Reused;
 
@@ -362,13 +362,6 @@ impl Head {
         }
         Ok(())
     }
-}
-
-/// Methods are case-sensitive tokens (RFC 9110 section 9.1); every registered one is upper case. Lower case and `#`,
-/// which tell of a confused or hostile sender, are refused.
-#[inline]
-fn is_method_byte(byte: u8) -> bool {
-    token_byte(byte) != 0 && !byte.is_ascii_lowercase() && byte != b'#'
 }
 
 const VERSION_LINE: &[u8; 10] = b"HTTP/1.1\r\n";

@@ -9,7 +9,7 @@ use crate::h2::priority::Priority;
 use crate::headers::{Name, Span, members};
 use crate::limits::Limits;
 use crate::limits::table::MAX_LENGTH;
-use crate::method::Method;
+use crate::method::{Method, is_method_byte};
 use crate::scan;
 use crate::scratch::Reused;
 
@@ -279,11 +279,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// F21: one host, and a second one only if it is the same as `:authority` (section 8.3.1).
+    /// F21: one host, and a second one only if it is the same as `:authority` (section 8.3.1), in which case means nothing
+    /// (RFC 3986 section 3.2.2).
     fn is_new_host(&self, value: &[u8]) -> Result<bool, Fault> {
         match self.head.get(Name::Host) {
             None => Ok(true),
-            Some(authority) if self.authority.is_some() && authority == value => Ok(false),
+            Some(authority) if self.authority.is_some() && authority.eq_ignore_ascii_case(value) => Ok(false),
             Some(_) => Err(Fault::Malformed),
         }
     }
@@ -340,7 +341,7 @@ fn check(head: &mut Head, limits: &Limits) -> Result<(), Fault> {
     if method.len() > limits.method {
         return Err(Fault::Refused(Error::over(Refusal::MethodTooLong, limits.method)));
     }
-    if !crate::headers::is_token(method) {
+    if !method.iter().copied().all(is_method_byte) {
         return Err(Refusal::Method.into());
     }
     let host = head.get(Name::Host).ok_or(Refusal::HostMissing)?;
