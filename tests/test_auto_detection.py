@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.harness import respond
-from uvicorn.config import Config
+from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS, Config
 
 HTTP = "uvicorn.protocols.http"
 WEBSOCKETS = "uvicorn.protocols.websockets"
@@ -54,14 +54,29 @@ def test_http_is_the_fastest_there_is(reimport: Any, missing: list[str], expecte
 
 def test_http_is_native_where_it_was_built(reimport: Any) -> None:
     pytest.importorskip("uvicorn._native")
-    assert reimport(f"{HTTP}.auto").AutoHTTPProtocol.__name__ == "NativeProtocol"
+    auto = reimport(f"{HTTP}.auto")
+    assert auto.fastest().__name__ == "NativeProtocol"
+    assert "AutoHTTPProtocol" not in vars(auto)
 
 
 def test_websocket_is_native_where_it_was_built(reimport: Any) -> None:
     """Also without a library."""
     pytest.importorskip("uvicorn._native")
     missing = [f"{WEBSOCKETS}.websockets_sansio_impl", f"{WEBSOCKETS}.wsproto_impl"]
-    assert reimport(f"{WEBSOCKETS}.auto", *missing).AutoWebSocketsProtocol.__name__ == "NativeWebSocketProtocol"
+    auto = reimport(f"{WEBSOCKETS}.auto", *missing)
+    assert auto.fastest().__name__ == auto.AutoWebSocketsProtocol.__name__ == "NativeWebSocketProtocol"
+
+
+def test_class_for_programs_to_derive_theirs_from_is_upstream_s() -> None:
+    """Its methods can be overridden and its attributes assigned, which the native core's cannot all."""
+    from uvicorn.protocols.http import auto, httptools_impl
+    from uvicorn.protocols.websockets import auto as ws_auto
+    from uvicorn.protocols.websockets import websockets_sansio_impl
+
+    assert auto.AutoHTTPProtocol is httptools_impl.HttpToolsProtocol
+    assert ws_auto.AutoWebSocketsProtocol is websockets_sansio_impl.WebSocketsSansIOProtocol
+    for module in (auto, ws_auto):
+        assert not hasattr(module, "something_else")
 
 
 NO_NATIVE = ["uvicorn._native", f"{WEBSOCKETS}.native_impl"]
@@ -85,11 +100,27 @@ def test_websocket_is_none_without_native_core_and_library(reimport: Any) -> Non
     assert reimport(f"{WEBSOCKETS}.auto", *missing).AutoWebSocketsProtocol is None
 
 
-def test_configuration_takes_what_was_found() -> None:
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
-    from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
-
+def loaded() -> dict[str, Any]:
     config = Config(respond(), log_config=None)
     config.load()
-    assert vars(config)["http_protocol_class"] is AutoHTTPProtocol
-    assert vars(config)["ws_protocol_class"] is AutoWebSocketsProtocol
+    return vars(config)
+
+
+def test_configuration_takes_what_was_found() -> None:
+    from uvicorn.protocols.http import auto
+    from uvicorn.protocols.websockets import auto as ws_auto
+
+    assert loaded()["http_protocol_class"] is auto.fastest()
+    assert loaded()["ws_protocol_class"] is ws_auto.fastest()
+
+
+def test_configuration_takes_what_a_program_has_put_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the module, or into the dictionary of names."""
+    mine, other = type("Mine", (), {}), type("Other", (), {})
+    monkeypatch.setattr(f"{HTTP}.auto.AutoHTTPProtocol", mine)
+    monkeypatch.setattr(f"{WEBSOCKETS}.auto.AutoWebSocketsProtocol", None)
+    assert (loaded()["http_protocol_class"], loaded()["ws_protocol_class"]) == (mine, None)
+    monkeypatch.setattr("tests.test_auto_detection.OTHER", other, raising=False)
+    monkeypatch.setitem(HTTP_PROTOCOLS, "auto", "tests.test_auto_detection:OTHER")
+    monkeypatch.setitem(WS_PROTOCOLS, "auto", "tests.test_auto_detection:OTHER")
+    assert (loaded()["http_protocol_class"], loaded()["ws_protocol_class"]) == (other, other)

@@ -115,6 +115,8 @@ WS_PROTOCOLS: dict[str, str | None] = {
     "wsproto": "uvicorn.protocols.websockets.wsproto_impl:WSProtocol",
     "native": "uvicorn.protocols.websockets.native_impl:NativeWebSocketProtocol",
 }
+_AUTO_PROTOCOLS = {"http": HTTP_PROTOCOLS["auto"], "ws": str(WS_PROTOCOLS["auto"])}
+"""What `auto` is unless programs put something else there."""
 LIFESPAN: dict[str, str] = {
     "auto": "uvicorn.lifespan.on:LifespanOn",
     "on": "uvicorn.lifespan.on:LifespanOn",
@@ -762,6 +764,9 @@ class Config(Settings):
         value = getattr(self, setting)
         if not isinstance(value, str):
             return value
+        if value == AUTO and known[AUTO] == _AUTO_PROTOCOLS[setting]:
+            module, _, _ = _AUTO_PROTOCOLS[setting].partition(":")
+            return import_from_string(f"{module}:fastest")()
         if value in known:
             return self._known(setting, known[value])
         try:
@@ -786,8 +791,6 @@ class Config(Settings):
 
     def _http_protocol_class(self) -> ProtocolFactory:
         implementation: ProtocolFactory = self._implementation("http", HTTP_PROTOCOLS)
-        if self.http == "auto":
-            implementation = import_from_string("uvicorn.protocols.http.auto:unless_replaced")(implementation)
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
                 raise ValueError("HTTP/2 takes the native core: http='auto' or 'native', where it was built.")
@@ -810,8 +813,6 @@ class Config(Settings):
                 stacklevel=3,
             )
         implementation: WebSocketProtocolFactory | None = self._implementation("ws", WS_PROTOCOLS)
-        if self.ws == "auto":
-            implementation = import_from_string("uvicorn.protocols.websockets.auto:unless_replaced")(implementation)
         return implementation
 
     def _ssl_context(self) -> SSLContext | None:

@@ -6,6 +6,7 @@ Each was tried against upstream.
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import logging
 from collections.abc import Callable, Iterator
@@ -18,11 +19,13 @@ from tests.utils import wait_until
 from uvicorn.config import Config
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http import h11_impl, httptools_impl
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.hooks import never_called, replaced
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
+from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 from uvicorn.protocols.websockets.websockets_impl import WebSocketProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
@@ -570,6 +573,82 @@ async def test_methods_of_a_native_subclass_hear_of_each_read(core: Any) -> None
         client.half_close()
         await service.idle()
     assert calls == [len(GET)] * 4 + ["eof"]
+
+
+def constructors(base: Any) -> list[Any]:
+    """Subclasses with the constructors that programs write, called as the server does."""
+
+    class PassingThrough(base):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.added = 1
+
+    class WithMore(base):  # type: ignore[misc]
+        def __init__(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None, added: int = 1) -> None:
+            super().__init__(config, server_state, app_state, _loop)
+            self.added = added
+
+    class OnlyKeywords(base):  # type: ignore[misc]
+        def __init__(self, **kwargs: Any) -> None:
+            self.added = 1
+            super().__init__(**kwargs)
+
+    return [PassingThrough, WithMore, OnlyKeywords, functools.partial(WithMore, added=1)]
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("kind", ["auto", "native"])
+async def test_subclass_may_have_a_constructor_of_its_own(core: Any, kind: str, number: int) -> None:
+    async with serve(constructors(AutoHTTPProtocol if kind == "auto" else core)[number], respond()) as service:
+        assert (await (await service.connect()).ask()).body == b"ok"
+        (connection,) = service.state.connections
+        assert connection.added == 1  # type: ignore[attr-defined]
+        assert hasattr(connection, "scope")
+
+
+@pytest.mark.parametrize("kind", ["auto", "native"])
+async def test_websocket_subclass_may_have_a_constructor_of_its_own(core: Any, kind: str) -> None:
+    from uvicorn.protocols.websockets.native_impl import NativeWebSocketProtocol
+
+    base = AutoWebSocketsProtocol if kind == "auto" else NativeWebSocketProtocol
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()
+
+    upgrade = request(
+        *("GET", "/", "connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
+        "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    for number in range(4):
+        async with serve(core, app, ws=constructors(base)[number]) as service:
+            client = await service.connect()
+            await client.send(upgrade)
+            assert (await client.response()).status == 101
+            assert [getattr(one, "added", None) for one in service.state.connections] == [1]
+            assert all(one.scope["type"] == "websocket" for one in service.state.connections)  # type: ignore[attr-defined]
+            client.close()
+
+
+def test_native_connection_is_not_made_of_nothing(core: Any) -> None:
+    with pytest.raises(TypeError, match="a connection is made of config, server_state, app_state, _loop: 'config'"):
+        core()
+
+
+async def test_attribute_assigned_in_the_constructor_of_the_auto_class_has_its_effect() -> None:
+    """Upstream's `auto` is a class in Python."""
+
+    class Assigning(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.ws_protocol_class = None
+            self.app = respond(b"mine")
+
+    async with serve(Assigning, respond(), ws="auto") as service:
+        client = await service.connect()
+        upgrade = request("GET", "/", "connection: upgrade", "upgrade: websocket")
+        assert (await client.ask(upgrade)).body == b"mine"
 
 
 @pytest.mark.parametrize("name", ["app", "transport", "scope", "client", "scheme", "ws_protocol_class", "access_log"])

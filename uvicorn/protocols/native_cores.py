@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import uvicorn._native as _native
 from uvicorn._types import ProtocolConfig
 from uvicorn.state import ServerState
+
+ARGUMENTS = ("config", "server_state", "app_state", "_loop")
+"""Of the constructor of every protocol class, in their order; the last is optional."""
+
+
+def cores_and_state(args: tuple[Any, ...], kwargs: dict[str, Any], *places: str) -> tuple[_native.Cores, Any]:
+    """Return what a native protocol is made of, found among the arguments of a constructor that has more.
+
+    Raises:
+        TypeError: one of them is missing.
+    """
+    known = dict(zip(ARGUMENTS, args, strict=False)) | kwargs
+    try:
+        return cores_of(known["config"], known["server_state"], known.get("_loop"), *places), known["app_state"]
+    except KeyError as exc:
+        raise TypeError(f"a connection is made of {', '.join(ARGUMENTS)}: {exc} is missing") from None
 
 
 def cores_of(

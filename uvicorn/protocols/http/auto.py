@@ -1,4 +1,9 @@
-"""`--http auto`: the fastest implementation that can be imported."""
+"""`--http auto`: the fastest implementation that can be imported.
+
+`AutoHTTPProtocol` is upstream's name for a class in Python that programs derive theirs from, to override its methods
+and assign its attributes. It is one here, too, imported when it is asked for: what serves those who do not is
+`fastest()`.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,25 @@ import asyncio
 import importlib
 import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.hooks import replaced
 
+if TYPE_CHECKING:
+    AutoHTTPProtocol: type[asyncio.Protocol]
+
 logger = logging.getLogger("uvicorn.error")
 
+_NATIVE = ("uvicorn.protocols.http.native_impl", "NativeProtocol")
+
 # In order of preference.
-_IMPLEMENTATIONS = (
-    ("uvicorn.protocols.http.native_impl", "NativeProtocol"),
+_PYTHON = (
     ("uvicorn.protocols.http.httptools_impl", "HttpToolsProtocol"),
     ("uvicorn.protocols.http.h11_impl", "H11Protocol"),
 )
 
 
-def _first(implementations: tuple[tuple[str, str], ...]) -> tuple[str, type[asyncio.Protocol]]:
+def _first(*implementations: tuple[str, str]) -> tuple[str, type[asyncio.Protocol]]:
     for module, name in implementations[:-1]:
         try:
             return module, getattr(importlib.import_module(module), name)
@@ -30,25 +39,36 @@ def _first(implementations: tuple[tuple[str, str], ...]) -> tuple[str, type[asyn
     return module, getattr(importlib.import_module(module), name)
 
 
-_module, AutoHTTPProtocol = _first(_IMPLEMENTATIONS)
+_module, _found = _first(_NATIVE, *_PYTHON)
 
 CORE = _module.rpartition(".")[2].removesuffix("_impl")
 """The name of the implementation that was found: native, httptools or h11."""
 
 
-def unless_replaced(protocol: Any) -> Any:
-    """Return `protocol`, or the implementation in Python if that is the native core, which programs cannot look into.
+def __getattr__(name: str) -> Any:
+    if name != "AutoHTTPProtocol":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _, value = _first(*_PYTHON)
+    globals().update(AutoHTTPProtocol=value, _given=value)
+    return value
+
+
+def fastest() -> Any:
+    """Return the native core, or the implementation in Python where there is none, or programs have replaced something.
 
     Tools replace methods of `RequestResponseCycle` and of the protocol classes, or whole classes, in the modules of the
-    Python implementations.
+    Python implementations, or the class of this module. The native core would not call them.
     """
-    _, *python = _IMPLEMENTATIONS
-    if CORE != "native" or protocol is not AutoHTTPProtocol or not any(module in sys.modules for module, _ in python):
-        return protocol
-    module, implementation = _first(tuple(python))
+    given = globals().get("_given")
+    auto = globals().get("AutoHTTPProtocol")
+    if auto is not given:
+        return auto
+    if CORE != "native" or not any(module in sys.modules for module, _ in _PYTHON):
+        return _found
+    module, implementation = _first(*_PYTHON)
     names = [*replaced(implementation), *replaced(sys.modules[module].RequestResponseCycle)]
     if not names:
-        return protocol
+        return _found
     name, found = module.rpartition(".")[2].removesuffix("_impl"), ", ".join(names)
     logger.info("HTTP is served by %s and not by the native core, which would not call this: %s.", name, found)
     return implementation

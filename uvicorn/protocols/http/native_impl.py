@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.native_cores import cores_of
+from uvicorn.protocols.native_cores import cores_and_state, cores_of
 from uvicorn.protocols.utils import is_secure
 from uvicorn.state import ServerState
 
@@ -37,15 +37,21 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
     )
     """Methods of upstream's that nothing calls; see `hooks`."""
 
-    def __new__(
-        cls,
+    def __new__(cls, *args: Any, **kwargs: Any) -> NativeProtocol:
+        """Make a connection of the server that `server_state` belongs to; the native part of that is made once.
+
+        Subclasses may have a constructor of their own, whose arguments this gets: it takes what it knows of them.
+        """
+        return super().__new__(cls, *cores_and_state(args, kwargs, "protocol_settings"))
+
+    def __init__(
+        self,
         config: ProtocolConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> NativeProtocol:
-        """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
-        return super().__new__(cls, cores_of(config, server_state, _loop, "protocol_settings"), app_state)
+    ) -> None:
+        """Subclasses call this, as of any other implementation; all was done before."""
 
     @classmethod
     def factory(

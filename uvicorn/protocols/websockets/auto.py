@@ -1,4 +1,8 @@
-"""`--ws auto`: the fastest implementation that can be imported, which may be none."""
+"""`--ws auto`: the fastest implementation that can be imported, which may be none.
+
+`AutoWebSocketsProtocol` is upstream's name for a class in Python that programs derive theirs from. It is one here, too,
+where its library is installed, imported when it is asked for: what serves those who do not is `fastest()`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,12 @@ import asyncio
 import importlib
 import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.hooks import replaced
+
+if TYPE_CHECKING:
+    AutoWebSocketsProtocol: type[asyncio.Protocol] | None
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -21,7 +28,7 @@ _PYTHON = (
 )
 
 
-def _first(implementations: tuple[tuple[str, str], ...]) -> type[asyncio.Protocol] | None:
+def _first(*implementations: tuple[str, str]) -> type[asyncio.Protocol] | None:
     for module, name in implementations:
         try:
             protocol: type[asyncio.Protocol] = getattr(importlib.import_module(module), name)
@@ -31,25 +38,33 @@ def _first(implementations: tuple[tuple[str, str], ...]) -> type[asyncio.Protoco
     return None
 
 
-AutoWebSocketsProtocol = _first((_NATIVE, *_PYTHON))
+_found = _first(_NATIVE, *_PYTHON)
 
 
-def unless_replaced(protocol: Any) -> Any:
-    """Return `protocol`, or the implementation in Python if that is the native core, which programs cannot look into.
+def __getattr__(name: str) -> Any:
+    if name != "AutoWebSocketsProtocol":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = _first(*_PYTHON, _NATIVE)
+    globals().update(AutoWebSocketsProtocol=value, _given=value)
+    return value
 
-    Tools replace methods of the classes in the modules of the Python implementations, or whole classes.
+
+def fastest() -> Any:
+    """Return the native core, or the implementation in Python where there is none, or programs have replaced something.
+
+    Tools replace methods of the classes in the modules of the Python implementations, or whole classes, or the class of
+    this module. The native core would not call them.
     """
-    is_native = getattr(protocol, "__name__", None) == _NATIVE[1]
-    if (
-        protocol is not AutoWebSocketsProtocol
-        or not is_native
-        or not any(module in sys.modules for module, _ in _PYTHON)
-    ):
-        return protocol
-    implementation = _first(_PYTHON)
+    given = globals().get("_given")
+    auto = globals().get("AutoWebSocketsProtocol")
+    if auto is not given:
+        return auto
+    is_native = getattr(_found, "__name__", None) == _NATIVE[1]
+    if not is_native or not any(module in sys.modules for module, _ in _PYTHON):
+        return _found
+    implementation = _first(*_PYTHON)
     names = [] if implementation is None else replaced(implementation)
     if not names:
-        return protocol
-    found = ", ".join(names)
-    logger.info("WebSocket is not served by the native core, which would not call this: %s.", found)
+        return _found
+    logger.info("WebSocket is not served by the native core, which would not call this: %s.", ", ".join(names))
     return implementation

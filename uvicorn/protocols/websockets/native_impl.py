@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.native_cores import cores_of
+from uvicorn.protocols.native_cores import cores_and_state
 from uvicorn.protocols.websockets.outline import NEVER_CALLED, SessionState
 from uvicorn.state import ServerState
 
@@ -32,16 +32,21 @@ class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
     never_called = NEVER_CALLED
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 
-    def __new__(
-        cls,
+    def __new__(cls, *args: Any, **kwargs: Any) -> NativeWebSocketProtocol:
+        """Make a connection of the server that `server_state` belongs to; the native part of that is made once.
+
+        Subclasses may have a constructor of their own, whose arguments this gets: it takes what it knows of them.
+        """
+        return super().__new__(cls, *cores_and_state(args, kwargs, "protocol_settings", "websocket_settings"))
+
+    def __init__(
+        self,
         config: ProtocolConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> NativeWebSocketProtocol:
-        """Make a connection of the server that `server_state` belongs to; the native part of that is made once."""
-        cores = cores_of(config, server_state, _loop, "protocol_settings", "websocket_settings")
-        return super().__new__(cls, cores, app_state)
+    ) -> None:
+        """Subclasses call this, as of any other implementation; all was done before."""
 
     # What programs read. Unlike that of the Python implementations, it cannot be assigned.
 
