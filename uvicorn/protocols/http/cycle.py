@@ -17,6 +17,7 @@ through `files.send_file`, to which a cycle is the sink.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from enum import IntEnum
 from itertools import islice
@@ -82,7 +83,7 @@ class RequestResponseCycle:
         body_given: the application was given the last piece of the body.
         peer_gone: `receive()` has only `http.disconnect` left to give, once the body was read; a half-closed client
             and a server that shuts down look like this, and may still be sent the response.
-        disconnected: nothing can be sent any more; `send()` returns without doing anything.
+        unreachable: nothing can be sent any more; `send()` returns without doing anything.
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
         course: of the metrics, if there are any.
@@ -99,7 +100,7 @@ class RequestResponseCycle:
         "more_body",
         "body_given",
         "peer_gone",
-        "disconnected",
+        "unreachable",
         "expect_continue",
         "trailers",
         "entry",
@@ -124,7 +125,7 @@ class RequestResponseCycle:
         self.more_body = more_body
         self.body_given = False
         self.peer_gone = False
-        self.disconnected = False
+        self.unreachable = False
         self.expect_continue = expect_continue
         self.trailers: list[Field] | None = None
         self.entry: Entry | None = None
@@ -155,7 +156,7 @@ class RequestResponseCycle:
         if self.held is not None:
             self.held.leave()
         if not reachable:
-            self.disconnected = True
+            self.unreachable = True
             if self.entry is not None:
                 self.entry.end()
             if self.course is not None:
@@ -180,6 +181,21 @@ class RequestResponseCycle:
     def response_complete(self) -> bool:
         """Whether the response is complete."""
         return self.state is COMPLETE
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether the client's end was heard of, whether or not anybody receives."""
+        return self.peer_gone
+
+    @property
+    def waiting_for_100_continue(self) -> bool:
+        """Whether the client holds its body back until the first `receive()`."""
+        return self.expect_continue
+
+    @property
+    def logger(self) -> logging.Logger:
+        """The error log."""
+        return self.stream.logger
 
     # The application's side.
 
@@ -251,10 +267,10 @@ class RequestResponseCycle:
             TypeError: a value of the wrong type.
         """
         stream = self.stream
-        if stream.flow.congested and not self.disconnected and self.state is not COMPLETE:
+        if stream.flow.congested and not self.unreachable and self.state is not COMPLETE:
             message = _copy(message)
             await stream.writable()
-        if self.disconnected and self.state is not COMPLETE:
+        if self.unreachable and self.state is not COMPLETE:
             return
         message_type = message["type"]
         if self.state is IDLE and message_type == "http.response.start":

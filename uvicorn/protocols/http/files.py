@@ -58,7 +58,7 @@ class FileSink(Protocol):
         """Of the connection; `None` once that is lost."""
 
     @property
-    def disconnected(self) -> bool:
+    def unreachable(self) -> bool:
         """Nothing can be sent any more."""
 
     @property
@@ -163,7 +163,7 @@ async def send_file(sink: FileSink, message: Mapping[str, Any]) -> None:
         ValueError: a negative number.
     """
     await _writable(sink)
-    if sink.disconnected:
+    if sink.unreachable:
         return
     if message["type"] == "http.response.pathsend":
         await _send_path(sink, message["path"])
@@ -255,7 +255,7 @@ async def _seek(file: Any, position: int) -> None:
 
 async def _send(sink: FileSink, kind: str, part: FileRange, more_body: bool) -> None:
     """Make `part` a piece of the body."""
-    if sink.disconnected:
+    if sink.unreachable:
         return
     begun = sink.declare(kind, part.left, more_body)
     if begun:
@@ -266,13 +266,13 @@ async def _send(sink: FileSink, kind: str, part: FileRange, more_body: bool) -> 
         except BaseException:
             sink.abandon()
             raise
-    if not sink.disconnected:
+    if not sink.unreachable:
         sink.complete(begun, more_body)
 
 
 async def _writable(sink: FileSink) -> None:
     """Wait until the transport takes more to write, or the connection ends."""
-    while sink.write_paused and not sink.disconnected:
+    while sink.write_paused and not sink.unreachable:
         await sink.waiter()
 
 
@@ -282,8 +282,8 @@ async def _writable(sink: FileSink) -> None:
 async def _copy(sink: FileSink, part: FileRange) -> None:
     while part.left:
         await _writable(sink)
-        data = b"" if sink.disconnected else await part.read()
-        if sink.disconnected:
+        data = b"" if sink.unreachable else await part.read()
+        if sink.unreachable:
             return
         sink.write(data)
         if part.left:
@@ -344,7 +344,7 @@ async def _move(sink: FileSink, part: FileRange) -> None:
     try:
         sink.write(b"")
         await _writable(sink)
-        if not sink.disconnected and not transport.get_write_buffer_size():
+        if not sink.unreachable and not transport.get_write_buffer_size():
             await _Pump(sink, transport, part).run()
     finally:
         if not transport.is_closing():
@@ -380,7 +380,7 @@ class _Pump:
         finally:
             os.close(self._socket)
         if self._failure is None or isinstance(self._failure, ConnectionError):
-            while self._part.left and not self._sink.disconnected:
+            while self._part.left and not self._sink.unreachable:
                 await self._sink.waiter()
         elif not isinstance(self._failure, OSError):
             raise self._failure
@@ -390,7 +390,7 @@ class _Pump:
         loop.add_writer(self._socket, self._step)
         self._sink.await_reader()
         try:
-            while not self._over and not self._sink.disconnected:
+            while not self._over and not self._sink.unreachable:
                 self._waiter = self._sink.waiter()
                 await self._waiter
         finally:
@@ -400,7 +400,7 @@ class _Pump:
     def _step(self) -> None:
         if self._over:
             return
-        if self._sink.disconnected or self._transport.is_closing():
+        if self._sink.unreachable or self._transport.is_closing():
             self._end()
             return
         try:

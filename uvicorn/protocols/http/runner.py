@@ -225,7 +225,7 @@ class _Held:
         """Answer it 503, if it still can be answered."""
         cycle, gate = self.cycle, self._gate
         cycle.held = None
-        if cycle.disconnected or cycle.state is not IDLE:
+        if cycle.unreachable or cycle.state is not IDLE:
             return
         if self._runner.answers_at_once():
             cycle.answer(503, gate.fields, gate.body)
@@ -239,5 +239,5 @@ class _Held:
     def release(self, task: asyncio.Task[None]) -> None:
         """The application's call is over, or was given up before it began, and nobody answers."""
         self._gate.release(self._place)
-        if task.cancelled() and self.cycle.state is IDLE and not self.cycle.disconnected:
+        if task.cancelled() and self.cycle.state is IDLE and not self.cycle.unreachable:
             self.cycle.stream.abort()

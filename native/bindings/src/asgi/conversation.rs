@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use super::gate::Place;
 use super::host::Host;
@@ -55,6 +55,20 @@ pub(crate) enum Sent {
     Later,
 }
 
+/// What programs read of a request, by way of its `receive` and `send`, without a call of them.
+pub(crate) struct Facts {
+    /// The client's end was heard of.
+    pub(crate) disconnected: bool,
+    pub(crate) response_started: bool,
+    pub(crate) response_complete: bool,
+    pub(crate) more_body: bool,
+    pub(crate) waiting_for_100_continue: bool,
+    /// What has come of the body, and was not received.
+    pub(crate) body: Py<PyBytes>,
+    /// Of the connection, if the request has it for itself.
+    pub(crate) transport: Option<Py<PyAny>>,
+}
+
 /// The class that applications know requests by.
 pub(super) const REQUEST: &str = "RequestResponseCycle";
 
@@ -63,6 +77,10 @@ pub(super) const REQUEST: &str = "RequestResponseCycle";
 pub(crate) trait Conversation {
     fn host(&self) -> &Rc<Host>;
     fn scope(&self) -> &Py<PyDict>;
+    /// What is known of a request; nothing of whatever else this is.
+    fn facts(&self, _py: Python<'_>) -> PyResult<Option<Facts>> {
+        Ok(None)
+    }
     /// The class in which Python's path has `run_asgi`, `receive` and `send`.
     fn class(&self) -> &'static str {
         REQUEST

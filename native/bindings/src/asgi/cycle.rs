@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyStopIteration};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
-use super::conversation::{Conversation, REQUEST, guard};
+use super::conversation::{Conversation, Facts, REQUEST, guard};
 use super::gate::Place;
 use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, in_context, is_coroutine, step};
@@ -86,6 +86,13 @@ impl RequestResponseCycle {
     pub(super) fn prepare(&self, conversation: Rc<dyn Conversation>, start: Start) {
         self.conversation.replace(Some(conversation));
         self.run.start.replace(Some(start));
+    }
+
+    /// What programs read of a request.
+    #[cold]
+    fn facts(&self, py: Python<'_>) -> PyResult<Facts> {
+        let facts = self.conversation()?.facts(py)?;
+        facts.ok_or_else(|| PyAttributeError::new_err("a WebSocket has no such attribute"))
     }
 
     /// It is over, and serves nothing now.
@@ -310,6 +317,54 @@ impl RequestResponseCycle {
     #[getter]
     fn scope(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
         Ok(self.conversation()?.scope().clone_ref(py))
+    }
+
+    /// Whether the client's end was heard of, whether or not anybody receives.
+    #[getter]
+    fn disconnected(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.facts(py)?.disconnected)
+    }
+
+    /// Whether the application has started its response.
+    #[getter]
+    fn response_started(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.facts(py)?.response_started)
+    }
+
+    /// Whether the response is complete.
+    #[getter]
+    fn response_complete(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.facts(py)?.response_complete)
+    }
+
+    /// Whether more of the request's body is to come from the client.
+    #[getter]
+    fn more_body(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.facts(py)?.more_body)
+    }
+
+    /// Whether the client holds its body back until the first `receive()`.
+    #[getter]
+    fn waiting_for_100_continue(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.facts(py)?.waiting_for_100_continue)
+    }
+
+    /// What has come of the request's body, and was not received.
+    #[getter]
+    fn body(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        Ok(self.facts(py)?.body)
+    }
+
+    /// Of the connection, if the request has it for itself.
+    #[getter]
+    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(self.facts(py)?.transport)
+    }
+
+    /// The error log.
+    #[getter]
+    fn logger(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.conversation()?.host().logger.clone_ref(py))
     }
 
     fn __await__(slf: Py<Self>) -> Py<Self> {

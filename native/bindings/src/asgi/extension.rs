@@ -164,7 +164,7 @@ impl FileSink {
 
     /// Nothing can be sent any more.
     #[getter]
-    fn disconnected(&self) -> PyResult<bool> {
+    fn unreachable(&self) -> PyResult<bool> {
         Ok(self.exchange.here()?.is_disconnected())
     }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::texts;
 
-use super::conversation::{Conversation, Function, Received, Sent};
+use super::conversation::{Conversation, Facts, Function, Received, Sent};
 use super::exchange::{Body, Exchange, State};
 use super::gate::Place;
 use super::host::Host;
@@ -22,6 +22,23 @@ impl Conversation for Exchange {
 
     fn scope(&self) -> &Py<PyDict> {
         &self.scope
+    }
+
+    #[cold]
+    fn facts(&self, py: Python<'_>) -> PyResult<Option<Facts>> {
+        Ok(Some(Facts {
+            disconnected: self.peer_gone.get(),
+            response_started: self.state.get() != State::Idle,
+            response_complete: self.state.get() == State::Complete,
+            more_body: self.more_body.get(),
+            waiting_for_100_continue: self.expects_continue.get(),
+            body: match &*self.body.borrow() {
+                Body::Empty => self.host.names.empty_bytes.clone_ref(py),
+                Body::Piece(piece) => piece.clone_ref(py),
+                Body::Pieces(pieces) => PyBytes::new(py, pieces).unbind(),
+            },
+            transport: self.stream.transport(py)?,
+        }))
     }
 
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
