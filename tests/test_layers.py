@@ -62,7 +62,7 @@ LAYERS = [
     "slow_callbacks worker_events",
     "proxy_protocol",
     "admission beneath certificates memory metrics overload stacks systemd thread_pool tickets",
-    "_types _compat _ansi _native interruption openssl outlet",
+    "_types _compat _ansi _native interruption openssl outlet shortcuts",
 ]
 
 # Each with the one name it is for.

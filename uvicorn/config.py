@@ -16,6 +16,7 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from uvicorn import shortcuts
 from uvicorn._compat import iscoroutinefunction
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
 from uvicorn.access_format import parse_format
@@ -212,6 +213,8 @@ class Config(Settings):
         self._resolve_mounts()
         self._check_access_log_format()
         self._resolve_extensions()
+        with blaming(f"{shortcuts.VARIABLE}={os.environ.get(shortcuts.VARIABLE)!r}"):
+            shortcuts.chosen()
         self._resolve_certificates()
         self._resolve_reload()
         self._load_env_file()

@@ -18,6 +18,7 @@ from uvicorn.metrics import Page
 from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
 from uvicorn.protocols.http.readers import Readers
 from uvicorn.request_id import RequestIds
+from uvicorn.shortcuts import Shortcut, chosen
 
 if TYPE_CHECKING:
     from uvicorn.gate import Gate
@@ -102,7 +103,7 @@ class ServerState:
         self.connections: ConnectionSet = ConnectionSet()
         self.tasks: set[asyncio.Task[None]] = set()
         self.context = contextvars.copy_context()
-        self.event_pool = EventPool(0 if is_poisoned() else DEFAULT_CAPACITY)
+        self.event_pool = EventPool(0 if is_poisoned() or Shortcut.REUSE not in chosen() else DEFAULT_CAPACITY)
         self.metrics: Page | None = None
         self.protocol_settings: Any = None  # what the HTTP protocols derive from a Config, built by the first of them
         self.gate: Gate | None = None  # what admits requests, if that is limited; see `gate_for`

@@ -23,6 +23,7 @@ from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.http.request_reader import Memory
 from uvicorn.protocols.utils import EAGER_START, clock_of
 from uvicorn.request_id import RequestIds
+from uvicorn.shortcuts import Shortcut, chosen
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.mounted import Mounts
@@ -114,7 +115,7 @@ class ProtocolSettings:
         # Whoever has methods of his own may rely on the order of things that upstream has: the application starts when
         # `data_received` has returned.
         self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
-        self.eager = EAGER_START and self.real_loop and not self.customised
+        self.eager = EAGER_START and self.real_loop and not self.customised and Shortcut.EAGER in chosen()
         self.metrics = metrics
         self.mounts: Mounts | None = None
         if config.mounts:

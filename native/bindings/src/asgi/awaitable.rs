@@ -26,7 +26,7 @@ use crate::base::error::undisturbed;
 use crate::base::ffi::call::{Turn, step};
 use crate::base::ffi::slots::{self, Awaited, Called, Coroutine, Entry};
 use crate::base::ffi::thread_bound::ThreadBound;
-use crate::base::reuse::SpareObject;
+use crate::base::reuse::{Reuse, SpareObject};
 use crate::base::waiter::Waiter;
 
 /// `receive` or `send` of one request, as its application has it: called as fast as a function, and known for one whose
@@ -524,7 +524,7 @@ impl Awaited for Call {
 pub(crate) fn install_slots(py: Python<'_>) -> PyResult<()> {
     slots::install_turns::<RequestResponseCycle>(py);
     slots::install_awaits::<Call>(py);
-    let cycle = Bound::new(py, RequestResponseCycle::new(Rc::new(SpareObject::new(true))))?;
+    let cycle = Bound::new(py, RequestResponseCycle::new(Rc::new(SpareObject::new(Reuse::Off))))?;
     slots::install_entry(&Bound::new(py, Callable::new(&cycle, Function::Send))?);
     Ok(())
 }

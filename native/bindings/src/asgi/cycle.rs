@@ -11,11 +11,13 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::conversation::{Conversation, Facts, REQUEST, guard};
 use super::gate::Place;
+use super::host::Host;
 use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, in_context, is_coroutine, step};
 use crate::base::ffi::slots::Coroutine;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::reuse::SpareObject;
+use crate::base::shortcuts::Shortcut;
 use crate::base::waiter::Waiter;
 
 /// The coroutine of a request's task.
@@ -35,7 +37,7 @@ pub(super) struct Start {
     pub(super) send: Py<PyAny>,
 }
 
-/// What came of a step that the task does not know of yet.
+/// What came of a step that the task does not know of yet: it asks for it in the same call.
 enum Held {
     /// The application waits for this.
     Yielded(Py<PyAny>),
@@ -224,10 +226,9 @@ impl RequestResponseCycle {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
         let held = self.run.held.take();
-        if let Some(Held::Ended | Held::Raised(_)) = held {
-            return Err(thrown(kind, value, traceback)?);
+        if let Some(held) = held {
+            return self.cancelled_in_step(py, held, thrown(kind, value, traceback)?);
         }
-        drop(held);
         let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
         let Some(coroutine) = coroutine else {
             let start = self.run.start.take();
@@ -254,6 +255,36 @@ impl RequestResponseCycle {
     }
 }
 
+impl RequestResponseCycle {
+    /// The task was cancelled in the step that has just been taken without it: what it does then at the end of a step, it has
+    /// to do now.
+    #[cold]
+    fn cancelled_in_step(&self, py: Python<'_>, held: Held, error: PyErr) -> PyResult<Option<Py<PyAny>>> {
+        let future = match held {
+            Held::Yielded(future) => future,
+            // It ends as cancelled.
+            Held::Ended => return Err(error),
+            Held::Raised(raised) => return Err(*raised),
+        };
+        let task = self.run.task.borrow().as_ref().map(|task| task.clone_ref(py));
+        let Some(task) = task else { return Ok(Some(future)) };
+        // It cancels what it is given now, if it is asked to: so it is asked again, and once only.
+        let conversation = self.conversation()?;
+        let class = conversation.host().task_class.bind(py);
+        let asked: usize = class.call_method1("cancelling", (&task,))?.extract()?;
+        let uncancel = || class.call_method1("uncancel", (&task,)).map(drop);
+        if asked > 0 {
+            uncancel()?;
+        }
+        let message = error.value(py).getattr("args")?.get_item(0).ok();
+        class.call_method1("cancel", (&task, message))?;
+        if asked == 0 {
+            uncancel()?;
+        }
+        Ok(Some(future))
+    }
+}
+
 impl Coroutine for RequestResponseCycle {
     #[inline]
     fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn> {
@@ -268,46 +299,54 @@ impl Coroutine for RequestResponseCycle {
     }
 }
 
-/// Let who waits for `waiter` go on now. Only inside a callback of the loop; who cannot goes on with the loop's next turn.
-pub(crate) fn go_on_at_once(waiter: &Bound<'_, Waiter>) -> PyResult<()> {
+/// Let the task that waits for `waiter` go on now: only inside a callback of the loop, where no task is at work.
+pub(crate) fn go_on_at_once(waiter: &Bound<'_, Waiter>, host: &Host) -> PyResult<()> {
     let py = waiter.py();
-    if let Some(owner) = waiter.get().owner(py)?
+    if host.settings.shortcuts.take(Shortcut::Steps)
+        && let Some(owner) = waiter.get().owner(py)?
         && let Ok(cycle) = owner.cast_exact::<RequestResponseCycle>()
         && cycle.get().step_at_once(py, waiter)?
     {
         return Ok(());
     }
-    Waiter::go_on(waiter)
+    Waiter::go_on(waiter, host.task_class.bind(py))
 }
 
 impl RequestResponseCycle {
     /// Take a step though the task still waits for `waiter`, and leave it waiting for that if the application comes to wait
-    /// for the same again: then there is nothing that the task has to know. Whether that was possible.
+    /// for the same again: then there is nothing that the task has to know. Otherwise what came of the step is kept for the
+    /// step of the task, which has to follow before anything else happens. Whether it need not.
     fn step_at_once(&self, py: Python<'_>, waiter: &Bound<'_, Waiter>) -> PyResult<bool> {
         let task = self.run.here()?.task.borrow().as_ref().map(|task| task.clone_ref(py));
         let (Some(task), Some(context)) = (task, waiter.get().context(py)?) else { return Ok(false) };
         let conversation = self.conversation()?;
         let host = conversation.host();
-        if self.run.held.borrow().is_some() || host.enter_task.bind(py).call1((&host.event_loop, &task)).is_err() {
-            return Ok(false); // another task is at work
+        let task = task.into_bound(py);
+        if !task.get_type().is(&host.task_class) || host.enter_task.bind(py).call1((&host.event_loop, &task)).is_err() {
+            return Ok(false);
         }
         let stepped = in_context(&context, || {
-            waiter.get().grant(true)?;
+            waiter.get().begin_step(task.clone().unbind())?;
             conversation.lend_waiter(Some(waiter.clone().unbind()));
             self.guarded(py, |conversation| self.turn(py, conversation))
         });
         conversation.lend_waiter(None);
-        waiter.get().grant(false)?;
+        let is_cancel_asked = waiter.get().end_step()?;
         host.leave_task.bind(py).call1((&host.event_loop, &task))?;
         let Ok(outcome) = stepped else { return Ok(false) };
         let held = match outcome {
-            Ok(Some(future)) if future.is(waiter) => return Ok(true),
+            Ok(Some(future)) if future.is(waiter) => {
+                if is_cancel_asked && task.getattr("_must_cancel")?.is_truthy()? {
+                    Waiter::cancel(waiter, task.getattr("_cancel_message")?.extract()?)?;
+                }
+                return Waiter::tell(waiter).map(|()| true);
+            }
             Ok(Some(future)) => Held::Yielded(future),
             Ok(None) => Held::Ended,
             Err(error) => Held::Raised(Box::new(error)),
         };
         self.run.held.replace(Some(held));
-        Waiter::wake(waiter).map(|()| true)
+        Ok(false)
     }
 }
 

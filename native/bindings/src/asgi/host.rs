@@ -15,6 +15,7 @@ use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::home::Home;
 use crate::base::objects::KnownText;
 use crate::base::reuse::SpareObject;
+use crate::base::shortcuts::Shortcut;
 use crate::base::turns::{AfterTurn, Turns};
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
@@ -62,9 +63,9 @@ impl Host {
             tasks: state.getattr("tasks")?.unbind(),
             result_of: py.import("uvicorn.protocols.utils")?.getattr("result_of")?.unbind(),
             send_file: py.import("uvicorn.protocols.http.files")?.getattr("send_file")?.unbind(),
-            spare_calls: Rc::new(SpareObject::new(home.settings.poison)),
+            spare_calls: Rc::new(SpareObject::new(home.settings.reuse)),
             access: AccessLog::new(config, home.event_loop.bind(py))?,
-            identity: Identity::new(config, state)?,
+            identity: Identity::new(config, state, home.settings.shortcuts.take(Shortcut::Texts))?,
             turns: RefCell::default(),
             flushes_after_turn: Cell::new(false),
             total_requests: Arc::default(),

@@ -83,6 +83,8 @@ pub(crate) struct Identity {
     /// The `RequestIds` of Python.
     python: Py<PyAny>,
     made: RefCell<Made>,
+    /// The text of one that nobody knows any more becomes the next.
+    rewrites: bool,
 }
 
 /// Digits at random, and how many of them are used up.
@@ -109,7 +111,7 @@ impl Made {
 
 impl Identity {
     /// Of the server that `state` is of, if `config` asks for it.
-    pub(super) fn new(config: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    pub(super) fn new(config: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>, rewrites: bool) -> PyResult<Option<Self>> {
         let py = config.py();
         let python = state.call_method1("request_ids", (config,))?;
         if python.is_none() {
@@ -123,6 +125,7 @@ impl Identity {
             name,
             python: python.unbind(),
             made: RefCell::default(),
+            rewrites,
         }))
     }
 
@@ -187,6 +190,7 @@ impl Identity {
         let mut made = self.made.borrow_mut();
         let digits = made.next();
         if let Some(last) = last
+            && self.rewrites
             && last.rewrite(py, HOLDERS, digits)
         {
             return Ok(last.get(py));

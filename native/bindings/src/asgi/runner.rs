@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use wire::texts;
 
 use super::awaitable::Callable;
@@ -74,13 +74,12 @@ impl Runner {
         let app = config.getattr("loaded_app")?;
         let middleware = py.import("uvicorn.middleware.proxy_headers")?.getattr("ProxyHeadersMiddleware")?;
         let direct_app = if app.get_type().is(&middleware) { Some(app.getattr("app")?.unbind()) } else { None };
-        let task_class = py.import("asyncio")?.getattr("Task")?.cast_into::<PyType>()?;
-        let poison = host.settings.poison;
+        let reuse = host.settings.reuse;
         let event_loop = host.event_loop.bind(py);
         Ok(Self {
             scope: ScopeTemplate::new(config, &host.settings, &host.names)?,
-            spare_cycles: Stock::new(MAX_SPARE_CYCLES, poison),
-            eager_call: EagerCall::new(&task_class, event_loop, &host.names, poison)?,
+            spare_cycles: Stock::new(MAX_SPARE_CYCLES, reuse),
+            eager_call: EagerCall::new(host.task_class.bind(py), event_loop, &host.names, reuse)?,
             reentrance: Reentrance::of(event_loop)?,
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
             run_asgi: py.import("uvicorn.protocols.utils")?.getattr("run_asgi")?.unbind(),

@@ -144,7 +144,7 @@ impl ScopeTemplate {
             pattern: scope.unbind(),
             asgi_items: items_of(&asgi),
             asgi: asgi.unbind(),
-            spare: Several::new(MAX_SPARES, settings.poison),
+            spare: Several::new(MAX_SPARES, settings.reuse),
             extensions,
             extensions_10,
             root_path,

@@ -1,7 +1,7 @@
 //! One event loop, and what whoever works on it needs: names, settings, the logger.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
 use super::level::Level;
 use super::metrics::Metrics;
@@ -25,6 +25,8 @@ pub(crate) struct Home {
     pub(crate) current_task: Py<PyAny>,
     pub(crate) enter_task: Py<PyAny>,
     pub(crate) leave_task: Py<PyAny>,
+    /// `asyncio.Task`
+    pub(crate) task_class: Py<PyType>,
     pub(crate) logger: Py<PyAny>,
     /// Of that logger: of lines about single connections, and about requests that are refused.
     pub(crate) trace: Level,
@@ -57,6 +59,7 @@ impl Home {
             current_task: tasks.getattr("current_task")?.unbind(),
             enter_task: tasks.getattr("_enter_task")?.unbind(),
             leave_task: tasks.getattr("_leave_task")?.unbind(),
+            task_class: tasks.getattr("Task")?.cast_into()?.unbind(),
             trace: Level::new(&logger, TRACE)?,
             debug: Level::new(&logger, DEBUG)?,
             logger: logger.unbind(),

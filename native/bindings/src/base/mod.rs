@@ -18,6 +18,7 @@ pub(crate) mod places;
 pub(crate) mod pulse;
 pub(crate) mod reuse;
 pub(crate) mod settings;
+pub(crate) mod shortcuts;
 pub(crate) mod task;
 pub(crate) mod turns;
 pub(crate) mod waiter;

@@ -9,13 +9,24 @@
 //!    only (the collector's lists of all objects apart).
 //! 3. Nothing waits in its place with contents that a user could have reached: it is emptied when it comes back, not when it
 //!    is taken.
-//! 4. With `UVICORN_POISON=1` nothing goes back; what can be is overwritten, so that a use of it after its end is seen.
+//! 4. With `UVICORN_POISON=1` nothing goes back; what can be is overwritten, so that a use of it after its end is seen. Nor
+//!    does it where `UVICORN_SHORTCUTS` leaves reuse out.
 
 use std::cell::{Cell, RefCell};
 
 use pyo3::prelude::*;
 
 use super::ffi::refcount::is_known_to;
+
+/// What becomes of what is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// It serves the next.
+    On,
+    Off,
+    /// It is overwritten, where it can be.
+    Poison,
+}
 
 /// Figures of a pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
 pub(crate) type Stats = [(&'static str, i64); 5];
@@ -61,19 +72,19 @@ impl Figures {
 /// One thing, in its place or lent.
 pub(crate) struct Single<T> {
     thing: Cell<Option<T>>,
-    poison: bool,
+    reuse: Reuse,
 }
 
 impl<T> Single<T> {
-    /// None yet; none ever, if what comes back is to be poisoned.
-    pub(crate) fn new(poison: bool) -> Self {
-        Self { thing: Cell::new(None), poison }
+    /// None yet; none ever, if nothing is used again.
+    pub(crate) fn new(reuse: Reuse) -> Self {
+        Self { thing: Cell::new(None), reuse }
     }
 
     /// Whether what comes back is to be overwritten instead.
     #[inline]
     pub(crate) fn poisons(&self) -> bool {
-        self.poison
+        self.reuse == Reuse::Poison
     }
 
     /// Take it out, if it is there.
@@ -85,7 +96,7 @@ impl<T> Single<T> {
     /// Put it back. If another has come back meanwhile, that goes.
     #[inline]
     pub(crate) fn give(&self, thing: T) {
-        if !self.poison {
+        if self.reuse == Reuse::On {
             let old = self.thing.replace(Some(thing));
             drop(old);
         }
@@ -100,9 +111,9 @@ pub(crate) struct Several<T> {
 }
 
 impl<T> Several<T> {
-    /// None yet, and `limit` at most; none ever, if what comes back is to be poisoned.
-    pub(crate) fn new(limit: usize, poison: bool) -> Self {
-        Self { one: Single::new(poison), others: RefCell::default(), limit }
+    /// None yet, and `limit` at most; none ever, if nothing is used again.
+    pub(crate) fn new(limit: usize, reuse: Reuse) -> Self {
+        Self { one: Single::new(reuse), others: RefCell::default(), limit }
     }
 
     /// Whether what comes back is to be overwritten instead.
@@ -137,8 +148,8 @@ impl<T> Several<T> {
 pub(crate) struct SpareObject(Single<Py<PyAny>>);
 
 impl SpareObject {
-    pub(crate) fn new(poison: bool) -> Self {
-        Self(Single::new(poison))
+    pub(crate) fn new(reuse: Reuse) -> Self {
+        Self(Single::new(reuse))
     }
 
     /// The object, unless somebody has kept it.
@@ -151,9 +162,7 @@ impl SpareObject {
     /// `object` is over. Whoever uses it still holds it.
     #[inline]
     pub(crate) fn give(&self, object: &Bound<'_, PyAny>) {
-        if !self.0.poisons() {
-            self.0.give(object.clone().unbind());
-        }
+        self.0.give(object.clone().unbind());
     }
 }
 
@@ -162,13 +171,13 @@ pub(crate) struct Stock<T> {
     idle: RefCell<Vec<T>>,
     limit: usize,
     figures: Figures,
-    poison: bool,
+    reuse: Reuse,
 }
 
 impl<T> Stock<T> {
-    /// None yet, and `limit` at most; none ever, if what comes back is to be poisoned.
-    pub(crate) fn new(limit: usize, poison: bool) -> Self {
-        Self { idle: RefCell::default(), limit, figures: Figures::default(), poison }
+    /// None yet, and `limit` at most; none ever, if nothing is used again.
+    pub(crate) fn new(limit: usize, reuse: Reuse) -> Self {
+        Self { idle: RefCell::default(), limit, figures: Figures::default(), reuse }
     }
 
     /// Take out one that still `is_fit`, if there is one; otherwise the caller makes one.
@@ -183,7 +192,7 @@ impl<T> Stock<T> {
     /// Put one back that `is_fit`, when it is emptied.
     #[inline]
     pub(crate) fn give(&self, mut thing: T, is_fit: bool, empty: impl FnOnce(&mut T)) {
-        let kept = is_fit && !self.poison && self.idle.borrow().len() < self.limit;
+        let kept = is_fit && self.reuse == Reuse::On && self.idle.borrow().len() < self.limit;
         self.figures.given(kept);
         if kept {
             empty(&mut thing);

@@ -6,6 +6,9 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use wire::limits::Limits;
 
+use super::reuse::Reuse;
+use super::shortcuts::{Shortcut, Shortcuts};
+
 /// In seconds. Nothing waits longer: a point in time must be able to lie that far ahead.
 const CENTURY: f64 = 100.0 * 365.0 * 24.0 * 3600.0;
 
@@ -26,8 +29,9 @@ pub(crate) struct Settings {
     pub(crate) linger: Duration,
     pub(crate) last_call: Duration,
     pub(crate) max_eager_requests: usize,
-    /// `UVICORN_POISON=1` in the environment: nothing is used again.
-    pub(crate) poison: bool,
+    /// `UVICORN_POISON=1` in the environment poisons.
+    pub(crate) reuse: Reuse,
+    pub(crate) shortcuts: Shortcuts,
 }
 
 impl Settings {
@@ -47,6 +51,7 @@ impl Settings {
     /// Read the attributes of `config`.
     pub(crate) fn from_config(config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let constants = config.py().import("uvicorn.protocols.http.limits")?;
+        let shortcuts = Shortcuts::chosen(config.py())?;
         let limits = Limits {
             head: config.getattr("limit_request_head")?.extract()?,
             fields: config.getattr("limit_request_fields")?.extract()?,
@@ -73,7 +78,12 @@ impl Settings {
             linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
             last_call: seconds(&constants, "LAST_CALL_SECONDS")?.unwrap_or_default(),
             max_eager_requests: constants.getattr("MAX_EAGER_REQUESTS")?.extract()?,
-            poison: std::env::var_os("UVICORN_POISON").is_some_and(|value| value == "1"),
+            reuse: match std::env::var_os("UVICORN_POISON") {
+                Some(value) if value == "1" => Reuse::Poison,
+                _ if shortcuts.take(Shortcut::Reuse) => Reuse::On,
+                _ => Reuse::Off,
+            },
+            shortcuts,
         })
     }
 }

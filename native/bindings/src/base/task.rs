@@ -10,7 +10,8 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::ffi::{call, dict, refcount};
 use super::home::Home;
 use super::names::Names;
-use super::reuse::Single;
+use super::reuse::{Reuse, Single};
+use super::shortcuts::Shortcut;
 
 /// How the tasks of a connection are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +37,14 @@ impl Start {
             return Ok(Self::Inspectably);
         }
         let event_loop = home.event_loop.bind(py);
+        if !home.settings.shortcuts.take(Shortcut::Coroutines) {
+            return Ok(Self::Inspectably);
+        }
         let is_plain = event_loop.call_method0(&home.names.get_task_factory)?.is_none()
             && !event_loop.call_method0(&home.names.get_debug)?.is_truthy()?;
         Ok(match is_plain {
             false => Self::Inspectably,
-            true if home.eager => Self::Eagerly,
+            true if home.eager && home.settings.shortcuts.take(Shortcut::Eager) => Self::Eagerly,
             true => Self::Later,
         })
     }
@@ -65,7 +69,7 @@ impl EagerCall {
         class: &Bound<'_, PyType>,
         event_loop: &Bound<'_, PyAny>,
         names: &Names,
-        poison: bool,
+        reuse: Reuse,
     ) -> PyResult<Self> {
         let py = class.py();
         // Interned, as the names of parameters are: they are found by identity then, with no comparison of texts.
@@ -73,7 +77,7 @@ impl EagerCall {
         pattern.set_item(intern!(py, "loop"), event_loop)?;
         pattern.set_item(&names.context, py.None())?;
         pattern.set_item(intern!(py, "eager_start"), true)?;
-        Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Single::new(poison) })
+        Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Single::new(reuse) })
     }
 
     /// Keywords with a context that is empty, if one `may_be_empty` and is at hand, and otherwise with a `new` one.

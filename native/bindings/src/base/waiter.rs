@@ -7,12 +7,13 @@
 use std::cell::{Cell, RefCell};
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::exceptions::asyncio::{CancelledError, InvalidStateError};
 use pyo3::gc::PyVisit;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
+use super::ffi::call::in_context;
 use super::ffi::thread_bound::ThreadBound;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,8 +33,12 @@ struct State {
     event_loop: Py<PyAny>,
     outcome: Cell<Outcome>,
     blocking: Cell<bool>,
-    /// Who waits may take a step, though it is not over.
+    /// The task that waits takes a step, though this is not over; it has not asked yet whether it may.
     grants: Cell<bool>,
+    /// The same task asked to be cancelled meanwhile.
+    is_cancel_asked: Cell<bool>,
+    /// That task, in its step: whatever it does then, it does not wait for this.
+    stepper: Cell<Option<Py<PyAny>>>,
     /// The coroutine that has given it to its task.
     owner: RefCell<Option<Py<PyAny>>>,
     message: RefCell<Option<Py<PyAny>>>,
@@ -53,6 +58,8 @@ impl Waiter {
             outcome: Cell::new(Outcome::Pending),
             blocking: Cell::new(false),
             grants: Cell::new(false),
+            is_cancel_asked: Cell::new(false),
+            stepper: Cell::new(None),
             owner: RefCell::default(),
             message: RefCell::default(),
             callbacks: RefCell::default(),
@@ -76,15 +83,25 @@ impl Waiter {
         }
     }
 
-    /// Let those who wait go on, now. Whoever cannot does with the next turn of the loop: another task is at work.
-    pub(crate) fn go_on(slf: &Bound<'_, Self>) -> PyResult<()> {
+    /// Let the tasks that wait take their next step now, which is all that asyncio does in it; only where no task is at work.
+    /// Whatever else is to be told is told in the next turn of the loop, as is a task whose context is in use.
+    pub(crate) fn go_on(slf: &Bound<'_, Self>, task_class: &Bound<'_, PyType>) -> PyResult<()> {
         let py = slf.py();
-        for Callback { function, context } in slf.get().end(Outcome::Done)? {
-            match context.bind(py).call_method1("run", (&function, slf)) {
-                Err(error) if error.is_instance_of::<PyRuntimeError>(py) => {
-                    call_soon(slf, &Callback { function, context })?;
-                }
-                other => drop(other?),
+        slf.get().finish(Outcome::Done)?;
+        let callbacks = slf.get().state.here()?.callbacks.take();
+        for callback in callbacks {
+            let function = callback.function.bind(py);
+            let is_step =
+                function.getattr(intern!(py, "__self__")).is_ok_and(|of| of.is_instance(task_class).unwrap_or(false));
+            let called = if is_step {
+                in_context(callback.context.bind(py), || function.call1((slf,)).map(drop))
+            } else {
+                call_soon(slf, &callback)?;
+                continue;
+            };
+            match called {
+                Ok(result) => result?,
+                Err(_in_use) => call_soon(slf, &callback)?,
             }
         }
         Ok(())
@@ -113,31 +130,66 @@ impl Waiter {
         })
     }
 
-    /// Whether who waits may take a step, though it is not over.
+    /// `task`, which waits for this, takes a step though it is not over.
     #[inline]
-    pub(crate) fn grant(&self, grants: bool) -> PyResult<()> {
-        self.state.here()?.grants.set(grants);
+    pub(crate) fn begin_step(&self, task: Py<PyAny>) -> PyResult<()> {
+        let state = self.state.here()?;
+        state.grants.set(true);
+        state.stepper.set(Some(task));
         Ok(())
     }
 
-    /// Let those who wait go on, with the next turn of the loop.
-    pub(crate) fn wake(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Self::tell(slf, &slf.get().end(Outcome::Done)?)
-    }
-
-    /// It is over now; gives those who are to be told, who are nobody if it was before.
-    fn end(&self, outcome: Outcome) -> PyResult<Vec<Callback>> {
+    /// The step is over. Whether the task asked to be cancelled in it.
+    #[inline]
+    pub(crate) fn end_step(&self) -> PyResult<bool> {
         let state = self.state.here()?;
-        if state.outcome.get() != Outcome::Pending {
-            return Ok(Vec::new());
-        }
-        state.outcome.set(outcome);
-        let owner = state.owner.take();
-        drop(owner);
-        Ok(state.callbacks.take())
+        state.grants.set(false);
+        let task = state.stepper.take();
+        drop(task);
+        Ok(state.is_cancel_asked.take())
     }
 
-    fn tell(slf: &Bound<'_, Self>, callbacks: &[Callback]) -> PyResult<()> {
+    fn is_in_step(&self) -> PyResult<bool> {
+        let stepper = &self.state.here()?.stepper;
+        let task = stepper.take();
+        let is_in_step = task.is_some();
+        stepper.set(task);
+        Ok(is_in_step)
+    }
+
+    /// Whether `task`, which is at work, takes its step by this, and can wait for it again.
+    #[inline]
+    pub(crate) fn is_lent_to(&self, task: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let state = self.state.here()?;
+        let stepper = state.stepper.take();
+        let is_same = stepper.as_ref().is_some_and(|stepper| stepper.is(task));
+        state.stepper.set(stepper);
+        Ok(is_same && state.outcome.get() == Outcome::Pending && !state.is_cancel_asked.get())
+    }
+
+    /// Let those who wait go on, with the next turn of the loop; a task that takes a step now, behind that.
+    pub(crate) fn wake(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().finish(Outcome::Done)?;
+        if slf.get().is_in_step()? { Ok(()) } else { Self::tell(slf) }
+    }
+
+    /// It is over now.
+    fn finish(&self, outcome: Outcome) -> PyResult<()> {
+        let state = self.state.here()?;
+        if state.outcome.get() == Outcome::Pending {
+            state.outcome.set(outcome);
+            let owner = state.owner.take();
+            drop(owner);
+        }
+        Ok(())
+    }
+
+    /// Tell whoever waits, if it is over, with the next turn of the loop.
+    pub(crate) fn tell(slf: &Bound<'_, Self>) -> PyResult<()> {
+        if !slf.get().is_done()? {
+            return Ok(());
+        }
+        let callbacks = slf.get().state.here()?.callbacks.take();
         callbacks.iter().try_for_each(|callback| call_soon(slf, callback))
     }
 
@@ -219,14 +271,20 @@ impl Waiter {
 
     /// Nobody waits any more. Returns whether somebody did.
     #[pyo3(signature = (msg=None))]
-    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
+    pub(crate) fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let this = slf.get();
+        if this.is_in_step()? {
+            // As asyncio has it: a task in its step waits for nothing, and is cancelled when it does again.
+            this.state.here()?.is_cancel_asked.set(true);
+            return Ok(false);
+        }
         if this.is_done()? {
             return Ok(false);
         }
         let old = this.state.here()?.message.replace(msg);
         drop(old);
-        Self::tell(slf, &this.end(Outcome::Cancelled)?)?;
+        this.finish(Outcome::Cancelled)?;
+        Self::tell(slf)?;
         Ok(true)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A connection takes a buffer when it has something to keep and gives it back empty: an idle one holds none.
 
-use crate::base::reuse::{Stats, Stock};
+use crate::base::reuse::{Reuse, Stats, Stock};
 
 /// Buffers kept at most: as many as connections that are being answered at one moment on a busy loop.
 const CAPACITY: usize = 256;
@@ -14,12 +14,12 @@ const FIRST_BYTES: usize = 512;
 /// The buffers of one event loop.
 pub(crate) struct BufferPool {
     stock: Stock<Vec<u8>>,
-    poison: bool,
+    reuse: Reuse,
 }
 
 impl BufferPool {
-    pub(crate) fn new(poison: bool) -> Self {
-        Self { stock: Stock::new(CAPACITY, poison), poison }
+    pub(crate) fn new(reuse: Reuse) -> Self {
+        Self { stock: Stock::new(CAPACITY, reuse), reuse }
     }
 
     /// An empty buffer.
@@ -54,7 +54,7 @@ impl BufferPool {
         if buffer.capacity() == 0 {
             return;
         }
-        if self.poison {
+        if self.reuse == Reuse::Poison {
             poison(&mut buffer);
         }
         let is_fit = buffer.capacity() <= MAX_BYTES;

@@ -29,7 +29,7 @@ impl Hub {
     pub(crate) fn new(home: Rc<Home>, state: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
             deadlines: Rc::new(Deadlines::new(home.clone())),
-            buffers: BufferPool::new(home.settings.poison),
+            buffers: BufferPool::new(home.settings.reuse),
             connections: Connections::new(&state.getattr("connections")?)?,
             hang_ups: RefCell::default(),
             last_address: RefCell::default(),

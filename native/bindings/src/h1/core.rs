@@ -41,7 +41,7 @@ impl Core {
             config: config.clone().unbind(),
             ws_protocol_class: config.getattr("ws_protocol_class")?.unbind(),
             default_head: DefaultHead::default(),
-            scratch: SpareScratch::new(home.settings.poison),
+            scratch: SpareScratch::new(home.settings.reuse),
             headers: KeptHeaders::new(runner.host.clone()),
             host: runner.host.clone(),
             runner,

@@ -2,14 +2,14 @@
 
 use wire::h1::Scratch;
 
-use crate::base::reuse::Single;
+use crate::base::reuse::{Reuse, Single};
 
 /// One for all connections of a loop. A connection that is served inside the turn of another has one of its own.
 pub(super) struct SpareScratch(Single<Box<Scratch>>);
 
 impl SpareScratch {
-    pub(super) fn new(poison: bool) -> Self {
-        Self(Single::new(poison))
+    pub(super) fn new(reuse: Reuse) -> Self {
+        Self(Single::new(reuse))
     }
 
     /// Run `body` with scratch that is empty, and empty it.

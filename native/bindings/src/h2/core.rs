@@ -74,7 +74,7 @@ impl Core {
             ping_interval: seconds(config, "http2_ping_interval")?,
             ping_timeout: seconds(config, "http2_ping_timeout")?.unwrap_or_default(),
             pairs: StaticPairs::default(),
-            scratch: Single::new(home.settings.poison),
+            scratch: Single::new(home.settings.reuse),
             default_head: DefaultHead::default(),
             defaults: RefCell::default(),
             host: runner.host.clone(),

@@ -314,14 +314,19 @@ impl Conversation for Session {
     }
 
     fn waiter(&self, py: Python<'_>) -> PyResult<Option<Py<Waiter>>> {
-        if !self.steps_at_once.get() {
+        if !self.has_waiters.get() {
             return Ok(None);
         }
         let lent = self.lent_waiter.take();
-        match lent {
-            Some(waiter) if !waiter.get().is_done()? => Ok(Some(waiter)),
-            _ => Waiter::new(py, &self.core.event_loop).map(Some),
+        if let Some(waiter) = lent {
+            let at_work = self.core.current_task.bind(py).call1((&self.core.event_loop,))?;
+            if waiter.get().is_lent_to(&at_work)? {
+                return Ok(Some(waiter));
+            }
+            // A child that the application has started inside its step waits for something of its own.
+            self.lend_waiter(Some(waiter));
         }
+        Waiter::new(py, &self.core.event_loop).map(Some)
     }
 
     fn lend_waiter(&self, waiter: Option<Py<Waiter>>) {

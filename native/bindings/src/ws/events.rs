@@ -10,6 +10,7 @@ use crate::asgi::cycle::go_on_at_once;
 use crate::asgi::peer::Peer;
 use crate::base::ffi::bytes::Growing;
 use crate::base::places;
+use crate::base::shortcuts::Shortcut;
 use crate::base::waiter::Waiter;
 use crate::conn::carried::{Carried, Sides};
 use crate::conn::carrier::Carrier;
@@ -104,7 +105,7 @@ impl Session {
             // What the handshake came with was counted before it was handed over.
             self.count_bytes(places::BYTES_RECEIVED, length);
         }
-        if !self.steps_at_once.get() || self.gathering.replace(true) {
+        if !self.has_waiters.get() || self.gathering.replace(true) {
             return take(self);
         }
         let received = take(self);
@@ -116,11 +117,14 @@ impl Session {
 
     /// Those who wait for what has come take their steps.
     fn let_receivers_go_on(&self, py: Python<'_>) -> PyResult<()> {
+        let at_once = self.core.settings.shortcuts.take(Shortcut::Wakeups);
         // What is taken may make room for more, for which the next one waits.
         while self.is_to_wake.take() {
             let first = self.receivers.first(py);
             match first.as_ref().map(|first| first.bind(py).cast_exact::<Waiter>()) {
-                Some(Ok(waiter)) if self.core.runner.may_step(py)? => go_on_at_once(waiter)?,
+                Some(Ok(waiter)) if at_once && self.core.runner.may_step(py)? => {
+                    go_on_at_once(waiter, &self.core.host)?;
+                }
                 _ => self.wake_receivers(py)?,
             }
         }

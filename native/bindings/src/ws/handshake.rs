@@ -9,7 +9,6 @@ use wire::h1::Status;
 use wire::h1::request::Head;
 use wire::ws::{Connection as Wire, Handshake};
 
-use super::input::PIECES_FROM;
 use super::session::Session;
 use super::states::{Connecting, Ended, Stage, State};
 use crate::asgi::gate::{self, Decision};
@@ -18,6 +17,7 @@ use crate::asgi::message::with_pair;
 use crate::base::error::exception;
 use crate::base::names::Names;
 use crate::base::places;
+use crate::base::shortcuts::Shortcut;
 use crate::base::task::Start;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
@@ -144,14 +144,10 @@ impl Session {
         let event = PyDict::new(py);
         event.set_item(&core.names.r#type, "websocket.connect")?;
         self.queue.borrow_mut().push_back(event.unbind());
-        let start = match Start::of(core, py)? {
-            Start::Eagerly => {
-                self.steps_at_once.set(true);
-                // What is behind the handshake has to be there first.
-                Start::Later
-            }
-            start => start,
-        };
+        // What is behind the handshake has to be there first.
+        let start = Start::of(core, py)?.later();
+        let is_proved = core.eager && start != Start::Inspectably;
+        self.has_waiters.set(is_proved && core.settings.shortcuts.take(Shortcut::Waiters));
         core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)
     }
 
@@ -190,7 +186,7 @@ impl Session {
         }
         let response = PyBytes::new(py, &out);
         self.log_handshake(py, answer.status(), &response, true)?;
-        self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(PIECES_FROM))));
+        self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(self.pieces_from()))));
         self.core.count(places::ACCEPTED);
         if let Some(place) = self.place.take() {
             place.give_back_unmeasured(py)?;

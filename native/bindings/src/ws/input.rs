@@ -9,11 +9,15 @@ use super::session::Session;
 use super::states::{PeerEnd, State};
 use crate::base::ffi::bytes::Growing;
 use crate::base::places;
+use crate::base::shortcuts::Shortcut;
 use crate::conn::carried::Carried;
 
 /// Binary messages of a frame so large, if they do not come as a whole, become objects as they come. Smaller ones are
 /// put together in buffers that are used again.
-pub(super) const PIECES_FROM: u64 = 16 * 1024;
+const PIECES_FROM: u64 = 16 * 1024;
+
+/// Where no message becomes one as it comes.
+const NO_PIECES: u64 = u64::MAX;
 
 /// What was found, with nothing of the input in it.
 enum Found<'py> {
@@ -30,6 +34,11 @@ enum Found<'py> {
 }
 
 impl Session {
+    /// From which size on they do here.
+    pub(super) fn pieces_from(&self) -> u64 {
+        if self.core.settings.shortcuts.take(Shortcut::Bytes) { PIECES_FROM } else { NO_PIECES }
+    }
+
     // What was not looked at yet.
 
     pub(super) fn feed(&self, data: &[u8]) {

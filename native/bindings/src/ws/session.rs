@@ -52,12 +52,12 @@ pub(crate) struct Session {
     pub(super) piece: Cell<Option<Box<Growing>>>,
     /// Frames are being read.
     pub(super) consuming: Cell<bool>,
-    /// Applications of this connection take steps inside of what they wait for.
-    pub(super) steps_at_once: Cell<bool>,
+    /// Calls of its application wait for waiters, and can so go on inside of what they wait for.
+    pub(super) has_waiters: Cell<bool>,
     /// Input is being dealt with: what is written meanwhile leaves together, behind it, and who waits goes on then.
     pub(super) gathering: Cell<bool>,
     pub(super) is_to_wake: Cell<bool>,
-    /// What the task of the application waits for, while that takes a step of its own.
+    /// What the task of the application waits for, while that takes a step without its task.
     pub(super) lent_waiter: Cell<Option<Py<Waiter>>>,
     /// What was written meanwhile.
     pub(super) out: RefCell<Vec<u8>>,
@@ -117,7 +117,7 @@ impl Session {
             dealt_with: Cell::new(0),
             piece: Cell::default(),
             consuming: Cell::new(false),
-            steps_at_once: Cell::new(false),
+            has_waiters: Cell::new(false),
             gathering: Cell::new(false),
             is_to_wake: Cell::new(false),
             lent_waiter: Cell::default(),
