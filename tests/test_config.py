@@ -34,6 +34,7 @@ from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.middleware.wsgi import WSGIMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.settings import ROWS
 
 HERE = "tests.test_config"
 
@@ -247,7 +248,61 @@ def test_something_that_cannot_be_called_is_accepted_with_a_warning(log: Log) ->
     """APP-19"""
     config = loaded("json:__name__")
     assert config.interface == "asgi2"
-    assert log() == [("WARNING", "The ASGI app is not callable, so every request will fail: 'json'")]
+    warning = (
+        "The ASGI app is not callable, so every request will fail: 'json'. Name an application or a factory, as "
+        "module:attribute."
+    )
+    assert log() == [("WARNING", warning)]
+
+
+def test_wsgi_application_served_as_asgi_is_warned_of(log: Log) -> None:
+    def application(environ: Any, start_response: Any) -> list[bytes]:
+        raise NotImplementedError
+
+    loaded(application)
+    ((level, text),) = log()
+    assert level == "WARNING"
+    assert text.startswith("The application takes two arguments, as WSGI's do, so every request will fail: ")
+    assert text.endswith("Set interface to wsgi.")
+
+
+@pytest.mark.parametrize("interface", ["auto", "asgi3"])
+def test_application_that_takes_what_it_is_given_is_not_warned_of(interface: Any, log: Log) -> None:
+    class Application:
+        async def __call__(self, *args: Any) -> None:
+            raise NotImplementedError
+
+    loaded(Application(), interface=interface)
+    loaded(asgi_app, interface=interface)
+    assert log() == []
+
+
+def test_wsgi_application_served_as_wsgi_is_not_warned_of(log: Log) -> None:
+    def application(environ: Any, start_response: Any) -> list[bytes]:
+        raise NotImplementedError
+
+    loaded(application, interface="wsgi")
+    assert log() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"uds": "/" + "x" * 120}, "the path of a Unix socket has at most "),
+        ({"bind": "unix:/" + "x" * 120}, "the path of a Unix socket has at most "),
+        ({"bind": ["unix:a", "unix:a"]}, "bind='unix:a': it is named twice."),
+        ({"bind": ["127.0.0.1:80", "127.0.0.1:80"]}, "bind='127.0.0.1:80': it is named twice."),
+    ],
+)
+def test_places_that_cannot_be_bound_are_told_before_the_start(settings: Any, said: str, log: Log) -> None:
+    with pytest.raises(ValueError) as caught:
+        Config(asgi_app, log_config=None, **settings)
+    assert report_fault(caught.value)
+    assert said in log()[-1][1]
+
+
+def test_two_free_ports_of_one_address_are_two_places() -> None:
+    assert len(Config(asgi_app, log_config=None, bind=["127.0.0.1:0", "127.0.0.1:0"]).bind) == 2
 
 
 # Interface
@@ -414,16 +469,16 @@ def test_number_of_workers(workers: int | None, resolved: int, subprocess: bool)
 @pytest.mark.parametrize(
     ("setting", "value", "reason"),
     [
-        ("port", 65536, "a port is a number from 0 to 65535."),
-        ("port", -1, "a port is a number from 0 to 65535."),
-        ("limit_max_requests_jitter", -1, "it cannot be negative."),
-        ("limit_worker_lifetime_jitter", -0.5, "it cannot be negative."),
-        ("drain_delay", -1, "it cannot be negative."),
+        ("port", 65536, "it must be from 0 to 65535."),
+        ("port", -1, "it must be from 0 to 65535."),
+        ("limit_max_requests_jitter", -1, "it must be at least 0."),
+        ("limit_worker_lifetime_jitter", -0.5, "it must be at least 0."),
+        ("drain_delay", -1, "it must be at least 0."),
         ("lifecycle_path", "-/", "a path begins and ends with a slash."),
         ("lifecycle_path", "/live", "a path begins and ends with a slash."),
-        ("limit_worker_lifetime", 0, "leave it out for no limit."),
-        ("limit_worker_memory", 0, "leave it out for no limit."),
-        ("limit_worker_crashes", -1, "it cannot be negative; 0 is no limit."),
+        ("limit_worker_lifetime", 0, "it must be greater than 0; leave it out for no limit."),
+        ("limit_worker_memory", 0, "it must be at least 1; leave it out for no limit."),
+        ("limit_worker_crashes", -1, "it must be at least 0."),
         ("ws_shutdown_code", 1006, "choose 1000, 1001, 1012, 1013, or one from 3000 to 4999."),
         ("ws_shutdown_code", 5000, "choose 1000, 1001, 1012, 1013, or one from 3000 to 4999."),
     ],
@@ -911,10 +966,10 @@ def test_http2_is_refused_in_one_line(http: str, log: Log, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"http2_initial_window_size": 0}, "http2_initial_window_size=0: it is a number from 1 to 2147483647."),
-        ({"http2_initial_window_size": 2**31}, "=2147483648: it is a number from 1 to 2147483647."),
-        ({"http2_max_frame_size": 16383}, "http2_max_frame_size=16383: it is a number from 16384 to 16777215."),
-        ({"http2_max_frame_size": 2**24}, "=16777216: it is a number from 16384 to 16777215."),
+        ({"http2_initial_window_size": 0}, "http2_initial_window_size=0: it must be from 1 to 2147483647."),
+        ({"http2_initial_window_size": 2**31}, "=2147483648: it must be from 1 to 2147483647."),
+        ({"http2_max_frame_size": 16383}, "http2_max_frame_size=16383: it must be from 16384 to 16777215."),
+        ({"http2_max_frame_size": 2**24}, "=16777216: it must be from 16384 to 16777215."),
     ],
 )
 def test_what_http2_cannot_say_is_refused_in_one_line(settings: dict[str, Any], text: str, log: Log) -> None:
@@ -1131,3 +1186,28 @@ def test_building_a_configuration_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Config(asgi_app)
+
+
+def _numbers() -> list[str]:
+    return [
+        name
+        for name, row in ROWS.items()
+        if row.kinds - {"None"} in ({"int"}, {"float"}) and name != "ws_shutdown_code"
+    ]
+
+
+@pytest.mark.parametrize("name", _numbers())
+def test_number_has_a_type_and_a_range(name: str) -> None:
+    """One table says both, wherever a value comes from."""
+    row = ROWS[name]
+    wrong: list[Any] = [True, "many", b"1", [1], float("nan")]
+    wrong += [row.minimum - 1] if row.minimum is not None else []
+    wrong += [row.maximum + 1] if row.maximum is not None else []
+    wrong += [row.above] if row.above is not None else []
+    wrong += [10.5] if "int" in row.kinds and not name.startswith("timeout_") else []
+    for value in wrong:
+        with pytest.raises(ValueError, match="it must be") as caught:
+            Config(asgi_app, **{name: value})
+        assert report_fault(caught.value), "it is one line"
+    right = row.minimum if row.minimum is not None else (row.above or 0) + 1
+    assert getattr(Config(asgi_app, **{name: str(right)}), name) == right

@@ -24,6 +24,7 @@ LAYERS = [
     "supervisors.fork supervisors.threaded",
     "_subprocess",
     "supervisors.health supervisors.grace supervisors.re* supervisors.signals",
+    "supervisors.orphans",
     "server",
     "checking measurement vigil",
     "drain lifespan lifespan.* loops loops.auto",

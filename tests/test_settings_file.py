@@ -99,7 +99,14 @@ def test_file_may_be_named_by_a_variable(tmp_path: Path, arguments: dict[str, An
         ("headers = [1]", 1, "headers takes texts."),
         ("headers = ['A']", 1, "'A' is not of the form Name:Value."),
         ("port = ", 1, "it is no TOML: "),
-        ("port = 'many'", 2, "Invalid value for '--port': 'many' is not a valid integer."),
+        ("port = 'many'", 1, "port='many': it must be a whole number."),
+        ("port = true", 1, "port=True: it must be a whole number."),
+        ("workers = 2.9", 1, "workers=2.9: it must be a whole number."),
+        ("access_log = 2", 1, "access_log=2: it must be true or false."),
+        ("host = 1", 1, "host=1: it must be a text."),
+        ("limit_request_body = -1", 1, "limit_request_body=-1: it must be at least 0; leave it out for no limit."),
+        ("timeout_write = nan", 1, "timeout_write=nan: it must be a number."),
+        ("timeout_write = inf", 1, "timeout_write=inf: it must be finite."),
         ("workers = 0", 2, "Invalid value for '--workers'"),
         ("lifespan = 'maybe'", 2, "Invalid value for '--lifespan'"),
     ],
@@ -198,3 +205,33 @@ def test_mistakes_in_pools_are_told(tmp_path: Path, plans: list[Any], text: str,
     assert result.exit_code in (1, 2), result.output
     assert message in " ".join(result.output.split())
     assert not plans
+
+
+@toml
+def test_number_may_be_written_as_a_text_or_a_float(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    result = invoke(tmp_path, "port = '9000'\nworkers = 3.0\naccess_log = 0\n", "module:attribute")
+    assert result.exit_code == 0, result.output
+    assert (arguments["port"], arguments["workers"], arguments["access_log"]) == (9000, 3, False)
+
+
+@toml
+def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
+    """Not to wherever a service manager starts the server."""
+    path = tmp_path / "uvicorn.toml"
+    path.write_text(
+        'ssl_certfile = "cert.pem"\nssl_keyfile = "/key.pem"\nuds = ""\napp_dir = "src"\nreload_dirs = ["a"]\n'
+        'mount = ["/static=files", "/media=/files"]\nssl_cert = "a.test=a.pem,b.pem"\n'
+        'bind = ["unix:socket", "127.0.0.1:80"]\n[pools.one]\nssl_crl = "crl.pem"\n'
+    )
+    found = read_settings(path)
+    assert found.settings == {
+        "ssl_certfile": f"{tmp_path}/cert.pem",
+        "ssl_keyfile": "/key.pem",
+        "uds": "",
+        "app_dir": f"{tmp_path}/src",
+        "reload_dirs": [f"{tmp_path}/a"],
+        "mount": [f"/static={tmp_path}/files", "/media=/files"],
+        "ssl_cert": [f"a.test={tmp_path}/a.pem,{tmp_path}/b.pem"],
+        "bind": [f"unix:{tmp_path}/socket", "127.0.0.1:80"],
+    }
+    assert found.pools[0].settings == {"ssl_crl": f"{tmp_path}/crl.pem"}

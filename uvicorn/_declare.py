@@ -7,6 +7,7 @@ been a dict that callers may change.
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,7 +28,7 @@ REQUIRED: Any = inspect.Parameter.empty
 
 
 class Row:
-    """One setting. A row is data: it neither checks nor converts a value.
+    """One setting.
 
     Attributes:
         name, annotation: as in the class; the annotation is text.
@@ -41,7 +42,9 @@ class Row:
         choices: what the command line accepts, where the annotation admits more.
         multiple: whether the command-line option may be repeated.
         exists: whether the command line insists that this path exists.
-        minimum: the smallest number that the command line accepts.
+        minimum, maximum: the smallest and the greatest number it takes.
+        above: a number that it has to be greater than, in place of a minimum.
+        cli_minimum: the smallest one that the command line takes, which upstream's refuses as a mistake in the form.
         valued: whether a boolean option takes a value instead of coming as a flag.
         secret: whether the value must not be shown.
     """
@@ -61,6 +64,9 @@ class Row:
         multiple: bool = False,
         exists: bool = False,
         minimum: int | None = None,
+        maximum: int | None = None,
+        above: int | None = None,
+        cli_minimum: int | None = None,
         valued: bool = False,
         secret: bool = False,
     ) -> None:
@@ -77,8 +83,59 @@ class Row:
         self.multiple = multiple
         self.exists = exists
         self.minimum = minimum
+        self.maximum = maximum
+        self.above = above
+        self.cli_minimum = cli_minimum
         self.valued = valued
         self.secret = secret
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The members of its type, by name: of `int | None` these two."""
+        return frozenset(self.annotation.split(" | "))
+
+    def number(self, value: Any) -> Any:
+        """Return `value`, if this is a number or a text of one: as the number it has to be.
+
+        Whole numbers of seconds may have a fraction where a program sets them, as upstream's may.
+
+        Raises:
+            ValueError: it is none, or out of range.
+        """
+        kinds = self.kinds - {"None"}
+        if kinds == {"CountType"}:
+            kinds = frozenset({"int"})
+            if value == "auto":
+                return value
+        if value is None or not kinds or not kinds <= {"int", "float"}:
+            return value
+        is_whole = "float" not in kinds
+        wanted = "a whole number" if is_whole else "a number"
+        if isinstance(value, str):
+            try:
+                value = int(value) if is_whole else float(value)
+            except ValueError:
+                raise ValueError(f"it must be {wanted}.") from None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            raise ValueError(f"it must be {wanted}.")
+        if is_whole and isinstance(value, float) and not self.name.startswith("timeout_"):
+            if not value.is_integer():
+                raise ValueError(f"it must be {wanted}.")
+            value = int(value)
+        self._check_range(value)
+        return value
+
+    def _check_range(self, value: float) -> None:
+        least, most = self.minimum, self.maximum
+        hint = "; leave it out for no limit." if self.name.startswith("limit_") and self.default is None else "."
+        if self.above is not None and value <= self.above:
+            raise ValueError(f"it must be greater than {self.above}{hint}")
+        if least is not None and most is not None and not least <= value <= most:
+            raise ValueError(f"it must be from {least} to {most}{hint}")
+        if least is not None and value < least:
+            raise ValueError(f"it must be at least {least}{hint}")
+        if value == math.inf:
+            raise ValueError(f"it must be finite{hint}")
 
     def parameter(self) -> inspect.Parameter:
         """Return this row as a parameter of ``__init__``."""
@@ -102,6 +159,9 @@ def setting(
     multiple: bool = False,
     exists: bool = False,
     minimum: int | None = None,
+    maximum: int | None = None,
+    above: int | None = None,
+    cli_minimum: int | None = None,
     valued: bool = False,
     secret: bool = False,
 ) -> T: ...

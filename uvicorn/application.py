@@ -59,6 +59,26 @@ def _is_async(app: Any) -> bool:
     return iscoroutinefunction(app) or iscoroutinefunction(getattr(app, "__call__", None))  # noqa: B004
 
 
+def warn_of_mistakes(app: Any) -> None:
+    """Log what every request would fail on: an object that cannot be called, or a WSGI application served as ASGI."""
+    if not callable(app):
+        logger.warning(
+            "The ASGI app is not callable, so every request will fail: %r. Name an application or a factory, as "
+            "module:attribute.",
+            app,
+        )
+    elif not _is_async(app) and not inspect.isclass(app) and _takes_only(app, 2):
+        logger.warning(
+            "The application takes two arguments, as WSGI's do, so every request will fail: %r. Set interface to wsgi.",
+            app,
+        )
+
+
+def _takes_only(app: Callable[..., Any], count: int) -> bool:
+    """Whether the object takes this number of positional arguments, and neither one nor three."""
+    return _callable_with(app, count) and not (_callable_with(app, 1) or _callable_with(app, 3))
+
+
 def detect_interface(app: Any) -> Literal["asgi2", "asgi3"]:
     """Tell ASGI 3 from ASGI 2: what is awaited at once, or cannot be called with the scope alone, is ASGI 3."""
     only_asgi3 = not inspect.isclass(app) and callable(app) and _callable_with(app, 3) and not _callable_with(app, 1)

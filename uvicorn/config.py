@@ -20,7 +20,7 @@ from uvicorn import shortcuts
 from uvicorn._compat import iscoroutinefunction
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
 from uvicorn.access_format import parse_format
-from uvicorn.application import build_app, detect_interface
+from uvicorn.application import build_app, detect_interface, warn_of_mistakes
 from uvicorn.default_headers import encode_fields, says_close, with_server, without_connection
 from uvicorn.faults import STARTUP_FAILURE, blaming, blaming_package, fail
 from uvicorn.importer import ImportFromStringError, import_from_string
@@ -58,7 +58,7 @@ from uvicorn.settings import (
     WhenFullType,
     WSProtocolType,
 )
-from uvicorn.sockets import bind_sockets, parse_address, place_of
+from uvicorn.sockets import UnixPath, bind_sockets, check_unix_path, parse_address, place_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,7 +106,7 @@ HTTP_PROTOCOLS: dict[str, str] = {
     "zttp": "uvicorn.protocols.http.native_impl:NativeProtocol",
     "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
 }
-HTTP2_LARGEST = {"http2_initial_window_size": 2**31 - 1, "http2_max_frame_size": 2**24 - 1}
+
 """What HTTP/2 can say of a window and of a frame (RFC 9113 sections 6.9.1 and 4.2)."""
 WS_PROTOCOLS: dict[str, str | None] = {
     "auto": "uvicorn.protocols.websockets.auto:AutoWebSocketsProtocol",
@@ -380,9 +380,18 @@ class Config(Settings):
 
     def _resolve_places(self) -> None:
         self.bind = [*_strings(self.bind)]
+        seen = set[str]()
         for text in self.bind:
             with blaming(f"bind={text!r}"):
-                place_of(text)
+                place = place_of(text)
+                if isinstance(place, UnixPath):
+                    check_unix_path(place.path)
+                if text in seen and not text.endswith(":0"):
+                    raise ValueError("it is named twice.")
+                seen.add(text)
+        if self.uds:
+            with blaming(f"uds={self.uds!r}"):
+                check_unix_path(self.uds)
         if self.bind and (self.uds or self.fd is not None):
             with blaming("bind", "uds" if self.uds else "fd"):
                 raise ValueError("name all places in bind, as unix:PATH and fd:NUMBER.")
@@ -397,13 +406,11 @@ class Config(Settings):
             encode_fields([("cache-control", self.mount_cache_control)])
 
     def _check_numbers(self) -> None:
-        """Refuse numbers that would end in an uncaught exception once the server runs."""
-        with blaming(f"port={self.port!r}"):
-            if isinstance(self.port, int) and not 0 <= self.port <= 65535:
-                raise ValueError("a port is a number from 0 to 65535.")
-        with blaming(f"limit_concurrency={self.limit_concurrency!r}"):
-            if self.limit_concurrency is not None and self.limit_concurrency < 1:
-                raise ValueError("every request would be answered 503; leave it out for no limit.")
+        """Convert numbers to their types; refuse what would raise once the server runs."""
+        for name, row in ROWS.items():
+            if (value := getattr(self, name)) is not None:
+                with blaming(f"{name}={value!r}"):
+                    setattr(self, name, row.number(value))
         self._check_active_requests()
         with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
             if self.ws_shutdown_code not in _SHUTDOWN_CODES:
@@ -411,9 +418,6 @@ class Config(Settings):
         with blaming(f"lifecycle_path={self.lifecycle_path!r}"):
             if self.lifecycle_path is not None and not re.fullmatch(r"/([^?#]*/)?", self.lifecycle_path):
                 raise ValueError("a path begins and ends with a slash.")
-        with blaming(f"debug_slow_callback={self.debug_slow_callback!r}"):
-            if not 0 <= self.debug_slow_callback < float("inf"):
-                raise ValueError("seconds, and not for ever; 0 watches nothing.")
         with blaming(f"request_id_header={self.request_id_header!r}"):
             check_header(self.request_id_header)
         with blaming(f"metrics={self.metrics!r}"):
@@ -422,49 +426,15 @@ class Config(Settings):
         with blaming(f"wsgi_threads={self.wsgi_threads!r}"):
             if self.wsgi_threads < max(1, self.wsgi_threads_least):
                 raise ValueError("at least one, and no fewer than wsgi_threads_least.")
-        for name in (
-            "limit_max_requests_jitter",
-            "limit_worker_lifetime_jitter",
-            "drain_delay",
-            "wsgi_threads_least",
-            "wsgi_threads_idle",
-        ):
-            with blaming(f"{name}={getattr(self, name)!r}"):
-                if getattr(self, name) < 0:
-                    raise ValueError("it cannot be negative.")
-        with blaming(f"wsgi_queue={self.wsgi_queue!r}"):
-            if self.wsgi_queue is not None and self.wsgi_queue < 0:
-                raise ValueError("it cannot be negative; leave it out for no limit.")
         with blaming(f"wsgi_queue_full={self.wsgi_queue_full!r}"):
             if self.wsgi_queue_full not in get_args(WhenFullType):
                 raise ValueError(f"choose one of {', '.join(get_args(WhenFullType))}.")
-        for name in (
-            "limit_worker_lifetime",
-            "limit_worker_memory",
-            "limit_connections",
-            "limit_connections_per_address",
-        ):
-            with blaming(f"{name}={getattr(self, name)!r}"):
-                if getattr(self, name) is not None and getattr(self, name) <= 0:
-                    raise ValueError("leave it out for no limit.")
-        with blaming(f"limit_worker_crashes={self.limit_worker_crashes!r}"):
-            if self.limit_worker_crashes is not None and self.limit_worker_crashes < 0:
-                raise ValueError("it cannot be negative; 0 is no limit.")
 
     def _check_active_requests(self) -> None:
         limit = self.limit_active_requests
         with blaming(f"limit_active_requests={limit!r}"):
             if not (limit is None or limit == AUTO or (isinstance(limit, int) and limit >= 1)):
                 raise ValueError(f"it must be a whole number above zero, or {AUTO}.")
-        with blaming(f"limit_queue={self.limit_queue!r}"):
-            if self.limit_queue < 0:
-                raise ValueError("it cannot be negative; 0 lets no request wait.")
-        with blaming(f"timeout_queue={self.timeout_queue!r}"):
-            if not 0 < self.timeout_queue < float("inf"):
-                raise ValueError("it must be above zero; limit_queue=0 lets no request wait.")
-        with blaming(f"retry_after={self.retry_after!r}"):
-            if self.retry_after < 1:
-                raise ValueError("a client that comes again at once is no help.")
         self.limit_exempt = [*_strings(self.limit_exempt)]
         for path in self.limit_exempt:
             with blaming(f"limit_exempt={path!r}"):
@@ -501,9 +471,6 @@ class Config(Settings):
         with blaming(f"ssl_min_version={self.ssl_min_version!r}"):
             if self.ssl_min_version not in (None, *get_args(MinVersionType)):
                 raise ValueError(f"choose one of {', '.join(get_args(MinVersionType))}.")
-        with blaming(f"ssl_reload={self.ssl_reload!r}"):
-            if self.ssl_reload is not None and not 0 <= self.ssl_reload < float("inf"):
-                raise ValueError("it is a number of seconds.")
         with blaming(f"ssl_crl={self.ssl_crl!r}"):
             if self.ssl_crl is not None and not self.ssl_cert_reqs and self.ssl_context_factory is None:
                 raise ValueError("clients are asked for certificates by ssl_cert_reqs.")
@@ -691,8 +658,8 @@ class Config(Settings):
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
         app = build_app(self.load_app(), self.factory)
-        if not callable(app):
-            logger.warning("The ASGI app is not callable, so every request will fail: %r", app)
+        if self.interface != "wsgi":
+            warn_of_mistakes(app)
         if self.interface == "auto":
             self.interface = detect_interface(app)
         self.loaded_app = self._wrap(app)
@@ -756,10 +723,6 @@ class Config(Settings):
         with blaming(f"interface={self.interface!r}"):
             if self.interface not in INTERFACES:
                 raise KeyError(f"choose one of {', '.join(INTERFACES)}.")
-        for name, most in HTTP2_LARGEST.items():
-            with blaming(f"{name}={getattr(self, name)!r}"):
-                if not (least := ROWS[name].minimum or 0) <= getattr(self, name) <= most:
-                    raise ValueError(f"it is a number from {least} to {most}.")
         if self.http == "zttp":
             logger.warning("http='zttp' is another name for http='native' here.")
 

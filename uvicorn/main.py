@@ -261,11 +261,11 @@ def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
         return click.STRING
     names = _known_names(kinds)
     if names and int in kinds:
-        return _IntegerOrName(row.minimum, names)
+        return _IntegerOrName(row.cli_minimum, names)
     if choices := row.choices or names:
         return click.Choice(choices)
-    if row.minimum is not None:
-        return _Integer(min=row.minimum)
+    if row.cli_minimum is not None:
+        return _Integer(min=row.cli_minimum)
     for kind, param_type in ((bool, click.BOOL), (int, click.INT), (float, click.FLOAT)):
         if kind in kinds:
             return param_type

@@ -72,7 +72,11 @@ class Settings:
         "IPv4 where the system allows it; `0.0.0.0` every IPv4 address. From Python, None is `0.0.0.0` and `::`.",
     )
     port: int = setting(
-        default=8000, section="Socket", help="Bind a TCP socket to this port; 0 picks a free one and logs which."
+        default=8000,
+        section="Socket",
+        minimum=0,
+        maximum=65535,
+        help="Bind a TCP socket to this port; 0 picks a free one and logs which.",
     )
     uds: str | None = setting(
         default=None,
@@ -80,7 +84,10 @@ class Settings:
         help="Bind a Unix domain socket at this path instead. Everybody may connect: restrict the directory around it.",
     )
     fd: int | None = setting(
-        default=None, section="Socket", help="Take over the socket with this file descriptor instead of binding one."
+        default=None,
+        section="Socket",
+        minimum=0,
+        help="Take over the socket with this file descriptor instead of binding one.",
     )
     loop: LoopFactoryType | str = setting(
         default="auto",
@@ -109,22 +116,28 @@ class Settings:
         "the application; `websockets` is a deprecated name for websockets-sansio.",
     )
     ws_max_size: int = setting(
-        default=16777216, section="WebSocket", help="Largest message in bytes, after inflation; beyond it close 1009."
+        default=16777216,
+        section="WebSocket",
+        minimum=1,
+        help="Largest message in bytes, after inflation; beyond it close 1009.",
     )
     ws_max_queue: int = setting(
         default=32,
         section="WebSocket",
+        minimum=0,
         help="Most messages kept for the application. Only third-party implementations read it: the ones here stop "
         "reading from the connection while a message waits.",
     )
     ws_ping_interval: float | None = setting(
         default=20.0,
         section="WebSocket",
+        minimum=0,
         help="Seconds between pings; 0 sends none. None, through the Python interface, is the same as 0.",
     )
     ws_ping_timeout: float | None = setting(
         default=20.0,
         section="WebSocket",
+        minimum=0,
         help="Seconds to wait for the answer to a ping; without one close 1011. None, through the Python interface, "
         "waits forever.",
     )
@@ -187,7 +200,9 @@ class Settings:
         exists=True,
         help="Directory to watch, instead of the current one; may be repeated.",
     )
-    reload_delay: float = setting(default=0.25, section="Development", help="Seconds between two looks at the files.")
+    reload_delay: float = setting(
+        default=0.25, section="Development", minimum=0, help="Seconds between two looks at the files."
+    )
     reload_includes: Sequence[str | os.PathLike[str]] | str | None = setting(
         default=None,
         section="Development",
@@ -207,7 +222,7 @@ class Settings:
     workers: CountType | None = setting(
         default=None,
         section="Workers",
-        minimum=1,
+        cli_minimum=1,
         help="Number of worker processes; by default what the variable WEB_CONCURRENCY says, else 1. `auto` is one for "
         "each processor, or for as many of them as each process has `threads`. Ignored with reload.",
     )
@@ -235,27 +250,38 @@ class Settings:
         default=None,
         section="Limits",
         minimum=1,
+        cli_minimum=1,
         help="Connections or tasks from which on a request is answered 503. Idle connections count, and so does the "
         "asking one.",
     )
     limit_max_requests: int | None = setting(
         default=None,
         section="Limits",
+        minimum=1,
         help="Requests after which the process ends gracefully. With several workers it is replaced.",
     )
     limit_max_requests_jitter: int = setting(
         default=0,
         section="Limits",
+        minimum=0,
         help="Most requests added at random to limit_max_requests, so that workers do not all end at once.",
     )
     backlog: int = setting(
-        default=2048, section="Socket", help="Most connections the system keeps waiting until they are accepted."
+        default=2048,
+        section="Socket",
+        minimum=0,
+        help="Most connections the system keeps waiting until they are accepted.",
     )
     timeout_keep_alive: int = setting(
-        default=5, section="Timeouts", help="Seconds an idle connection is kept open for the next request."
+        default=5, section="Timeouts", minimum=0, help="Seconds an idle connection is kept open for the next request."
     )
     timeout_notify: int = setting(
-        default=30, section="Timeouts", cli=False, run=False, help="Seconds between two calls of callback_notify."
+        default=30,
+        section="Timeouts",
+        cli=False,
+        run=False,
+        minimum=0,
+        help="Seconds between two calls of callback_notify.",
     )
     timeout_graceful_shutdown: int | None = setting(
         default=None,
@@ -264,7 +290,7 @@ class Settings:
         "number waits forever.",
     )
     timeout_worker_healthcheck: int = setting(
-        default=5, section="Workers", help="Seconds a worker may take to answer before it is replaced."
+        default=5, section="Workers", above=0, help="Seconds a worker may take to answer before it is replaced."
     )
     callback_notify: Callable[..., Awaitable[None]] | None = setting(
         default=None,
@@ -328,6 +354,7 @@ class Settings:
     h11_max_incomplete_event_size: int | None = setting(
         default=None,
         section="Limits",
+        minimum=1,
         help="Bytes of an incomplete event that h11 keeps, instead of its own default. limit_request_head bounds all "
         "implementations.",
     )
@@ -340,6 +367,7 @@ class Settings:
         default=30.0,
         section="Timeouts",
         kw_only=True,
+        minimum=0,
         help="Seconds a request's head may take, from its first byte, or from the connection for the first request; "
         "then 408. A connection that sent nothing closes without an answer. 0 waits forever.",
     )
@@ -347,6 +375,7 @@ class Settings:
         default=60.0,
         section="Timeouts",
         kw_only=True,
+        minimum=0,
         help="Seconds to wait for a request's body, then 408. Each 240 bytes received give back one second of those "
         "that have passed, and time stands still while the application does not read. 0 waits forever.",
     )
@@ -354,29 +383,40 @@ class Settings:
         default=60.0,
         section="Timeouts",
         kw_only=True,
+        minimum=0,
         help="Seconds a client may read nothing of what waits for it, response or message, then its connection is "
         "dropped. One that takes 240 bytes a second has that time again. 0 waits forever.",
     )
     timeout_handshake: float = setting(
-        default=10.0, section="Timeouts", kw_only=True, help="Seconds a TLS handshake may take; 0 stands for 60."
+        default=10.0,
+        section="Timeouts",
+        kw_only=True,
+        minimum=0,
+        help="Seconds a TLS handshake may take; 0 stands for 60.",
     )
     limit_request_head: int = setting(
         default=131072,
         section="Limits",
         kw_only=True,
+        minimum=1,
         help="Bytes of a request line and header section together; beyond it 431.",
     )
     limit_request_fields: int = setting(
         default=256,
         section="Limits",
         kw_only=True,
+        minimum=1,
         help="Header fields of a request, or trailer fields; beyond it 431.",
     )
     limit_request_target: int = setting(
-        default=65536, section="Limits", kw_only=True, help="Bytes of a request target; beyond it 414."
+        default=65536, section="Limits", kw_only=True, minimum=1, help="Bytes of a request target; beyond it 414."
     )
     limit_request_body: int | None = setting(
-        default=None, section="Limits", kw_only=True, help="Bytes of a request body; beyond it 413. By default any."
+        default=None,
+        section="Limits",
+        kw_only=True,
+        minimum=0,
+        help="Bytes of a request body; beyond it 413. By default any.",
     )
     ws_shutdown_code: int = setting(
         default=1012,
@@ -396,6 +436,7 @@ class Settings:
         default=300.0,
         section="Workers",
         kw_only=True,
+        minimum=0,
         help="Seconds a new worker may take until it serves, imports and start-up included, before its restart is "
         "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits forever.",
     )
@@ -403,6 +444,7 @@ class Settings:
         default=0.0,
         section="Timeouts",
         kw_only=True,
+        minimum=0,
         help="Seconds for which a server that was told to stop goes on accepting, though it is not ready any more. "
         "Load balancers that ask `ready` of lifecycle_path need that time to send clients elsewhere. Workers that are "
         "replaced do not wait, because others serve.",
@@ -442,6 +484,7 @@ class Settings:
         default=0,
         section="WSGI",
         kw_only=True,
+        minimum=0,
         help="How many of these threads are made when the application is loaded, and kept; the others come when they "
         "are needed.",
     )
@@ -449,12 +492,14 @@ class Settings:
         default=60.0,
         section="WSGI",
         kw_only=True,
+        minimum=0,
         help="Seconds after which one of the others ends that has nothing to do. 0 keeps it.",
     )
     wsgi_queue: int | None = setting(
         default=None,
         section="WSGI",
         kw_only=True,
+        minimum=0,
         help="Requests that may wait for a thread, their bodies being read meanwhile; by default any number.",
     )
     wsgi_queue_full: WhenFullType = setting(
@@ -483,6 +528,7 @@ class Settings:
         default=None,
         section="Workers",
         kw_only=True,
+        above=0,
         help="Seconds a worker serves before it is replaced. It serves on until its replacement does. A single process "
         "gets a parent for this.",
     )
@@ -490,6 +536,7 @@ class Settings:
         default=0.0,
         section="Workers",
         kw_only=True,
+        minimum=0,
         help="Most seconds added at random to limit_worker_lifetime, so that workers are not all replaced at once.",
     )
     limit_worker_memory: int | None = setting(
@@ -612,6 +659,7 @@ class Settings:
         default=0.1,
         section="Logging",
         kw_only=True,
+        minimum=0,
         help="Seconds after which what keeps the event loop from turning is slow, and remembered by debug_requests; 0 "
         "watches nothing.",
     )
@@ -627,6 +675,7 @@ class Settings:
         section="HTTP/2",
         kw_only=True,
         minimum=1,
+        maximum=2**31 - 1,
         help="Requests of one connection that can be in hand at a time. One whose client has given it up counts until "
         "its application has ended; more are refused, and can be sent again.",
     )
@@ -635,6 +684,7 @@ class Settings:
         section="HTTP/2",
         kw_only=True,
         minimum=1,
+        maximum=2**31 - 1,
         help="Bytes of a request's body that a client may send before they are read, 2147483647 at most. Of requests "
         "that are read as fast as they come this grows, to 8 MiB each and 16 MiB for a connection.",
     )
@@ -643,6 +693,7 @@ class Settings:
         section="HTTP/2",
         kw_only=True,
         minimum=16384,
+        maximum=2**24 - 1,
         help="Bytes of a frame that clients may send, 16777215 at most.",
     )
     http2_max_header_list_size: int | None = setting(
@@ -657,12 +708,14 @@ class Settings:
         default=20.0,
         section="HTTP/2",
         kw_only=True,
+        minimum=0,
         help="Seconds of silence after which a client is asked whether it is there; 0 asks nobody.",
     )
     http2_ping_timeout: float = setting(
         default=20.0,
         section="HTTP/2",
         kw_only=True,
+        minimum=0,
         help="Seconds it may take to answer before its connection is dropped.",
     )
     limit_active_requests: CountType | None = setting(
@@ -678,12 +731,14 @@ class Settings:
         default=100,
         section="Limits",
         kw_only=True,
+        minimum=0,
         help="Requests that may wait while limit_active_requests are active; 0 refuses them at once.",
     )
     timeout_queue: float = setting(
         default=0.1,
         section="Timeouts",
         kw_only=True,
+        above=0,
         help="Seconds a request may wait in that queue, then 503. Once the queue was not empty for that long it is a "
         "twentieth, and the newest are served first.",
     )
@@ -724,6 +779,7 @@ class Settings:
         default=None,
         section="TLS",
         kw_only=True,
+        minimum=0,
         help="Seconds between two looks whether the files of ssl_certfile, ssl_keyfile, ssl_ca_certs, ssl_crl and "
         "ssl_cert have other contents; new connections then use those, if they are good. 0 looks only when a single "
         "process gets SIGHUP, which makes any other number look at once, too. By default they are read once.",

@@ -10,7 +10,8 @@
     port = 8081
     environment = { OMP_NUM_THREADS = "4" }
 
-What a value has to be is decided where the command line decides it, so both are told the same way.
+A relative path is relative to the file. Each value has the type of its setting, which `settings.py` says once for the
+file, the command line, the environment and Python.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from uvicorn.settings import ROWS
@@ -44,6 +46,10 @@ NOT_OF_A_POOL = ("reload", "preload", "metrics", "env_file")
 
 class SettingsFileError(ValueError):
     """What is wrong with the file, in one line."""
+
+
+PATHS = ("app_dir", "env_file", "log_config", "uds", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_crl")
+"""Settings that are one path."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +85,41 @@ def read_settings(path: str | os.PathLike[str]) -> FileSettings:
     pools = found.pop(POOLS, {})
     if not isinstance(pools, dict) or not all(isinstance(table, dict) for table in pools.values()):
         raise SettingsFileError(f"{POOLS} takes a table for each pool, as in [{POOLS}.NAME].")
-    return FileSettings(check_settings(found, [POOLS]), [_pool(name, table) for name, table in pools.items()])
+    directory = os.path.dirname(path)
+    settings = located(check_settings(found, [POOLS]), directory)
+    return FileSettings(settings, [_pool(name, table, directory) for name, table in pools.items()])
 
 
-def _pool(name: str, table: dict[str, Any]) -> PoolSettings:
+def located(settings: dict[str, Any], directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the settings of a file in `directory` with paths that lead to the same files from anywhere else."""
+
+    def at(path: str) -> str:
+        return os.path.join(directory, path) if path else path
+
+    def behind(equals: str, text: str) -> str:
+        name, found, paths = text.partition(equals)
+        return name + found + ",".join(map(at, paths.split(",")))
+
+    several: dict[str, Callable[[str], str]] = {
+        "reload_dirs": at,
+        "mount": partial(behind, "="),
+        "ssl_cert": partial(behind, "="),
+        "bind": lambda text: behind(":", text) if text.startswith("unix:") else text,
+    }
+    return {
+        name: at(value) if name in PATHS else [*map(several[name], value)] if name in several else value
+        for name, value in settings.items()
+    }
+
+
+def _pool(name: str, table: dict[str, Any], directory: str) -> PoolSettings:
     environment = table.pop(ENVIRONMENT, {})
     try:
         if not isinstance(environment, dict) or not all(isinstance(text, str) for text in environment.values()):
             raise SettingsFileError(f"{ENVIRONMENT} takes a table of texts.")
         for setting in set(NOT_OF_A_POOL) & set(table):
             raise SettingsFileError(f"{setting} is a matter of all pools, or of none.")
-        return PoolSettings(name, check_settings(table, [ENVIRONMENT]), environment)
+        return PoolSettings(name, located(check_settings(table, [ENVIRONMENT]), directory), environment)
     except SettingsFileError as exc:
         raise SettingsFileError(f"{POOLS}.{name}: {exc}") from None
 
@@ -124,12 +154,30 @@ def _checked(name: str, value: object, tables: Sequence[str]) -> object:
     if isinstance(value, dict):
         raise SettingsFileError(f"{name} takes one value, not a table.")
     if not isinstance(value, list):
-        return [value] if is_multiple else value
+        return [value] if is_multiple else _typed(name, value)
     if not is_multiple:
         raise SettingsFileError(f"{name} takes one value, not a list.")
     if not all(isinstance(item, str) for item in value):
         raise SettingsFileError(f"{name} takes texts.")
     return value
+
+
+def _typed(name: str, value: object) -> object:
+    """Return one value as the type of its setting."""
+    if name not in ROWS:
+        return value
+    row = ROWS[name]
+    kinds = row.kinds - {"None"}
+    if kinds == {"bool"}:
+        if value not in (True, False):
+            raise SettingsFileError(f"{name}={value!r}: it must be true or false.")
+        return bool(value)
+    if kinds == {"str"} and not isinstance(value, str):
+        raise SettingsFileError(f"{name}={value!r}: it must be a text.")
+    try:
+        return row.number(value)
+    except ValueError as exc:
+        raise SettingsFileError(f"{name}={value!r}: {exc}") from None
 
 
 def _check_name(name: str, tables: Sequence[str]) -> None:

@@ -37,6 +37,9 @@ from uvicorn.metrics import Page
 if TYPE_CHECKING:
     from uvicorn._native import Poller
 
+LONGEST_UNIX_PATH = 107 if sys.platform == "linux" else 103
+"""Bytes in `sun_path` before its NUL."""
+
 _RUNNING = "Uvicorn running on "
 _QUIT = " (Press CTRL+C to quit)"
 
@@ -141,6 +144,16 @@ def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
         return Address(*parse_address(text))
     except ValueError:
         raise ValueError("it is HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
+
+
+def check_unix_path(path: str) -> None:
+    """Refuse a path that no Unix socket can have.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    if (length := len(os.fsencode(path))) > LONGEST_UNIX_PATH:
+        raise ValueError(f"the path of a Unix socket has at most {LONGEST_UNIX_PATH} bytes, not {length}.")
 
 
 def unix_paths(config: SocketConfig) -> list[str]:
@@ -626,9 +639,10 @@ def _naming(place: str, kind: type[OSError] = OSError) -> Iterator[None]:
     try:
         yield
     except kind as exc:
-        text = f"{place}: {exc.strerror}"
+        text = f"{place}: {exc.strerror or exc}"
         # The numbers of a resolver's errors mean something else.
-        raise OSError(text) if isinstance(exc, socket.gaierror) else OSError(exc.errno, text) from None
+        has_number = exc.errno is not None and not isinstance(exc, socket.gaierror)
+        raise OSError(exc.errno, text) if has_number else OSError(text) from None
 
 
 def _bind_tcp(sock: socket.socket, address: Any) -> None:

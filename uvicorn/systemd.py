@@ -37,7 +37,10 @@ def passed_descriptors(name: str | None = None) -> list[int]:
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         missing = "LISTEN_PID" not in os.environ
         raise OSError(errno.ENOTSOCK, "no sockets were handed over" + ("" if missing else " to this process"))
-    count = int(os.environ.get("LISTEN_FDS") or 0)
+    number = os.environ.get("LISTEN_FDS") or "0"
+    if not number.isdecimal():
+        raise OSError(errno.EINVAL, f"LISTEN_FDS is a number of sockets, not {number!r}")
+    count = int(number)
     names = os.environ.get("LISTEN_FDNAMES", "").split(":") if count else []
     names += ["unknown"] * (count - len(names))
     found = [FIRST_DESCRIPTOR + index for index in range(count) if name in (None, names[index])]

@@ -171,7 +171,8 @@ def test_signals_that_mean_the_parent_do_nothing_to_a_forked_worker(cwd: Path) -
     """They reach it where somebody signals all processes that have its command line, or hangs up the terminal."""
     with ServerProcess(*ARGUMENTS, cwd=cwd) as server:
         pids = workers(server)
-        for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1):
+        for name in fork.PARENTS_SIGNALS:
+            number = signal.Signals[f"SIG{name}"]
             for pid in pids:
                 os.kill(pid, number)
         assert seen_by(server)["imported by"] in pids

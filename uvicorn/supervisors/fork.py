@@ -48,8 +48,8 @@ WORKERS_IMPORT = (
 )
 """What else every worker imports before it serves."""
 
-PARENTS_SIGNALS = ("HUP", "TTIN", "TTOU", "USR1")
-"""What only the parent acts on, and would end or stop a process that does not handle it."""
+PARENTS_SIGNALS = ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2", "WINCH")
+"""What only the parent takes, and most of which would end or stop a process that does not handle it."""
 
 OWN_THREADS = ("uvicorn-metrics",)
 """Threads of the parent that hold nothing while it forks."""
@@ -207,6 +207,7 @@ def use_default_handlers() -> None:
     The child has the same command line, so they reach it from whoever finds processes by that.
     """
     signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, name in SIGNALS.items():
         if number == signal.SIGINT:
             signal.signal(number, signal.default_int_handler)

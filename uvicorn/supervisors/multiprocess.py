@@ -24,6 +24,7 @@ from uvicorn.loads import LoadTable
 from uvicorn.memory import resident_memory
 from uvicorn.server import Server
 from uvicorn.supervisors.grace import GracePeriods
+from uvicorn.supervisors.orphans import collect_orphans, is_init
 from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
@@ -275,6 +276,9 @@ class Multiprocess:
         with self._lock:
             self._pool.watch()
             self._take_places_back()
+            # An application that was imported here may have started processes that it waits for itself.
+            if is_init() and not self.config.preload:
+                collect_orphans()
 
     # Workers
 

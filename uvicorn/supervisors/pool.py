@@ -502,9 +502,9 @@ class Pool(Generic[W]):
         if worker in self._buried:
             self._buried.discard(worker)
         elif worker not in self._gone:
-            self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
             self._asked.discard(worker)
             if (kind := self._kind_of_end(worker)) == "crash":
+                self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
                 message = "Child process [%d] died while it was ending (%s)%s."
                 self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), level=logging.ERROR)
             else:

@@ -21,6 +21,7 @@ from uvicorn.exposition import Exposition, bind
 from uvicorn.faults import STARTUP_FAILURE, blaming, report_fault
 from uvicorn.sockets import close_later
 from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of, requests_of
+from uvicorn.supervisors.orphans import collect_orphans, is_init
 from uvicorn.supervisors.signals import Handlers, Wakeup
 
 logger = logging.getLogger("uvicorn.error")
@@ -177,6 +178,8 @@ class Pools:
             while not all(pool.is_over for pool in self.pools):
                 wait(self._wakeup.sources)
                 self._wakeup.clear()
+                if is_init():
+                    collect_orphans()
             for thread in threads:
                 thread.join()
         finally:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from uvicorn.supervisors.orphans import is_init
 
 SIGNALS: dict[int, str] = {
     getattr(signal, f"SIG{name}"): name
@@ -99,6 +102,9 @@ class Handlers:
             return
         for sig in SIGNALS:
             self._previous[sig] = signal.signal(sig, lambda number, frame: handle(number))
+        if sys.platform != "win32" and is_init():
+            # Only to wake whoever collects orphans.
+            self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
         # A signal interrupts waiting only if it comes in the middle of it, to this thread, and not on Windows. The byte
         # that the interpreter writes ends it always.
         self._wakeup_fd = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)

@@ -173,7 +173,7 @@ class ProcessWorker:
         self.load_places: list[LoadPlace] = []
         self.metrics_pages: list[Page] = []
         self.parent_conn, self.child_conn = Pipe()
-        self.process: BaseProcess = self._make_process(sockets)
+        self._process: BaseProcess | None = None
         self._begin_child()
         self._writing = threading.Lock()  # to the parent's end
         self._talking = threading.Lock()  # the parent's end: the supervisor listens, another thread may `ping`
@@ -208,7 +208,18 @@ class ProcessWorker:
         else:
             from uvicorn.supervisors.fork import fork_subprocess
 
-            self.process = fork_subprocess(self.config, self.target, self._sockets, begin)
+            self._process = fork_subprocess(self.config, self.target, self._sockets, begin)
+
+    @property
+    def process(self) -> BaseProcess:
+        """The child; made when first asked for, since each that is made is counted in the names of the next."""
+        if self._process is None:
+            self._process = self._make_process(self._sockets)
+        return self._process
+
+    @process.setter
+    def process(self, process: BaseProcess) -> None:
+        self._process = process
 
     def _make_server(self) -> Server | ThreadedServer:
         return make_server(self.config)

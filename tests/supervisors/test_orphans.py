@@ -1,0 +1,96 @@
+"""Orphans of a supervisor that is process 1."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process import APP_BEGINS, ServerProcess
+from tests.utils import is_listening, request, wait_for
+from uvicorn.supervisors import orphans
+
+if sys.platform != "linux":
+    pytest.skip("process 1 adopts on Linux", allow_module_level=True)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_only_children_of_others_are_collected() -> None:
+    """Whoever has started a worker waits for it, and needs its exit status."""
+    worker = multiprocessing.get_context("spawn").Process(target=sys.exit, args=(3,))
+    worker.start()
+    assert worker.pid is not None
+    wait_for(lambda: is_zombie(worker.pid or 0))
+    adopted = os.fork()
+    if adopted == 0:
+        os._exit(0)
+    wait_for(lambda: is_zombie(adopted))
+    orphans.collect_orphans()
+    assert not Path(f"/proc/{adopted}").exists()
+    worker.join()
+    assert worker.exitcode == 3
+
+
+def test_nothing_happens_where_no_child_has_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        orphans.collect_orphans()
+        assert child.poll() is None
+        child.communicate(b"\n")
+    assert child.returncode == 0
+
+
+APP = (
+    """
+import os, subprocess, sys
+"""
+    + APP_BEGINS
+    + """    code = "import os, time; os.fork() and os._exit(0); time.sleep(0.2)"
+    subprocess.run([sys.executable, "-c", code])
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body"})
+"""
+)
+
+IN_A_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def _has_namespaces() -> bool:
+    try:
+        return subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+def test_parent_that_is_process_1_leaves_no_zombies(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
+    arguments = ["app:app", "--port", "0", "--workers", "1", "--limit-worker-lifetime", "99"]
+    with ServerProcess(*arguments, cwd=tmp_path, command=command) as server:
+        wait_for(lambda: is_listening(server.address))
+        for _ in range(3):
+            request(server.address)
+        (init,) = _children(server.pid)
+        wait_for(lambda: any("sleep" in _command(pid) for pid in _children(init)))
+        wait_for(lambda: not any("sleep" in _command(pid) or is_zombie(pid) for pid in _children(init)))
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
