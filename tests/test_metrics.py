@@ -226,7 +226,7 @@ def test_places_do_not_overlap() -> None:
     taken = [*range(REQUESTS, REQUESTS + len(metrics.METHODS) * STATUS_CLASSES)]
     taken += [place for begin in histograms for place in range(begin, begin + BUCKETS + 1)]
     certificates = range(metrics.CERTIFICATES, metrics.CERTIFICATES + metrics.MOST_CERTIFICATES)
-    admission = range(metrics.ADMITTED, metrics.LIMIT_LOWERED + 1)
+    admission = range(metrics.ADMITTED, metrics.UNPARKED + 1)
     assert [*taken, *counters, *certificates, *admission] == list(range(PLACES))
 
 
@@ -407,19 +407,22 @@ def test_admission_is_told_where_there_is_a_limit() -> None:
     totals[metrics.LIMIT_RAISED], totals[metrics.LIMIT_LOWERED] = 30, 10
     totals[metrics.ADMITTED], totals[metrics.RELEASED] = 7, 4
     totals[metrics.QUEUED], totals[metrics.UNQUEUED] = 6, 4
-    for reason in range(4):
+    totals[metrics.PARKED], totals[metrics.UNPARKED] = 5, 4
+    for reason in range(5):
         totals[metrics.SHED + reason] = reason + 1
     lines = render(totals, NOBODY).splitlines()
     for line in (
         "uvicorn_active_requests_limit 20",
-        "uvicorn_active_requests 3",
+        "uvicorn_active_requests 2",
         "uvicorn_queued_requests 2",
+        "uvicorn_parked_requests 1",
         "uvicorn_admitted_requests_total 7",
         "uvicorn_waited_requests_total 6",
         'uvicorn_refused_requests_total{reason="full"} 1',
         'uvicorn_refused_requests_total{reason="displaced"} 2',
         'uvicorn_refused_requests_total{reason="late"} 3',
         'uvicorn_refused_requests_total{reason="left"} 4',
+        'uvicorn_refused_requests_total{reason="stalled"} 5',
     ):
         assert line in lines
 

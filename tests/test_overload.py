@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 from collections import Counter, deque
@@ -13,11 +14,16 @@ import pytest
 from uvicorn.overload import (
     ADMITTED,
     GONE,
+    KNOWN,
     LEAST,
-    LOOKED_AT,
+    LEAST_PARKED,
+    LONGEST_RETURN,
     MOST,
+    PARKED,
+    PARKED_FOR_EACH,
     PROBE_SHARE,
     REFUSED,
+    RETURNING,
     SAMPLES,
     STANDING_SHARE,
     START,
@@ -27,6 +33,7 @@ from uvicorn.overload import (
     AdaptiveLimit,
     Admission,
     FixedLimit,
+    Habits,
     Limit,
     Ticket,
 )
@@ -165,16 +172,12 @@ def test_without_a_queue_nobody_is_displaced(known: object) -> None:
     assert not clients.displaced
 
 
-def test_first_client_has_its_turn_where_all_have_their_part_even_without_an_address() -> None:
-    clients = Clients(LOOKED_AT, 2 * LOOKED_AT)
-    everybody: list[object] = [None, *range(1, LOOKED_AT)]
-    first, *_ = [clients.ask(client) for client in everybody]
-    for client in [*everybody, *range(LOOKED_AT, LOOKED_AT + 8)]:
-        clients.ask(client)
+def test_first_client_has_its_turn_where_all_have_as_many_even_without_an_address() -> None:
+    clients = Clients(3, 6)
+    first, *_ = [clients.ask(client) for client in (None, 1, 2, None, 1, 2)]
     clients.admission.release(first, 0.0)
-    clients.admission._running[None] = 1  # its part, as the others have theirs
-    assert clients.next() is None
-    assert None not in clients.admission._lines
+    assert [clients.next(), clients.next()] == [None, None]
+    assert [ticket.client for ticket in clients.admission._waiting] == [1, 2]
 
 
 def test_places_are_taken_until_all_have_as_many() -> None:
@@ -187,16 +190,15 @@ def test_places_are_taken_until_all_have_as_many() -> None:
     assert held == {"a": 1, "b": 2, "c": 1}
 
 
-def test_client_that_has_its_part_of_what_is_served_lets_others_pass() -> None:
-    clients = Clients(4, 8)
-    served = clients.all_of("aaaa")
+def test_client_with_fewest_active_requests_is_served_first() -> None:
+    clients = Clients(3, 8)
+    served = clients.all_of("aaa")
     clients.all_of("aaaabb")
     order = []
     for ticket in served:
         clients.admission.release(ticket, 0.0)
         order.append(clients.next())
-    # Half of four is the part of each, and a has more than that until two of its requests are over.
-    assert order == ["b", "b", "a", "a"]
+    assert order == ["b", "b", "a"]
 
 
 def test_client_that_is_alone_has_everything() -> None:
@@ -217,7 +219,7 @@ def test_release_counts_once() -> None:
 def test_books_agree_whatever_happens(seed: int) -> None:
     """Nothing is lost, nobody is admitted beyond the limit, and in the end all is as in the beginning."""
     rnd = random.Random(seed)
-    limit = FixedLimit(rnd.randint(1, 6))
+    limit = FixedLimit(rnd.randint(1, 12))
     admission: Admission[Ticket] = Admission(limit, rnd.randint(0, 12), PATIENCE, 0.0)
     asked: list[Ticket] = []
     now = 0.0
@@ -225,7 +227,7 @@ def test_books_agree_whatever_happens(seed: int) -> None:
     def step() -> None:
         nonlocal now
         now += rnd.expovariate(20)
-        match rnd.randrange(6):
+        match rnd.randrange(11):
             case 0 | 1:
                 ticket = Ticket(rnd.choice("aaaabcdefg"), now)
                 asked.append(ticket)
@@ -238,23 +240,430 @@ def test_books_agree_whatever_happens(seed: int) -> None:
                 admission.expired(now)
             case 5:
                 admission.next(now)
+            case 6 | 7:
+                admission.park(rnd.choice(asked or [Ticket("-", now)]), now)
+            case 8:
+                admission.resume(rnd.choice(asked or [Ticket("-", now)]), now)
+            case 9:
+                admission.force(rnd.choice(asked or [Ticket("-", now)]), now)
+            case 10:
+                rnd.choice([admission.overdue, admission.evict])(now)
+
+    def lengths(name: str) -> dict[object, int]:
+        return {client.name: len(found) for client in clients if (found := getattr(client, name))}
+
+    def ranked(name: str) -> dict[object, int]:
+        ranks = getattr(admission, name)._ranks
+        return {client.name: number for number, rank in ranks.items() for client in rank}
 
     for _ in range(600):
-        before = admission.active
+        before, parked, extra = admission.active, admission.parked, len(admission._extra)
         limit.now = max(1, limit.now + rnd.choice((-1, 0, 0, 1)))
         step()
         states = Counter(ticket.state for ticket in asked)
         assert (admission.active, admission.waiting) == (states[ADMITTED], states[WAITING])
-        assert admission.active <= max(before, limit.now)
-        assert sum(admission._running.values()) == admission.active
-        assert sum(map(len, admission._lines.values())) == admission.waiting
-        lengths = {client: len(line) for client, line in admission._lines.items()}
-        assert {client: n for n, clients in admission._longest.items() for client in clients} == lengths
+        assert admission.parked == states[PARKED] + states[RETURNING]
+        assert admission.active <= max(before, limit.now) + (len(admission._extra) > extra or admission.parked < parked)
+        clients = list(admission._clients.values())
+        running = Counter(ticket.client for ticket in asked if ticket.state is ADMITTED)
+        assert admission._levels == Counter(running.values())
+        assert ranked("_lines") == lengths("waiting")
+        assert ranked("_asking") == {client: running[client] for client in lengths("waiting")}
+        assert ranked("_back") == {client: running[client] for client in lengths("returning")}
+        assert ranked("_idle") == lengths("parked")
+        rivals = running.keys() | lengths("waiting").keys() | lengths("returning").keys()
+        assert admission._rivals == len(rivals)
+        assert all(ticket.state is ADMITTED for ticket in admission._extra)
     for ticket in asked:
         admission.leave(ticket)
         admission.release(ticket, now)
-    assert (admission.active, admission.waiting) == (0, 0)
-    assert not (admission._running or admission._lines or admission._longest or admission._waiting)
+    assert (admission.active, admission.waiting, admission.parked, admission._rivals) == (0, 0, 0, 0)
+    assert not (admission._clients or admission._waiting or admission._returning or admission._extra)
+
+
+# A client that has less than its share
+
+
+def test_client_below_its_share_is_served_beyond_the_limit_as_far_as_the_reserve() -> None:
+    clients = Clients(8, 8)
+    clients.all_of("a" * 500)
+    assert [ticket.state for ticket in clients.all_of("bbb")] == [ADMITTED, ADMITTED, WAITING]
+    assert clients.admission.active == 8 + FixedLimit(8).reserve
+
+
+def test_half_of_the_reserve_is_for_clients_that_ask_seldom() -> None:
+    clients = Clients(8, 8)
+    clients.all_of("aaaaaaaaaaaabbb")
+    assert clients.admission.active == 9
+    clients.all_of("a" * 60)
+    assert clients.ask("c").state is ADMITTED
+    assert clients.admission.active == 8 + FixedLimit(8).reserve
+
+
+@pytest.mark.parametrize("limit, most", [(1, 1), (3, 3), (4, 5), (20, 25)])
+def test_small_numbers_are_kept_exactly(limit: int, most: int) -> None:
+    clients = Clients(limit, 100)
+    clients.all_of("a" * 500 + "b" * 50)
+    assert clients.admission.active == most
+
+
+def test_what_was_served_beyond_the_limit_is_not_given_out_again_before_the_limit_is_kept() -> None:
+    clients = Clients(8, 8)
+    first, second, *_ = clients.all_of("a" * 500 + "bb")
+    for ticket in (first, second):
+        clients.admission.release(ticket, 0.0)
+        assert clients.next() is None
+    assert clients.admission.active == 8
+    clients.ask("b")
+    assert clients.admission.active == 9, "the reserve is free again"
+
+
+def test_one_that_must_not_wait_is_served_from_the_reserve() -> None:
+    clients = Clients(4, 8)
+    clients.all_of("aaaaaa")
+    assert clients.ask("b", may_wait=False).state is ADMITTED
+    assert clients.ask("b", may_wait=False).state is REFUSED
+
+
+def test_many_clients_that_have_the_same_are_not_served_beyond_the_limit() -> None:
+    clients = Clients(8, 100)
+    for number in range(60):
+        clients.ask(number)
+    # The first that comes finds others who have more.
+    assert clients.admission.active == 9
+    assert [clients.ask(number).state for number in range(100, 120)] == [WAITING] * 20
+
+
+def test_client_below_its_share_waits_as_long_as_anybody_may() -> None:
+    clients = Clients(2, 6)
+    clients.all_of("aaaaaa")
+    kept = clients.ask("b")
+    clients.all_of("aaa")
+    soon = PATIENCE * STANDING_SHARE
+    assert clients.admission.due(0.0) == soon
+    while (late := clients.admission.expired(soon)) is not None:
+        assert late.client == "a"
+    assert kept.state is WAITING
+    while clients.admission.expired(PATIENCE - 0.001) is not None:
+        pass
+    assert kept.state is WAITING
+    while clients.admission.expired(PATIENCE) is not None:
+        pass
+    assert kept.state is REFUSED
+
+
+def test_who_asks_much_less_often_than_is_usual_is_known() -> None:
+    habits = Habits()
+    for turn in range(50):
+        for client in range(100):
+            habits.note(client, turn / 10)
+    habits.note("quiet", 5.0)
+    assert habits.is_modest("quiet") and habits.is_modest("unknown")
+    assert not any(habits.is_modest(client) for client in range(100))
+    for number in range(KNOWN):
+        habits.note(f"new {number}", 5.0)
+    assert len(habits._known) == KNOWN
+
+
+# Requests that wait for their clients
+
+
+def test_one_that_is_parked_has_no_place() -> None:
+    clients = Clients(1, 5)
+    first, second = clients.all_of("ab")
+    assert clients.admission.park(first, 0.0)
+    assert (clients.admission.active, clients.admission.parked) == (0, 1)
+    assert clients.next() == "b"
+    clients.admission.resume(first, 0.0)
+    assert first.state is RETURNING and clients.next() is None
+    clients.admission.release(second, 0.0)
+    assert clients.next() == "a"
+    assert (first.state, clients.admission.active, clients.admission.parked) == (ADMITTED, 1, 0)
+
+
+def test_only_what_is_active_is_parked() -> None:
+    clients = Clients(1, 5)
+    first, waiting = clients.all_of("ab")
+    clients.admission.resume(first, 0.0)
+    clients.admission.force(waiting, 0.0)
+    assert not clients.admission.park(waiting, 0.0)
+    assert clients.admission.park(first, 0.0) and not clients.admission.park(first, 0.0)
+    assert (first.state, waiting.state) == (PARKED, WAITING)
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_one_that_is_parked_may_end(is_back: bool) -> None:
+    clients = Clients(1, 5)
+    first, second = clients.all_of("ab")
+    clients.admission.park(first, 0.0)
+    assert clients.next() == "b"
+    if is_back:
+        clients.admission.resume(first, 0.0)
+    clients.admission.release(first, 0.0)
+    assert (first.state, clients.admission.parked) == (GONE, 0)
+    clients.admission.release(second, 0.0)
+    assert not clients.admission._clients
+
+
+def test_one_that_comes_back_is_served_before_those_that_have_not_begun() -> None:
+    clients = Clients(1, 5)
+    first, *_ = clients.all_of("aab")
+    clients.admission.park(first, 0.0)
+    other = clients.admission.next(0.0)
+    assert other is not None
+    clients.ask("c")
+    clients.admission.resume(first, 0.0)
+    clients.admission.release(other, 0.0)
+    assert clients.admission.next(0.0) is first
+
+
+def test_one_that_comes_back_is_served_behind_a_client_that_has_less() -> None:
+    clients = Clients(2, 5)
+    first, _, third = clients.all_of("aab")
+    clients.admission.park(first, 0.0)
+    assert clients.next() == "b"
+    clients.ask("c")
+    clients.admission.resume(first, 0.0)
+    clients.admission.release(third, 0.0)
+    assert [clients.next(), clients.next()] == ["c", None]
+
+
+def test_one_that_comes_back_finds_its_place_free() -> None:
+    clients = Clients(1, 5)
+    ticket = clients.ask("a")
+    clients.admission.park(ticket, 0.0)
+    clients.admission.resume(ticket, 0.0)
+    assert ticket.state is ADMITTED
+
+
+def test_one_that_comes_back_goes_on_beyond_the_limit_when_nothing_moves() -> None:
+    """It may hold what all those wait for that have the places: a lock, a connection to a database."""
+    clients = Clients(1, 5)
+    tickets = clients.all_of("aaa")
+    for ticket in tickets[:2]:
+        clients.admission.park(ticket, 0.0)
+        assert clients.next() == "a"
+    for ticket in tickets[:2]:
+        clients.admission.resume(ticket, 1.0)
+    at = 1.0 + min(PATIENCE, LONGEST_RETURN)
+    assert clients.admission.due(1.0) == at
+    assert clients.admission.overdue(at - 0.001) is None
+    assert clients.admission.overdue(at) is tickets[0]
+    assert clients.admission.overdue(at) is None, "one at a time"
+    assert clients.admission.overdue(at + PATIENCE) is tickets[1]
+    assert clients.admission.active == 3
+
+
+def test_client_that_has_most_parked_loses_the_oldest() -> None:
+    clients = Clients(1, 5)
+    (other,) = clients.all_of("b")
+    clients.admission.park(other, 0.0)
+    parked: list[Ticket] = []
+    while (lost := clients.admission.evict(0.0)) is None:
+        parked.append(clients.ask("a"))
+        assert clients.admission.park(parked[-1], 0.0)
+    assert lost is parked[0] and lost.state is ADMITTED
+    assert len(parked) == LEAST_PARKED // 2 + 1, "one client has half of them"
+    clients.admission.release(lost, 0.0)
+    assert clients.admission.evict(0.0) is None
+
+
+def test_all_together_have_no_more_parked_than_is_allowed() -> None:
+    clients = Clients(20, 5)
+    bound = max(LEAST_PARKED, PARKED_FOR_EACH * 20)
+    for number in range(3 * bound):
+        ticket = clients.ask(number % 7)
+        assert clients.admission.park(ticket, 0.0)
+        if (lost := clients.admission.evict(0.0)) is not None:
+            clients.admission.release(lost, 0.0)
+        assert clients.admission.parked <= bound
+    assert clients.admission.parked == bound
+
+
+def test_those_that_come_back_are_bounded_too() -> None:
+    clients = Clients(1, 5)
+    tickets = []
+    for number in range(LEAST_PARKED):
+        tickets.append(clients.ask(number))
+        assert clients.admission.park(tickets[-1], 0.0)
+    holder = clients.ask("z")
+    for ticket in tickets:
+        clients.admission.resume(ticket, 0.0)
+        assert ticket.state is RETURNING
+    assert not clients.admission.park(holder, 0.0)
+
+
+def test_time_in_which_a_request_waits_for_its_client_is_not_measured() -> None:
+    seen: list[float] = []
+
+    class Measuring(FixedLimit):
+        def observe(self, begun: float, now: float, is_short: bool) -> None:
+            seen.append(now - begun)
+
+    admission: Admission[Ticket] = Admission(Measuring(4), 5, PATIENCE, 0.0)
+    ticket = Ticket("a", 10.0)
+    admission.enter(ticket, 10.0)
+    admission.park(ticket, 11.0)
+    admission.resume(ticket, 50.0)
+    admission.park(ticket, 52.0)
+    admission.force(ticket, 90.0)
+    admission.release(ticket, 90.5)
+    assert seen == [pytest.approx(3.5)]
+
+
+# What one client can do to another
+
+
+class World:
+    """Clients who ask in time that passes by itself, and of whom the first is quiet."""
+
+    def __init__(self, limit: Limit, seed: int = 1) -> None:
+        self.admission: Admission[Ticket] = Admission(limit, 100, 0.1, 0.0)
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.waiting: dict[Ticket, Callable[[bool], None]] = {}
+        self.resumed: dict[Ticket, Callable[[], None]] = {}
+        self.outcomes: Counter[bool] = Counter()
+        self.most = 0
+
+    def at(self, delay: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (self.now + delay * self.random.uniform(0.9, 1.1), len(self.events), what))
+
+    def ask(self, client: object, then: Callable[[bool, Ticket], None]) -> None:
+        ticket = Ticket(client, self.now)
+        displaced = self.admission.enter(ticket, self.now)
+        if displaced is not None:
+            self.waiting.pop(displaced)(False)
+        if ticket.state is WAITING:
+            self.waiting[ticket] = lambda is_served: then(is_served, ticket)
+        else:
+            then(ticket.state is ADMITTED, ticket)
+
+    def resume(self, ticket: Ticket, then: Callable[[], None]) -> None:
+        self.admission.resume(ticket, self.now)
+        if ticket.state is RETURNING:
+            self.resumed[ticket] = then
+        else:
+            then()
+
+    def end(self, ticket: Ticket) -> None:
+        self.admission.release(ticket, self.now)
+
+    def look(self) -> None:
+        admission, now = self.admission, self.now
+        while (admitted := admission.next(now) or admission.overdue(now)) is not None:
+            if admitted in self.resumed:
+                self.resumed.pop(admitted)()
+            else:
+                self.waiting.pop(admitted)(True)
+        while (late := admission.expired(now)) is not None:
+            self.waiting.pop(late)(False)
+        self.most = max(self.most, admission.active)
+
+    def run(self, seconds: float) -> None:
+        while self.now < seconds:
+            due = self.admission.due(self.now)
+            if due is not None and due < self.events[0][0]:
+                self.now = max(self.now, due)
+            else:
+                self.now, _, what = heapq.heappop(self.events)
+                what()
+            self.look()
+
+    # Clients.
+
+    def requests(self, client: object, took: float, pause: float = 0.03) -> None:
+        """One after the other; what is refused is asked for again."""
+
+        def ask() -> None:
+            self.ask(client, answered)
+
+        def answered(is_served: bool, ticket: Ticket) -> None:
+            if client == "quiet":
+                self.outcomes[is_served] += 1
+            if is_served:
+                self.at(took, lambda: over(ticket))
+            else:
+                self.at(pause, ask)
+
+        def over(ticket: Ticket) -> None:
+            self.end(ticket)
+            self.at(pause, ask)
+
+        self.at(pause, ask)
+
+    def slow_client(self, client: object, works: float, waits: float) -> None:
+        """Requests for which the server works a little, again and again, whenever the client lets it."""
+
+        def ask() -> None:
+            self.ask(client, answered)
+
+        def answered(is_served: bool, ticket: Ticket) -> None:
+            self.at(works, lambda: park(ticket)) if is_served else self.at(0.03, ask)
+
+        def park(ticket: Ticket) -> None:
+            if not self.admission.park(ticket, self.now):
+                self.at(waits, lambda: park(ticket))
+                return
+            while (lost := self.admission.evict(self.now)) is not None:
+                self.end(lost)
+                self.at(0.03, ask)
+            self.at(waits, lambda: heard(ticket))
+
+        def heard(ticket: Ticket) -> None:
+            if ticket.state is not GONE:
+                self.resume(ticket, lambda: self.at(works, lambda: park(ticket)))
+
+        self.at(0.01, ask)
+
+
+def flood(world: World, addresses: int, requests: int, took: float) -> None:
+    for number in range(requests):
+        world.requests(number % addresses, took)
+
+
+def slow_clients(world: World, requests: int, works: float, waits: float) -> None:
+    for _ in range(requests):
+        world.slow_client("a", works, waits)
+
+
+ATTACKS: dict[str, Callable[[World], None]] = {
+    "heads without bodies": lambda world: slow_clients(world, 200, 0.001, 1e6),
+    "slow bodies": lambda world: slow_clients(world, 100, 0.001, 0.07),
+    "slow readers": lambda world: slow_clients(world, 200, 0.05, 1.0),
+    "bodies that come at once": lambda world: slow_clients(world, 200, 1.0, 1.0),
+    "slow requests": lambda world: flood(world, 1, 60, 1.0),
+    "slower requests": lambda world: flood(world, 1, 60, 10.0),
+    "fast requests": lambda world: flood(world, 1, 100, 0.001),
+    "ten addresses": lambda world: flood(world, 10, 100, 1.0),
+    "ten addresses, slower": lambda world: flood(world, 10, 100, 10.0),
+    "a hundred addresses": lambda world: flood(world, 100, 150, 1.0),
+}
+
+
+@pytest.mark.parametrize("limit", [lambda: FixedLimit(20), lambda: AdaptiveLimit(0.0)], ids=["20", "auto"])
+@pytest.mark.parametrize("took", [0.002, 1.0], ids=["2ms", "1s"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_quiet_client_is_served_whatever_another_does(attack: str, took: float, limit: Callable[[], Limit]) -> None:
+    """D11: at most 2 of 100 are refused."""
+    world = World(limit())
+    ATTACKS[attack](world)
+    world.at(1.0, lambda: world.requests("quiet", took, pause=0.1))
+    world.run(8.0)
+    refused, served = world.outcomes[False], world.outcomes[True]
+    assert served >= 3
+    assert refused <= 0.02 * (served + refused)
+
+
+def test_quiet_client_may_ask_for_several_at_a_time() -> None:
+    world = World(FixedLimit(20))
+    flood(world, 1, 60, 10.0)
+    for _ in range(4):
+        world.requests("quiet", 1.0, pause=0.1)
+    world.run(30.0)
+    assert world.outcomes[False] <= 0.02 * world.outcomes.total()
+    assert world.most <= 25
 
 
 # An event loop that is asked for more than it can do

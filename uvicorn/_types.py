@@ -496,6 +496,9 @@ class Stream(Protocol):
     def end_file(self) -> None:
         """They are all written, here or past the transport."""
 
+    def refuse(self, status: int, body: bytes) -> None:
+        """Answer in the application's place, which has not begun to, and take no further request."""
+
     def await_reader(self) -> None:
         """What is sent past the transport waits for the client."""
 

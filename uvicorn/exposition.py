@@ -199,9 +199,12 @@ def _admission(totals: Sequence[int]) -> Iterator[str]:
         return
     gauges = (
         ("active_requests_limit", "Requests that may be active.", metrics.LIMIT_RAISED, metrics.LIMIT_LOWERED),
-        ("active_requests", "Requests that were admitted and are not over.", metrics.ADMITTED, metrics.RELEASED),
         ("queued_requests", "Requests that wait to be admitted.", metrics.QUEUED, metrics.UNQUEUED),
+        ("parked_requests", "Admitted requests that wait for their clients.", metrics.PARKED, metrics.UNPARKED),
     )
+    parked = totals[metrics.PARKED] - totals[metrics.UNPARKED]
+    active = max(0, totals[metrics.ADMITTED] - totals[metrics.RELEASED] - parked)
+    yield from _single("active_requests", "gauge", "Requests that were admitted, and run.", active)
     for name, text, more, less in gauges:
         yield from _single(name, "gauge", text, max(0, totals[more] - totals[less]))
     counters = (

@@ -4,6 +4,10 @@ Protocols ask `enter` when the head of a request is there, and what has come of 
 when the application's call is over, in whatever way, and `leave` when the client is gone before that has begun. Who
 waits is told by `Held`: later, by the event loop, and never inside of a call that is made here.
 
+While the application waits for the client its request is parked: between `park` and `resume`, which gives a future if
+there is no place. Applications may have tasks of their own, so this looks at what the request does: one that sends, or
+receives, while it is parked runs after all, and has a place from then on (`force`).
+
 There is one for each event loop: what is short there is the time of one thread, and nothing need be locked. Several
 loops of a process get their part of the limit each, as of the others (`supervisors.threaded`); `auto` finds out what
 each can do.
@@ -22,6 +26,7 @@ from functools import lru_cache, partial
 from time import monotonic
 from typing import Protocol
 
+from uvicorn import metrics
 from uvicorn._types import (
     ASGIReceiveCallable,
     ASGISendCallable,
@@ -31,10 +36,23 @@ from uvicorn._types import (
     WebSocketScope,
 )
 from uvicorn.admission import network_of
-from uvicorn.metrics import ADMITTED, LIMIT_LOWERED, LIMIT_RAISED, QUEUED, RELEASED, SHED, UNQUEUED, Page
+from uvicorn.metrics import LIMIT_LOWERED, LIMIT_RAISED, QUEUED, RELEASED, SHED, UNPARKED, UNQUEUED, Page
 from uvicorn.middleware.lifecycle import questions
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.overload import GONE, REFUSED, WAITING, AdaptiveLimit, Admission, FixedLimit, Limit, Reason, Ticket
+from uvicorn.overload import (
+    ADMITTED,
+    GONE,
+    PARKED,
+    REFUSED,
+    RETURNING,
+    WAITING,
+    AdaptiveLimit,
+    Admission,
+    FixedLimit,
+    Limit,
+    Reason,
+    Ticket,
+)
 
 QUIET = 5.0
 """Seconds without a refusal, after which it is said that there is no overload any more."""
@@ -47,7 +65,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class Held(Protocol):
-    """A request that waits."""
+    """A request that waits, for its turn or for its client."""
 
     def admit(self, eagerly: bool) -> None:
         """Start its application; `eagerly`: its first step may happen now."""
@@ -55,19 +73,28 @@ class Held(Protocol):
     def refuse(self) -> None:
         """Answer it 503, if it still can be answered."""
 
+    def evict(self) -> None:
+        """End it though its application runs: answer it 503, or break off its response."""
+
 
 class Place(Ticket):
     """Of one request.
 
     Attributes:
         held: what is told, while it waits.
+        returning: those that wait until it has a place again.
+        for_body: what it was parked for last is the body.
+        is_divided: its application waits for the body, and works meanwhile: in tasks of its own.
     """
 
-    __slots__ = ("held",)
+    __slots__ = ("held", "returning", "for_body", "is_divided")
 
     def __init__(self, client: object, since: float) -> None:
         super().__init__(client, since)
         self.held: Held | None = None
+        self.returning: list[asyncio.Future[None]] = []
+        self.for_body = False
+        self.is_divided = False
 
 
 class Gate:
@@ -112,9 +139,11 @@ class Gate:
         app = config.loaded_app
         self._proxies = app if isinstance(app, ProxyHeadersMiddleware) else None
         self._ending: list[Place] = []  # refused, and not told yet
+        self._evicting: list[Held] = []  # ended, and not told yet
         self._is_called = False  # soon, by the loop
         self._is_handing_on = False
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when that is
         self._shedding = Shedding(self, loop, context, clock)
         self._told_limit = 0
         self._tell_limit()
@@ -140,18 +169,21 @@ class Gate:
             elif self._timer is None:
                 self._look_later(now)
         else:
-            self._count(ADMITTED)
+            self._count(metrics.ADMITTED)
         return place
 
     def release(self, place: Place, is_measured: bool = True) -> None:
         """The application's call is over. May be said again."""
         if place.state in (GONE, REFUSED, WAITING):
             return
+        was_parked = place.state is not ADMITTED
         self.admission.release(place, self._clock(), is_measured)
         self._count(RELEASED)
+        if was_parked:
+            self._go_on(place)
         if self.admission.limit.now != self._told_limit:
             self._tell_limit()
-        if self.admission.waiting:
+        if self.admission.is_asked:
             self._look_soon()
 
     def hand_on(self, place: Place) -> None:
@@ -163,7 +195,7 @@ class Gate:
         is not kept from reading.
         """
         self.release(place)
-        if self._is_handing_on or not self.admission.waiting:
+        if self._is_handing_on or not self.admission.is_asked:
             return
         self._is_handing_on = True
         try:
@@ -176,6 +208,56 @@ class Gate:
         """The client is gone, or will not be served: one that waits does not any more. May be said whatever it does."""
         if self.admission.leave(place):
             self._end(place, Reason.LEFT)
+
+    # Requests whose applications wait for the client.
+
+    def park(self, place: Place, held: Held, for_body: bool) -> bool:
+        """The application waits for the client: `for_body`, or to send. Whether it has no place now."""
+        admission, now = self.admission, self._clock()
+        if (for_body and place.is_divided) or not admission.park(place, now):
+            return False
+        self._count(metrics.PARKED)
+        place.held = held
+        place.for_body = for_body
+        while (excess := admission.evict(now)) is not None:
+            if excess.held is not None:
+                self._evicting.append(excess.held)
+            self._go_on(excess)
+            self._count_refusal(Reason.STALLED)
+        if admission.is_asked or self._evicting:
+            self._look_soon()
+        return True
+
+    def resume(self, place: Place) -> asyncio.Future[None] | None:
+        """The client was heard. Returns a future if there is no place now; ask again when that is done."""
+        if place.state is PARKED:
+            now = self._clock()
+            self.admission.resume(place, now)
+            if place.state is RETURNING:
+                self._look_soon()
+            else:
+                self._go_on(place)
+        if place.state is not RETURNING or self._loop.is_closed():
+            return None
+        future = self._loop.create_future()
+        place.returning.append(future)
+        return future
+
+    def force(self, place: Place, is_seen: bool = False) -> None:
+        """The application runs, whether or not there is a place for it; `is_seen`: though it waits, as it seemed."""
+        if place.state is PARKED or place.state is RETURNING:
+            place.is_divided = place.is_divided or (is_seen and place.for_body)
+            self.admission.force(place, self._clock())
+            self._go_on(place)
+
+    def _go_on(self, place: Place) -> None:
+        """One that was parked is not any more."""
+        self._count(UNPARKED)
+        place.held = None
+        returning, place.returning = place.returning, []
+        for future in returning:
+            if not future.done():
+                future.set_result(None)
 
     async def refuse(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """The ASGI application that refuses a request whose client has to be waited for, because it does not read."""
@@ -191,6 +273,9 @@ class Gate:
             self.admission.leave(waiting)
             waiting.held = None
             self._count(UNQUEUED)
+        for parked in self.admission.all_parked():
+            parked.held = None
+        self._evicting = []
         for place in self._ending:
             place.held = None
         self._ending = []
@@ -212,7 +297,13 @@ class Gate:
 
     def _look_later(self, now: float) -> None:
         due = self.admission.due(now)
+        if self._timer is not None:
+            if due is None or self._due <= due:
+                return
+            self._timer.cancel()
+            self._timer = None
         if due is not None and not self._loop.is_closed():
+            self._due = due
             self._timer = self._context.run(self._loop.call_later, max(0.0, due - now), self._look_again)
 
     def _look_again(self) -> None:
@@ -225,8 +316,13 @@ class Gate:
         admission, now = self.admission, self._clock()
         while (admitted := admission.next(now)) is not None:
             self._admit(admitted, eagerly=False)
+        while (overdue := admission.overdue(now)) is not None:
+            self._go_on(overdue)
         while (late := admission.expired(now)) is not None:
             self._end(late, Reason.LATE)
+        evicting, self._evicting = self._evicting, []
+        for one in evicting:
+            self._tell(one.evict)
         ending, self._ending = self._ending, []
         for place in ending:
             held, place.held = place.held, None
@@ -234,12 +330,14 @@ class Gate:
                 self._tell(held.refuse)
         if admission.limit.now != self._told_limit:
             self._tell_limit()
-        if self._timer is None:
-            self._look_later(now)
+        self._look_later(now)
 
     def _admit(self, place: Place, eagerly: bool) -> None:
+        if place.returning:
+            self._go_on(place)
+            return
         self._count(UNQUEUED)
-        self._count(ADMITTED)
+        self._count(metrics.ADMITTED)
         held, place.held = place.held, None
         if held is None or not self._tell(partial(held.admit, eagerly)):
             self.release(place, is_measured=False)
@@ -326,12 +424,13 @@ class Shedding:
         refused, self._refused = self._refused, [0] * len(Reason)
         logger.warning(
             "Overload has ended after %.1f s: %d requests were answered 503 (%d found no place, %d lost theirs, "
-            "%d waited too long).",
+            "%d waited too long, %d had waited for their clients).",
             self._last - self._begun,
             sum(refused),
             refused[Reason.FULL],
             refused[Reason.DISPLACED],
             refused[Reason.LATE],
+            refused[Reason.STALLED],
         )
 
 

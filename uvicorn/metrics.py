@@ -88,11 +88,15 @@ UNQUEUED = 159
 """Those of them that wait no more."""
 SHED = 160
 """Requests that were refused, by reason: a place for each of `overload.Reason`."""
-LIMIT_RAISED = 164
+LIMIT_RAISED = 165
 """By how much the limit was raised, from none."""
-LIMIT_LOWERED = 165
+LIMIT_LOWERED = 166
 """By how much it was lowered."""
-PLACES = 166
+PARKED = 167
+"""Requests that have given their place back, because they waited for their clients."""
+UNPARKED = 168
+"""Those of them that do not wait any more, for that or for a place."""
+PLACES = 169
 """How many there are."""
 
 PAIRS = (
@@ -103,6 +107,7 @@ PAIRS = (
     (ADMITTED, RELEASED),
     (QUEUED, UNQUEUED),
     (LIMIT_RAISED, LIMIT_LOWERED),
+    (PARKED, UNPARKED),
 )
 """What there is now is the first without the second; a process that has ended has none of it any more."""
 

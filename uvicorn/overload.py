@@ -2,7 +2,11 @@
 
 ::
 
-    enter ──▶ ADMITTED ────────────────────────▶ release
+    enter ──▶ ADMITTED ─────────────────────────▶ release
+        │      │    ▲ next, overdue, force
+        │     park  └────────────────┐
+        │      ▼                     │
+        │    PARKED ── resume ──▶ RETURNING
         ├──▶ WAITING ── next ──▶ ADMITTED
         │        └── expired, displaced, leave ──▶ REFUSED
         └──▶ REFUSED
@@ -15,9 +19,18 @@ time than `limit`, and those beyond it wait in a short queue. What the queue doe
   part of that time only, until nobody had to be refused for a while (Ben Maurer, "Fail at Scale", ACM Queue 13(8),
   2015: adaptive LIFO and controlled delay; the latter after CoDel: Kathleen Nichols and Van Jacobson, "Controlling
   Queue Delay", ACM Queue 10(5), 2012).
-- A client that has few requests here takes the place of one that has more, and is served before one that has more than
-  its part of what is served (Demers, Keshav and Shenker, "Analysis and Simulation of a Fair Queueing Algorithm",
-  SIGCOMM 1989; McKenney, "Stochastic Fairness Queueing", INFOCOM 1990). Who is alone has everything.
+- A client that has few requests here takes the place of one that has more, and of those that wait the client with the
+  fewest active requests is served first (Demers, Keshav and Shenker, "Analysis and Simulation of a Fair Queueing
+  Algorithm", SIGCOMM 1989; McKenney, "Stochastic Fairness Queueing", INFOCOM 1990). A client that is alone has
+  everything.
+- All places may be held by one client, for longer than anybody waits. So a client that has less than its share, while
+  another has more, is served beyond the limit, up to a quarter of it: what the other gives back is then not given out
+  again before the limit is kept. It waits for the whole time that is allowed.
+
+A request has its place while the server works on it. One that waits for its client (for the body, or for the client to
+read) is parked: its place is free for others. When the client was heard the request wants its place again, and is
+served before requests of the same standing that have not begun. Too many parked requests of one client, or of all, cost
+the client that has most of them the oldest.
 
 The limit is a number, or found out (`AdaptiveLimit`).
 
@@ -36,7 +49,24 @@ STANDING_SHARE = 0.05
 """The part of the longest wait that is allowed while the queue does not become empty: 5 of 100 ms, as there."""
 
 LOOKED_AT = 32
-"""Clients that wait are looked at for one that has less than its part, before the first of them has its turn."""
+"""Requests that have waited longest are looked at for one that may be given up early."""
+
+PARKED_FOR_EACH = 16
+"""Requests that may be parked, for each that may be active; of one client half as many,"""
+LEAST_PARKED = 256
+"""and at least so many: two connections of HTTP/2 have 200 streams."""
+
+LONGEST_RETURN = 1.0
+"""Seconds that a request waits for its place again, at most, while no place is given back."""
+
+HALF_LIFE = 10.0
+"""Seconds after which it counts half as much that a client has asked."""
+KNOWN = 4096
+"""Clients of which that is known."""
+USUAL = 64
+"""What is usual follows this many requests."""
+MODEST = 4
+"""A client that asks so many times less often than is usual is served beyond the limit, however many wait."""
 
 START = 20
 """The adaptive limit to begin with."""
@@ -79,6 +109,8 @@ class State(IntEnum):
     WAITING = 1
     REFUSED = 2
     GONE = 3
+    PARKED = 4
+    RETURNING = 5
 
 
 class Reason(IntEnum):
@@ -92,9 +124,11 @@ class Reason(IntEnum):
     """It has waited too long."""
     LEFT = 3
     """Its client is gone, or looks like it, or the server ends."""
+    STALLED = 4
+    """It has waited for its client, and too many others have, too."""
 
 
-ADMITTED, WAITING, REFUSED, GONE = State
+ADMITTED, WAITING, REFUSED, GONE, PARKED, RETURNING = State
 
 
 class Ticket:
@@ -102,15 +136,17 @@ class Ticket:
 
     Attributes:
         client: whose it is.
-        since: when it came; from when on it was served, once it is.
+        since: when it came; from when on it is active, once it is; when it wanted its place again.
+        ran: seconds that it was active until it was parked, or over.
         state: what was decided.
     """
 
-    __slots__ = ("client", "since", "state")
+    __slots__ = ("client", "since", "ran", "state")
 
     def __init__(self, client: object, since: float) -> None:
         self.client = client
         self.since = since
+        self.ran = 0.0
         self.state = REFUSED
 
 
@@ -121,20 +157,30 @@ class Limit(Protocol):
     def now(self) -> int:
         """At the moment."""
 
+    @property
+    def most(self) -> int:
+        """The same, without regard to a look at how long requests take without load."""
+
+    @property
+    def reserve(self) -> int:
+        """How many more may be, of clients that have less than their share."""
+
     def observe(self, begun: float, now: float, is_short: bool) -> None:
-        """One that was admitted when it was `begun` has ended `now`. `is_short`: others would have been served, too."""
+        """One that has begun to run when it was `begun` has ended `now`. `is_short`: others would have been served."""
 
     def lack(self, now: float) -> None:
         """One has come that cannot be served `now`."""
 
 
 class FixedLimit:
-    """The same all the time."""
+    """The same all the time. Below four there is no reserve: such numbers are meant exactly."""
 
-    __slots__ = ("now",)
+    __slots__ = ("now", "most", "reserve")
 
     def __init__(self, limit: int) -> None:
         self.now = limit
+        self.most = limit
+        self.reserve = limit // 4
 
     def observe(self, begun: float, now: float, is_short: bool) -> None:
         """It does not matter."""
@@ -163,6 +209,8 @@ class AdaptiveLimit:
 
     __slots__ = (
         "now",
+        "most",
+        "reserve",
         "_limit",
         "_base",
         "_took",
@@ -179,7 +227,8 @@ class AdaptiveLimit:
     )
 
     def __init__(self, now: float) -> None:
-        self.now = START
+        self.now = self.most = START
+        self.reserve = START // 4
         self._limit = float(START)
         self._base = 0.0  # what requests take without load, in seconds; 0 while it is not known
         self._took = 0.0  # what they have taken in the last window
@@ -252,10 +301,116 @@ class AdaptiveLimit:
 
     def _set(self) -> None:
         self._limit = min(float(MOST), max(float(LEAST), self._limit))
-        self.now = max(1, int(self._limit) // PROBE_SHARE) if self._probing else int(self._limit)
+        self.most = int(self._limit)
+        self.reserve = max(1, self.most // 4)
+        self.now = max(1, self.most // PROBE_SHARE) if self._probing else self.most
 
 
 TicketT = TypeVar("TicketT", bound=Ticket)
+
+
+class _Client(Generic[TicketT]):
+    """What one client has here.
+
+    Attributes:
+        name: the client.
+        running: how many of its requests are active.
+        waiting: those that wait to be admitted, in the order in which they came.
+        returning: those that wait for a place again, in the order in which they asked for it.
+        parked: those that wait for the client, in the order in which they began to.
+        is_rival: it has a place, or asks for one.
+    """
+
+    __slots__ = ("name", "running", "waiting", "returning", "parked", "is_rival")
+
+    def __init__(self, name: object) -> None:
+        self.name = name
+        self.running = 0
+        # Not dicts: to find the first key of one from which many were taken is to pass all their places.
+        self.waiting: OrderedDict[TicketT, None] = OrderedDict()
+        self.returning: OrderedDict[TicketT, None] = OrderedDict()
+        self.parked: OrderedDict[TicketT, None] = OrderedDict()
+        self.is_rival = False
+
+
+class _Ranking(Generic[TicketT]):
+    """Clients by a number, those of the same number in an order."""
+
+    __slots__ = ("_ranks",)
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, OrderedDict[_Client[TicketT], None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ranks)
+
+    def put(self, client: _Client[TicketT], number: int, is_last: bool = True) -> None:
+        """Add `client`, or move it to one end of those that have its number."""
+        rank = self._ranks.get(number)
+        if rank is None:
+            rank = self._ranks[number] = OrderedDict()
+        if client in rank or not is_last:
+            rank[client] = None
+            rank.move_to_end(client, is_last)
+        else:
+            rank[client] = None
+
+    def remove(self, client: _Client[TicketT], number: int) -> None:
+        """Remove `client`, which has that number."""
+        rank = self._ranks[number]
+        del rank[client]
+        if not rank:
+            del self._ranks[number]
+
+    @property
+    def lowest(self) -> int:
+        """The lowest number that one has."""
+        return next(iter(self._ranks)) if len(self._ranks) == 1 else min(self._ranks)
+
+    @property
+    def highest(self) -> int:
+        """The highest number that one has, 0 if there is none."""
+        return max(self._ranks) if self._ranks else 0
+
+    def first(self, number: int) -> _Client[TicketT]:
+        """The first of those that have this number."""
+        return next(iter(self._ranks[number]))
+
+    def last(self, number: int) -> _Client[TicketT]:
+        """The last of them."""
+        return next(reversed(self._ranks[number]))
+
+    def count(self, most: int) -> int:
+        """How many have no more than `most`."""
+        count = 0
+        for number, rank in self._ranks.items():
+            if number <= most:
+                count += len(rank)
+        return count
+
+
+class Habits:
+    """How often clients have asked lately, each time when there was no place: a count that halves again and again."""
+
+    __slots__ = ("_known", "_usual")
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[object, tuple[float, float]] = OrderedDict()  # the count, and when it was that
+        self._usual = 0.0  # the count of those who ask: who asks more often weighs more
+
+    def note(self, client: object, now: float) -> None:
+        """`client` asks."""
+        count, since = self._known.pop(client, (0.0, now))
+        count = count * 0.5 ** ((now - since) / HALF_LIFE) + 1.0
+        self._known[client] = (count, now)
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
+        self._usual += (count - self._usual) / USUAL
+
+    def is_modest(self, client: object) -> bool:
+        """Whether `client` asks much less often than is usual."""
+        count, _ = self._known.get(client, (0.0, 0.0))
+        return count * MODEST < self._usual
 
 
 class Admission(Generic[TicketT]):
@@ -269,100 +424,228 @@ class Admission(Generic[TicketT]):
 
     Attributes:
         limit: see above.
-        active: requests that were admitted, and not released.
+        active: requests that were admitted, and are neither parked nor over.
+        parked: requests that were admitted, and wait for their clients, or for a place again after that.
     """
 
-    __slots__ = ("limit", "active", "_queue", "_patience", "_refused_at", "_waiting", "_lines", "_longest", "_running")
+    __slots__ = (
+        "limit",
+        "active",
+        "parked",
+        "_queue",
+        "_patience",
+        "_refused_at",
+        "_freed_at",
+        "_clients",
+        "_rivals",
+        "_waiting",
+        "_returning",
+        "_extra",
+        "_levels",
+        "_lines",
+        "_asking",
+        "_back",
+        "_idle",
+        "_habits",
+    )
 
     def __init__(self, limit: Limit, queue: int, patience: float, now: float) -> None:
         self.limit = limit
         self.active = 0
+        self.parked = 0
         self._queue = queue
         self._patience = patience
         self._refused_at = -math.inf  # when one was refused last
-        # Not dicts: to find the first key of one from which many were taken is to pass all their places.
+        self._freed_at = now  # when a place was given back last, or one went on without
+        self._clients: dict[object, _Client[TicketT]] = {}
+        self._rivals = 0  # clients that have a place or ask for one
         self._waiting: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they came
-        self._lines: OrderedDict[object, OrderedDict[TicketT, None]] = OrderedDict()  # the same, by clients
-        self._longest: dict[int, OrderedDict[object, None]] = {}  # clients, by the lengths of their lines
-        self._running: dict[object, int] = {}  # active ones, by clients
+        self._returning: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they asked
+        self._extra: OrderedDict[TicketT, None] = OrderedDict()  # those that are active beyond the limit
+        self._levels: dict[int, int] = {}  # how many clients have so many active requests
+        self._lines: _Ranking[TicketT] = _Ranking()  # clients with waiting requests, by how many they have
+        self._asking: _Ranking[TicketT] = _Ranking()  # the same, by how many active ones they have
+        self._back: _Ranking[TicketT] = _Ranking()  # clients with returning requests, by the same
+        self._idle: _Ranking[TicketT] = _Ranking()  # clients with parked requests, by how many they have
+        self._habits = Habits()
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many wait to be admitted."""
         return len(self._waiting)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether anybody waits for a place."""
+        return bool(self._waiting or self._returning)
+
     def oldest(self) -> TicketT | None:
-        """Who has waited longest."""
+        """The one that has waited longest to be admitted."""
         return next(iter(self._waiting), None)
 
     def enter(self, ticket: TicketT, now: float, may_wait: bool = True) -> TicketT | None:
         """Decide about a request: its state says what. Returns the one that has lost its place to it, if one has."""
-        if self.active < self.limit.now and not (self._waiting and may_wait):
-            self._admit(ticket, now)
+        client = self._client_of(ticket)
+        if self.active < self.limit.now and not (may_wait and (self._waiting or self._returning)):
+            self._admit(ticket, client, now)
             return None
         self.limit.lack(now)
+        self._habits.note(ticket.client, now)
+        if self._may_exceed(client):
+            self._extra[ticket] = None
+            self._admit(ticket, client, now)
+            return None
         displaced = None
         if len(self._waiting) >= self._queue or not may_wait:
             self._refused_at = now
-            displaced = self._displaced_by(ticket.client) if may_wait else None
+            displaced = self._displaced_by(client) if may_wait else None
             if displaced is None:
                 return None
-            self._drop(displaced, REFUSED)
-        ticket.state = WAITING
-        self._join(ticket)
+            self._drop(displaced)
+        self._join(ticket, client, now)
         return displaced
 
     def release(self, ticket: TicketT, now: float, is_measured: bool = True) -> None:
         """A request that was admitted is over. `is_measured`: how long it took says something."""
-        if ticket.state is not ADMITTED:
-            return
-        ticket.state = GONE
-        is_short = bool(self._waiting) or self.active >= self.limit.now
-        self.active -= 1
-        running = self._running[ticket.client] - 1
-        if running:
-            self._running[ticket.client] = running
-        else:
-            del self._running[ticket.client]
-        if is_measured:
-            self.limit.observe(ticket.since, now, is_short)
+        state = ticket.state
+        if state is PARKED or state is RETURNING:
+            self._unpark(ticket, GONE)
+        elif state is ADMITTED:
+            is_short = self.is_asked or self.active >= self.limit.now
+            self._stop(ticket, now, GONE)
+            if is_measured:
+                self.limit.observe(now - ticket.ran, now, is_short)
 
     def leave(self, ticket: TicketT) -> bool:
         """Let one that waits wait no more; whether it did."""
         if ticket.state is not WAITING:
             return False
-        self._drop(ticket, REFUSED)
+        self._drop(ticket)
         return True
 
     def next(self, now: float) -> TicketT | None:
-        """Admit one that waits, if one may be."""
-        if not self._lines or self.active >= self.limit.now:
+        """Admit one that waits, or that wants its place again, if one may be."""
+        if not (self._asking or self._back):
             return None
         newest_first = self._is_standing(now)
-        line = self._lines[self._next_client(newest_first)]
-        ticket = next(reversed(line) if newest_first else iter(line))
-        self._drop(ticket, ADMITTED)
-        if line:
-            self._lines.move_to_end(ticket.client, last=not newest_first)
-        self._admit(ticket, now)
+        ranking = self._asking
+        if self._back and not (ranking and ranking.lowest < self._back.lowest):
+            # It has begun, and others may wait for what it holds.
+            ranking = self._back
+        lowest = ranking.lowest
+        client = ranking.last(lowest) if newest_first else ranking.first(lowest)
+        is_extra = self.active >= self.limit.now
+        if is_extra and not self._may_exceed(client):
+            return None
+        if ranking is self._back:
+            ticket = next(iter(client.returning))
+            self._unpark(ticket, ADMITTED)
+        else:
+            ticket = next(reversed(client.waiting) if newest_first else iter(client.waiting))
+            self._drop(ticket)
+        if is_extra:
+            self._extra[ticket] = None
+        self._admit(ticket, client, now, is_last=not newest_first)
         return ticket
 
     def expired(self, now: float) -> TicketT | None:
         """Give up one that has waited too long, if one has."""
-        if not self._waiting:
-            return None
-        ticket = next(iter(self._waiting))
-        if now < ticket.since + self._allowed(now):
-            return None
-        self._drop(ticket, REFUSED)
-        self._refused_at = now
-        return ticket
+        soon = self._soon(now)
+        for ticket in islice(self._waiting, LOOKED_AT):
+            if now < ticket.since + soon:
+                break
+            if now >= ticket.since + self._patience or not self._is_kept(ticket):
+                self._drop(ticket)
+                self._refused_at = now
+                return ticket
+        return None
 
     def due(self, now: float) -> float | None:
-        """When `expired` should be asked next, if nothing else happens."""
-        if not self._waiting:
+        """When `expired` and `overdue` should be asked next, if nothing else happens."""
+        times = [self._overdue_at()] if self._returning else []
+        if self._waiting:
+            soon = self._soon(now)
+            first = next(iter(self._waiting))
+            times.append(first.since + self._patience)
+            if soon < self._patience:
+                early = (ticket for ticket in islice(self._waiting, LOOKED_AT) if not self._is_kept(ticket))
+                times += [ticket.since + soon for ticket in islice(early, 1)]
+        return min(times, default=None)
+
+    # Those that wait for their clients.
+
+    def park(self, ticket: TicketT, now: float) -> bool:
+        """Give the place of a request back while it waits for its client; whether that is done."""
+        if ticket.state is not ADMITTED or len(self._returning) >= self._most_parked():
+            return False
+        self._stop(ticket, now, PARKED)
+        client = self._client_of(ticket)
+        if client.parked:
+            self._idle.remove(client, len(client.parked))
+        client.parked[ticket] = None
+        self._idle.put(client, len(client.parked))
+        self.parked += 1
+        self._count_rival(client)
+        return True
+
+    def evict(self, now: float) -> TicketT | None:
+        """Have one that is parked go on, which is to be ended, if there are too many: the oldest of who has most."""
+        most = self._idle.highest
+        bound = self._most_parked()
+        if self.parked <= bound and most <= bound // 2:
             return None
-        return next(iter(self._waiting)).since + self._allowed(now)
+        if not most:
+            return None
+        ticket = next(iter(self._idle.first(most).parked))
+        self.force(ticket, now)
+        return ticket
+
+    def resume(self, ticket: TicketT, now: float) -> None:
+        """The client of one that is parked was heard: it has a place again, or waits for one. Its state says which."""
+        if ticket.state is not PARKED:
+            return
+        client = self._client_of(ticket)
+        is_free = self.active < self.limit.now and not self.is_asked
+        if is_free or self._may_exceed(client):
+            if not is_free:
+                self._extra[ticket] = None
+            self.force(ticket, now)
+            return
+        ticket.state = RETURNING
+        ticket.since = now
+        self._let_go(ticket, client)
+        if not client.returning:
+            self._back.put(client, client.running)
+        self._returning[ticket] = client.returning[ticket] = None
+        self._count_rival(client)
+
+    def force(self, ticket: TicketT, now: float) -> None:
+        """One that is parked goes on, whether or not there is a place for it."""
+        if ticket.state is PARKED or ticket.state is RETURNING:
+            self._unpark(ticket, ADMITTED)
+            self._admit(ticket, self._client_of(ticket), now)
+
+    def overdue(self, now: float) -> TicketT | None:
+        """Have one go on that wants its place again, and has waited for it while no place was given back.
+
+        It may hold what all those wait for that have the places.
+        """
+        if not self._returning or now < self._overdue_at():
+            return None
+        ticket = next(iter(self._returning))
+        self.force(ticket, now)
+        self._freed_at = now
+        return ticket
+
+    def all_parked(self) -> list[TicketT]:
+        """Those that wait for their clients, or for their place again."""
+        return [ticket for client in self._clients.values() for ticket in (*client.parked, *client.returning)]
+
+    def _overdue_at(self) -> float:
+        return max(self._freed_at, next(iter(self._returning)).since) + min(self._patience, LONGEST_RETURN)
+
+    def _most_parked(self) -> int:
+        return max(LEAST_PARKED, PARKED_FOR_EACH * self.limit.most)
 
     # How long, and in which order.
 
@@ -370,66 +653,160 @@ class Admission(Generic[TicketT]):
         """There is more to do than can be done: in the time that one may wait, one had to be refused."""
         return now - self._refused_at < self._patience
 
-    def _allowed(self, now: float) -> float:
+    def _soon(self, now: float) -> float:
+        """How long those wait that nobody keeps."""
         if self._is_standing(now) and len(self._waiting) > self._reserve():
             return self._patience * STANDING_SHARE
         return self._patience
 
     def _reserve(self) -> int:
         """As many as may be wanted before others come: nobody gives them up early."""
-        return max(1, self.limit.now // 4)
+        return max(1, self.limit.most // 4)
 
-    def _next_client(self, newest_first: bool) -> object:
-        """The first client that has less than its part of what is served; there is one, and few are looked at."""
-        part = -(-self.limit.now // len(self._lines))
-        clients = list(islice(reversed(self._lines) if newest_first else iter(self._lines), LOOKED_AT))
-        return next((client for client in clients if self._running.get(client, 0) < part), clients[0])
+    def _share(self, client: _Client[TicketT]) -> float:
+        """How many places each client has if all have the same number."""
+        return self.limit.most / (self._rivals + (not client.is_rival))
 
-    def _displaced_by(self, client: object) -> TicketT | None:
+    def _is_owed(self, client: _Client[TicketT]) -> bool:
+        """Whether `client` has less than its share while another has more, and few are like it."""
+        return self._is_short(client) and (self._is_rare(client) or self._habits.is_modest(client.name))
+
+    def _is_short(self, client: _Client[TicketT]) -> bool:
+        """Whether `client` has less than its share while another has more."""
+        highest = max(self._levels) if self._levels else 0
+        return client.running < highest and client.running < self._share(client) < highest
+
+    def _is_rare(self, client: _Client[TicketT]) -> bool:
+        """Whether few of those that ask have as little as `client`."""
+        return self._asking.count(client.running) + (not client.waiting) <= self._reserve()
+
+    def _may_exceed(self, client: _Client[TicketT]) -> bool:
+        """Whether a request of `client` is served although there is no place for it."""
+        free = self.limit.reserve - len(self._extra)
+        if free <= 0 or not self._is_short(client):
+            return False
+        if self._habits.is_modest(client.name):
+            return True
+        # Among many that are much alike some always have less than others, and would use it up.
+        return free > self.limit.reserve // 2 and self._is_rare(client)
+
+    def _is_kept(self, ticket: TicketT) -> bool:
+        """Whether one may wait as long as is allowed: with all that waits its client has no more than its share."""
+        client = self._client_of(ticket)
+        wanted = client.running + len(client.waiting)
+        return wanted <= max(1.0, self._share(client)) and self._is_owed(client)
+
+    def _displaced_by(self, client: _Client[TicketT]) -> TicketT | None:
         """Who loses its place to a request of `client`: the newest of the longest line, of a client that has more."""
-        if not self._longest:
-            return None  # not a client: those without an address are known as None, too
-        length = max(self._longest)
-        richest = next(iter(self._longest[length]))
-        mine = self._running.get(client, 0) + len(self._lines.get(client, ()))
-        if richest == client or length + self._running.get(richest, 0) <= mine + 1:
+        length = self._lines.highest
+        if not length:
             return None
-        return next(reversed(self._lines[richest]))
+        richest = self._lines.first(length)
+        mine = client.running + len(client.waiting)
+        if richest is client or length + richest.running <= mine + 1:
+            return None
+        return next(reversed(richest.waiting))
 
     # The books.
 
-    def _admit(self, ticket: TicketT, now: float) -> None:
+    def _client_of(self, ticket: TicketT) -> _Client[TicketT]:
+        return self._clients.get(ticket.client) or _Client(ticket.client)
+
+    def _admit(self, ticket: TicketT, client: _Client[TicketT], now: float, is_last: bool = True) -> None:
         ticket.state = ADMITTED
         ticket.since = now
         self.active += 1
-        self._running[ticket.client] = self._running.get(ticket.client, 0) + 1
+        self._run(client, client.running + 1, is_last)
 
-    def _join(self, ticket: TicketT) -> None:
-        client = ticket.client
-        self._waiting[ticket] = None
-        line = self._lines.get(client)
-        if line is None:
-            line = self._lines[client] = OrderedDict()
-        elif self._is_standing(ticket.since):
-            self._lines.move_to_end(client)  # the newest are served first
-        line[ticket] = None
-        self._note_length(client, len(line) - 1, len(line))
-
-    def _drop(self, ticket: TicketT, state: State) -> None:
-        client = ticket.client
+    def _stop(self, ticket: TicketT, now: float, state: State) -> None:
+        """One that was active is not any more."""
         ticket.state = state
-        del self._waiting[ticket]
-        line = self._lines[client]
-        del line[ticket]
-        self._note_length(client, len(line) + 1, len(line))
-        if not line:
-            del self._lines[client]
+        ticket.ran += now - ticket.since
+        self.active -= 1
+        self._freed_at = now
+        if self._extra:
+            self._extra.pop(ticket, None)
+            while len(self._extra) > max(0, self.active - self.limit.now):
+                self._extra.popitem()
+        client = self._clients[ticket.client]
+        self._run(client, client.running - 1, not self._is_standing(now))
 
-    def _note_length(self, client: object, before: int, after: int) -> None:
+    def _run(self, client: _Client[TicketT], running: int, is_last: bool) -> None:
+        """`client` has so many active requests now, and comes behind the others that have as many."""
+        before, client.running = client.running, running
+        levels = self._levels
         if before:
-            of_length = self._longest[before]
-            del of_length[client]
-            if not of_length:
-                del self._longest[before]
-        if after:
-            self._longest.setdefault(after, OrderedDict())[client] = None
+            if levels[before] == 1:
+                del levels[before]
+            else:
+                levels[before] -= 1
+        if running:
+            levels[running] = levels.get(running, 0) + 1
+        if client.waiting:
+            self._asking.remove(client, before)
+            self._asking.put(client, running, is_last)
+        if client.returning:
+            self._back.remove(client, before)
+            self._back.put(client, running, is_last)
+        if not before or not running:
+            self._count_rival(client)
+
+    def _join(self, ticket: TicketT, client: _Client[TicketT], now: float) -> None:
+        """One waits from now on."""
+        ticket.state = WAITING
+        length = len(client.waiting)
+        self._waiting[ticket] = client.waiting[ticket] = None
+        if length:
+            self._lines.remove(client, length)
+            if self._is_standing(now):
+                self._asking.put(client, client.running)  # the newest are served first
+        else:
+            self._asking.put(client, client.running)
+            self._count_rival(client)
+        self._lines.put(client, length + 1)
+
+    def _drop(self, ticket: TicketT) -> None:
+        """One that has waited does not any more."""
+        client = self._clients[ticket.client]
+        ticket.state = REFUSED
+        del self._waiting[ticket]
+        del client.waiting[ticket]
+        length = len(client.waiting)
+        self._lines.remove(client, length + 1)
+        if length:
+            self._lines.put(client, length)
+        else:
+            self._asking.remove(client, client.running)
+            self._count_rival(client)
+
+    def _unpark(self, ticket: TicketT, state: State) -> None:
+        """One that was parked is not any more."""
+        client = self._clients[ticket.client]
+        if ticket.state is RETURNING:
+            del self._returning[ticket]
+            del client.returning[ticket]
+            if not client.returning:
+                self._back.remove(client, client.running)
+        else:
+            self._let_go(ticket, client)
+        self.parked -= 1
+        ticket.state = state
+        self._count_rival(client)
+
+    def _let_go(self, ticket: TicketT, client: _Client[TicketT]) -> None:
+        """One does not wait for its client any more."""
+        self._idle.remove(client, len(client.parked))
+        del client.parked[ticket]
+        if client.parked:
+            self._idle.put(client, len(client.parked))
+
+    def _count_rival(self, client: _Client[TicketT]) -> None:
+        """`client` may have begun to have a place or to ask for one, or does not any more."""
+        is_rival = client.running > 0 or bool(client.waiting) or bool(client.returning)
+        if is_rival is not client.is_rival:
+            client.is_rival = is_rival
+            self._rivals += 1 if is_rival else -1
+        if is_rival or client.parked:
+            self._clients[client.name] = client
+        else:
+            self._clients.pop(client.name, None)

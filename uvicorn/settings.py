@@ -725,7 +725,8 @@ class Settings:
         minimum=1,
         help="Requests whose applications run at a time in one process. More wait in a short queue, and beyond that "
         "they are answered 503 by the server itself. `auto` finds out how many, from how long they take. Idle "
-        "connections do not count; of a WebSocket the handshake does.",
+        "connections do not count, nor requests that wait for their clients; of a WebSocket the handshake does. A "
+        "client below its share is served beyond the number, up to a quarter of it.",
     )
     limit_queue: int = setting(
         default=100,
@@ -740,7 +741,7 @@ class Settings:
         kw_only=True,
         above=0,
         help="Seconds a request may wait in that queue, then 503. Once the queue was not empty for that long it is a "
-        "twentieth, and the newest are served first.",
+        "twentieth, except for clients below their share, and the newest are served first.",
     )
     limit_exempt: Sequence[str] | str | None = setting(
         default=None,

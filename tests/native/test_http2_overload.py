@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.native.http2_client import CANCEL, HTTP2Client, connect, reset
-from tests.protocols.harness import Service, respond, serve
+from tests.protocols.harness import Service, echo, respond, serve
 from tests.utils import turns, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -85,6 +85,72 @@ async def test_bodies_of_refused_streams_leave_the_windows_open(native: Any) -> 
             await client.send(client.head(f"/{number}", method="POST", end=False))
             await client.send_data(b"x" * 10_000, stream)
             assert (await client.answer(stream)).status == 503
+        await client.pong()
+
+
+def parked(service: Service) -> tuple[int, int, int]:
+    assert service.state.gate is not None
+    admission = service.state.gate.admission
+    return admission.active, admission.waiting, admission.parked
+
+
+async def test_streams_whose_bodies_do_not_come_hold_no_place(native: Any) -> None:
+    """D11"""
+    settings: Any = {"limit_active_requests": 2, "limit_queue": 0, "timeout_queue": LONG, "http2": True}
+    async with serve(native, echo, **settings) as service:
+        client, other = await connect(service), await connect(service)
+        await client.send(b"".join(client.head("/", method="POST", end=False) for _ in range(2)))
+        await wait_until(lambda: parked(service) == (0, 0, 2))
+        await client.send(b"".join(client.head("/", method="POST", end=False) for _ in range(2)))
+        await wait_until(lambda: parked(service) == (0, 0, 4))
+        await other.send(other.head("/"))
+        assert (await other.answer(1)).status == 200
+        await client.send(reset(7, CANCEL))
+        await wait_until(lambda: parked(service) == (0, 0, 3))
+        for stream in (1, 3, 5):
+            await client.send_data(b"x" * 10, stream, end=True)
+            assert (await client.answer(stream)).body == b"x" * 10
+        await wait_until(lambda: parked(service) == (0, 0, 0))
+
+
+async def test_streams_whose_client_gives_no_window_hold_no_place(native: Any) -> None:
+    """D11"""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(10 if scope["path"] == "/large" else 1):
+            await send({"type": "http.response.body", "body": b"x" * 30_000, "more_body": number < 9})
+        if scope["path"] != "/large":
+            await send({"type": "http.response.body", "body": b""})
+
+    settings: Any = {"limit_active_requests": 1, "limit_queue": 0, "timeout_queue": LONG, "http2": True}
+    async with serve(native, app, **settings) as service:
+        client, other = await connect(service), await connect(service)
+        for number in range(1, 5):
+            await client.send(client.head("/large"))
+            await wait_until(lambda number=number: parked(service) == (0, 0, number))  # type: ignore[misc]
+        await other.send(other.head("/"))
+        assert (await other.answer(1)).status == 200
+        await client.send(b"".join(reset(stream, CANCEL) for stream in (1, 3, 5, 7)))
+        await wait_until(lambda: parked(service) == (0, 0, 0))
+
+
+async def test_client_that_has_too_many_streams_parked_loses_the_oldest(
+    native: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D11"""
+    monkeypatch.setattr("uvicorn.overload.LEAST_PARKED", 4)
+    monkeypatch.setattr("uvicorn.overload.PARKED_FOR_EACH", 1)
+    settings: Any = {"limit_active_requests": 1, "limit_queue": 0, "timeout_queue": LONG, "http2": True}
+    async with serve(native, echo, **settings) as service:
+        client = await connect(service)
+        for number in range(1, 4):
+            await client.send(client.head("/", method="POST", end=False))
+            await wait_until(lambda number=number: service.state.gate.admission.parked == min(number, 2))  # type: ignore[misc, union-attr]
+        assert (await client.answer(1)).status == 503
+        await client.send_data(b"whole", 3, end=True)
+        assert (await client.answer(3)).body == b"whole"
+        await wait_until(lambda: parked(service) == (0, 0, 1))
         await client.pong()
 
 

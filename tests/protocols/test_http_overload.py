@@ -22,7 +22,18 @@ from tests.protocols.websocket_tools import handshake
 from tests.utils import open_connection, run_server, server_port, turns, wait_until
 from uvicorn.config import Config
 from uvicorn.gate import QUIET, Gate, client_of
-from uvicorn.metrics import ADMITTED, LIMIT_LOWERED, LIMIT_RAISED, QUEUED, RELEASED, SHED, UNQUEUED, Page
+from uvicorn.metrics import (
+    ADMITTED,
+    LIMIT_LOWERED,
+    LIMIT_RAISED,
+    PARKED,
+    QUEUED,
+    RELEASED,
+    SHED,
+    UNPARKED,
+    UNQUEUED,
+    Page,
+)
 from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit
 from uvicorn.state import ServerState
 
@@ -414,7 +425,7 @@ async def test_forwarded_hosts_are_clients_by_the_other_middleware_too(http_prot
             await (await service.connect()).send(request("GET", "/", field))
         await wait_until(lambda: counts(service) == (3, 0))
         expected = {client_of("2001:db8::2"), "192.0.2.1", "127.0.0.1"}
-        assert gate_of(service).admission._running.keys() == expected
+        assert gate_of(service).admission._clients.keys() == expected
 
 
 @pytest.mark.parametrize(
@@ -593,7 +604,7 @@ async def test_who_cannot_be_started_keeps_nobody_waiting(
             def admit(self, eagerly: bool = False) -> None:
                 raise RuntimeError("on purpose")
 
-            refuse = admit
+            refuse = evict = admit
 
         held.held = Broken()
         app.door("/1").set()
@@ -601,6 +612,291 @@ async def test_who_cannot_be_started_keeps_nobody_waiting(
         await first.response()
         assert (await third.response()).status == 200
         assert "cannot go on" in caplog.text
+
+
+# Applications that wait for their clients
+
+
+def parked(service: Service) -> tuple[int, int, int]:
+    """Requests that are active, that wait, and that are parked."""
+    admission = gate_of(service).admission
+    return admission.active, admission.waiting, admission.parked
+
+
+def upload(path: str = "/body", length: int = 5) -> bytes:
+    """The head of a request with a body."""
+    return request("POST", path, f"content-length: {length}")
+
+
+class Works(Doors):
+    """An application that reads a body, works behind a door, and answers with the body."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] != "POST":
+            await super().__call__(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            self.called.append(message["type"])
+            if message["type"] == "http.disconnect":
+                return
+            body, more = body + message["body"], message["more_body"]
+        await self.door("/body").wait()
+        await respond(body)(scope, receive, send)
+
+
+async def test_request_whose_body_does_not_come_holds_no_place(http_protocol_cls: Any) -> None:
+    """D11"""
+    app = Works()
+    async with limited(http_protocol_cls, app, queue=0) as service:
+        clients = [await service.connect() for _ in range(5)]
+        for number, client in enumerate(clients, 1):
+            await client.send(upload())
+            await wait_until(lambda number=number: parked(service) == (0, 0, number))  # type: ignore[misc]
+        app.door("/1").set()
+        assert (await (await ask(service, "/1")).response()).body == b"/1"
+        for client in clients:
+            await client.send(b"12")
+        await wait_until(lambda: app.called.count("http.request") == 5)
+        await wait_until(lambda: parked(service) == (0, 0, 5))
+        app.door("/body").set()
+        for client in clients:
+            await client.send(b"345")
+            assert (await client.response()).body == b"12345"
+        await wait_until(lambda: parked(service) == (0, 0, 0))
+
+
+async def test_one_whose_body_has_come_goes_on_when_there_is_a_place(http_protocol_cls: Any) -> None:
+    app = Works()
+    app.door("/body").set()
+    async with limited(http_protocol_cls, app) as service:
+        first = await service.connect()
+        await first.send(upload())
+        await wait_until(lambda: parked(service) == (0, 0, 1))
+        second = await ask(service, "/2", count=(1, 0))
+        third = await ask(service, "/3", count=(1, 1))
+        gate_of(service).admission._patience = 1e9
+        gate_of(service).admission._freed_at = 1e12
+        await first.send(b"12345")
+        await turns(50)
+        assert app.called == ["/2"]
+        for path in ("/3", "/2"):
+            app.door(path).set()
+        assert (await first.response()).body == b"12345"
+        assert (await second.response()).body == b"/2"
+        assert (await third.response()).body == b"/3"
+        assert app.called == ["/2", "http.request", "/3"], "before those that have not begun"
+
+
+async def test_one_that_may_hold_what_others_wait_for_goes_on_without_a_place(http_protocol_cls: Any) -> None:
+    """It has a lock, and those that wait for it have all the places."""
+    lock = asyncio.Lock()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async with lock:
+            await receive()
+            await respond(scope["path"].encode())(scope, receive, send)
+
+    async with limited(http_protocol_cls, app, timeout_queue=0.05) as service:
+        first = await service.connect()
+        await first.send(upload("/1"))
+        await wait_until(lambda: parked(service) == (0, 0, 1))
+        second = await ask(service, "/2", count=(1, 0))
+        await first.send(b"12345")
+        assert (await first.response()).body == b"/1"
+        assert (await second.response()).body == b"/2"
+
+
+async def test_request_whose_client_does_not_read_holds_no_place(http_protocol_cls: Any) -> None:
+    """D11"""
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/large":
+            await respond()(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+        for piece in (b"123", b"456", b"789"):
+            await go.wait()
+            await send({"type": "http.response.body", "body": piece, "more_body": piece != b"789"})
+
+    async with limited(http_protocol_cls, app, queue=0) as service:
+        client = await ask(service, "/large", count=(1, 0))
+        (protocol,) = service.state.connections
+        connection: Any = protocol
+        connection.pause_writing()
+        go.set()
+        await wait_until(lambda: parked(service) == (0, 0, 1))
+        for _ in range(3):
+            assert (await (await service.connect()).ask()).status == 200
+        connection.resume_writing()
+        assert (await client.response()).body == b"123456789"
+        await wait_until(lambda: parked(service) == (0, 0, 0))
+
+
+@pytest.mark.parametrize("extension", ["http.response.pathsend", "http.response.zerocopysend"])
+async def test_request_whose_client_does_not_read_a_file_holds_no_place(
+    http_protocol_cls: Any, extension: str, tmp_path: Path
+) -> None:
+    size = 30_000_000
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * size)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/large":
+            await respond()(scope, receive, send)
+            return
+        headers = [(b"content-length", b"%d" % size)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if extension == "http.response.pathsend":
+            await send({"type": extension, "path": str(path)})
+        else:
+            with path.open("rb") as file:
+                await send({"type": extension, "file": file})
+
+    async with limited(http_protocol_cls, app, queue=0, asgi_extensions=[extension]) as service:
+        client = await ask(service, "/large")
+        await wait_until(lambda: parked(service) == (0, 0, 1))
+        assert (await (await service.connect()).ask()).status == 200
+        assert len((await client.response()).body) == size
+        await wait_until(lambda: parked(service) == (0, 0, 0))
+
+
+async def test_application_that_waits_for_its_client_to_leave_has_its_place(http_protocol_cls: Any) -> None:
+    """A long poll waits for something else beside it."""
+    ends: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] != "http.disconnect":
+            pass
+        ends.append(message["type"])
+
+    async with limited(http_protocol_cls, app, queue=0) as service:
+        client = await ask(service, "/1", count=(1, 0))
+        await turns(20)
+        assert parked(service) == (1, 0, 0)
+        client.close()
+        await wait_until(lambda: ends == ["http.disconnect"])
+
+
+async def test_application_that_stops_waiting_for_a_body_has_a_place_again(http_protocol_cls: Any) -> None:
+    """Beyond the limit, if need be: it runs."""
+    doors = Doors()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "POST":
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(receive(), 0.02)
+        await doors(scope, receive, send)
+
+    async with limited(http_protocol_cls, app) as service:
+        first = await service.connect()
+        await first.send(upload("/1"))
+        await wait_until(lambda: doors.called == ["/1"])
+        assert parked(service) == (1, 0, 0)
+        await ask(service, "/2", count=(1, 1))
+        doors.door("/1").set()
+        assert (await first.response()).status == 200
+        await wait_until(lambda: doors.called == ["/1", "/2"])
+        doors.door("/2").set()
+
+
+async def test_application_that_works_while_it_waits_for_a_body_has_its_place(http_protocol_cls: Any) -> None:
+    """Tasks of its own do; it is seen by what it sends."""
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def listen() -> None:
+            while (await receive()).get("more_body"):
+                pass
+
+        listening = asyncio.ensure_future(listen())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"1", "more_body": True})
+        await go.wait()
+        await send({"type": "http.response.body", "body": b"2"})
+        await listening
+
+    async with limited(http_protocol_cls, app, limit=2) as service:
+        client = await service.connect()
+        await client.send(upload())
+        await client.until(b"1\r\n1\r\n")
+        assert parked(service) == (1, 0, 0)
+        await client.send(b"1")
+        await turns(20)
+        assert parked(service) == (1, 0, 0)
+        await client.send(b"2345")
+        go.set()
+        await client.until(b"0\r\n\r\n")
+        await wait_until(lambda: parked(service) == (0, 0, 0))
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_one_that_is_parked_hears_of_the_end_of_its_client(http_protocol_cls: Any, how: str) -> None:
+    app = Works()
+    async with limited(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(upload())
+        await wait_until(lambda: parked(service) == (0, 0, 1))
+        await ask(service, "/2", count=(1, 0))
+        {"close": client.close, "reset": client.reset}[how]()
+        await wait_until(lambda: app.called[1:] == ["http.disconnect"])
+        await wait_until(lambda: parked(service) == (1, 0, 0))
+
+
+async def test_client_that_has_too_many_parked_loses_the_oldest(
+    http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D11: 503 if nothing was sent, otherwise the response is broken off."""
+    monkeypatch.setattr("uvicorn.overload.LEAST_PARKED", 4)
+    monkeypatch.setattr("uvicorn.overload.PARKED_FOR_EACH", 1)
+    ends: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        message = await receive()
+        ends.append(scope["path"] + " " + message["type"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async with limited(http_protocol_cls, app) as service:
+        clients = []
+        for number, path in enumerate(["/idle", "/begun", "/3", "/4"]):
+            clients.append(await service.connect())
+            await clients[-1].send(upload(path))
+            if path == "/begun":
+                await clients[-1].until(b"begun")
+            await wait_until(lambda number=number: gate_of(service).admission.parked == min(number + 1, 2))  # type: ignore[misc]
+        response = await clients[0].response()
+        assert (response.status, response.values(b"connection")) == (503, [b"close"])
+        assert b"0\r\n\r\n" not in await clients[1].rest()
+        await wait_until(lambda: ends == ["/idle http.disconnect", "/begun http.disconnect"])
+        await wait_until(lambda: parked(service) == (0, 0, 2))
+        assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_numbers_of_parked_requests_are_told(http_protocol_cls: Any) -> None:
+    state = ServerState()
+    state.metrics = Page.make()
+    words = state.metrics.words
+    app = Works()
+    async with limited(http_protocol_cls, app, state=state) as service:
+        clients = [await service.connect() for _ in range(3)]
+        for client in clients:
+            await client.send(upload())
+        await wait_until(lambda: parked(service) == (0, 0, 3))
+        places = (ADMITTED, RELEASED, PARKED, UNPARKED)
+        assert [words[place] for place in places] == [3, 0, 3, 0]
+        clients[0].close()
+        await wait_until(lambda: parked(service) == (0, 0, 2))
+        assert [words[place] for place in places] == [3, 1, 3, 1]
+        await clients[1].send(b"12345")
+        await wait_until(lambda: parked(service) == (1, 0, 1))
+        assert [words[place] for place in places] == [3, 1, 3, 2]
+    assert words[ADMITTED] == words[RELEASED] and words[PARKED] == words[UNPARKED]
 
 
 # The opening of a WebSocket
@@ -697,7 +993,11 @@ class Chaos:
             case 3:
                 raise asyncio.CancelledError
             case 4:
-                await echo(scope, receive, send)
+                self.active -= 1  # who waits for a body has no place
+                try:
+                    await echo(scope, receive, send)
+                finally:
+                    self.active += 1
             case _:
                 await respond()(scope, receive, send)
                 await asyncio.sleep(0)
@@ -742,7 +1042,7 @@ async def test_every_place_is_given_back_whatever_happens(
         await chaos.end(service)
         await service.idle()
         await wait_until(lambda: (gate.admission.active, gate.admission.waiting) == (0, 0))
-        assert not (gate.admission._running or gate.admission._lines or gate._ending)
+        assert not (gate.admission.parked or gate.admission._clients or gate._ending)
     assert chaos.peak <= chaos.limit
     assert "cannot go on" not in caplog.text
 

@@ -68,6 +68,35 @@ class Waiting(Protocol):
         """The client is gone, or looks like it."""
 
 
+class Stay(Protocol):
+    """Where a request has a place among those that are active, which it gives back while it waits for its client.
+
+    Attributes:
+        senders: calls of `send()` that wait for the client, or for a place after that.
+    """
+
+    senders: int
+
+    @property
+    def is_parked(self) -> bool:
+        """It has no place."""
+
+    def park(self, for_body: bool) -> None:
+        """The application waits for the client: `for_body`, or to send."""
+
+    def resume(self) -> asyncio.Future[None] | None:
+        """The client was heard. Returns a future if there is no place now; ask again when that is done."""
+
+    def force(self, is_seen: bool = False) -> None:
+        """The application runs, whether or not there is a place for it; `is_seen`: though it waits, as it seemed."""
+
+
+async def _resumed(stay: Stay) -> None:
+    """Return when the request has a place again."""
+    while (future := stay.resume()) is not None:
+        await future
+
+
 @original
 class RequestResponseCycle:
     """One request, from its head to the end of the application's call.
@@ -88,6 +117,7 @@ class RequestResponseCycle:
         entry: of the access log, if that has a format of the user's.
         course: of the metrics, if there are any.
         held: what is told when the client leaves, while the application has to wait until it is called.
+        stay: its place, where the number of active requests is limited, from the start of its application on.
         task: in which the application is called, once its first turn is over.
     """
 
@@ -106,6 +136,7 @@ class RequestResponseCycle:
         "entry",
         "course",
         "held",
+        "stay",
         "_events",
         "__weakref__",
     )
@@ -131,6 +162,7 @@ class RequestResponseCycle:
         self.entry: Entry | None = None
         self.course: Course | None = None
         self.held: Waiting | None = None
+        self.stay: Stay | None = None
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
 
     # Told by the connection.
@@ -269,7 +301,14 @@ class RequestResponseCycle:
         stream = self.stream
         if stream.flow.congested and not self.unreachable and self.state is not COMPLETE:
             message = _copy(message)
-            await stream.writable()
+            if self.stay is None:
+                await stream.writable()
+            else:
+                await self._writable(self.stay)
+        elif self.stay is not None and self.stay.is_parked:
+            if self.stay.senders and self.state is not COMPLETE:
+                await self._writable(self.stay)  # behind those that wait for a place
+            self.stay.force(is_seen=True)
         if self.unreachable and self.state is not COMPLETE:
             return
         message_type = message["type"]
@@ -300,6 +339,18 @@ class RequestResponseCycle:
                     self._end_body()
         else:
             await self._send_extension(message_type, message)
+
+    async def _writable(self, stay: Stay) -> None:
+        """Wait until more can be written, without a place; then until there is one."""
+        stay.senders += 1
+        try:
+            stay.park(for_body=False)
+            await self.stream.writable()
+            if not self.unreachable:
+                await _resumed(stay)
+        finally:
+            stay.senders -= 1
+            stay.force()
 
     def _end_body(self) -> None:
         """The body is complete: so is the response, unless trailers follow."""
@@ -381,6 +432,20 @@ class RequestResponseCycle:
         """It does not any more."""
         self.stream.stop_awaiting_reader()
 
+    def park(self) -> None:
+        """The application waits until the client has read some of a file."""
+        if self.stay is not None:
+            self.stay.park(for_body=False)
+
+    def resume(self) -> asyncio.Future[None] | None:
+        """All of it is written. Returns a future if there is no place to go on; ask again when that is done."""
+        return None if self.stay is None else self.stay.resume()
+
+    def force(self) -> None:
+        """The application goes on, whether or not there is a place."""
+        if self.stay is not None:
+            self.stay.force()
+
     def declare(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for a file of `length` bytes."""
         if self.state is not STARTED:
@@ -430,6 +495,8 @@ class RequestResponseCycle:
         if self._events or self.body_given or (self.more_body and not self.body):
             # Whoever comes while others wait has to queue up.
             return await self._wait()
+        if self.stay is not None:
+            self.stay.force(is_seen=True)
         return self._take()
 
     def _is_at_end(self) -> bool:
@@ -460,10 +527,15 @@ class RequestResponseCycle:
         pool = self.stream.events
         event = pool.acquire()
         self._events[event] = None
+        stay = self.stay
         try:
             while True:
                 self.stream.want_body()
+                if stay is not None and not self.body_given and not self._has_message():
+                    stay.park(for_body=not stay.senders)
                 await event.wait()
+                if stay is not None and not self.unreachable and self._has_message():
+                    await _resumed(stay)
                 if self._is_at_end():
                     return {"type": "http.disconnect"}
                 if self._has_message():
@@ -472,4 +544,6 @@ class RequestResponseCycle:
         finally:
             del self._events[event]
             pool.release(event)
+            if stay is not None and not self.body_given:
+                stay.force()
             self._wake()

@@ -68,6 +68,15 @@ class FileSink(Protocol):
     def waiter(self) -> asyncio.Future[None]:
         """Return a future that is done when the transport takes more, or the connection ends."""
 
+    def park(self) -> None:
+        """The application waits until the client has read some of a file: its place is free meanwhile."""
+
+    def resume(self) -> asyncio.Future[None] | None:
+        """All of it is written. Returns a future if there is no place to go on; ask again when that is done."""
+
+    def force(self) -> None:
+        """The application goes on, whether or not there is a place."""
+
     def await_reader(self) -> None:
         """What is sent past the transport waits for the client, which has its time from now on to take some of it."""
 
@@ -162,15 +171,21 @@ async def send_file(sink: FileSink, message: Mapping[str, Any]) -> None:
         TypeError: a value of the wrong type.
         ValueError: a negative number.
     """
-    await _writable(sink)
-    if sink.unreachable:
-        return
-    if message["type"] == "http.response.pathsend":
-        await _send_path(sink, message["path"])
-    elif message["type"] == MOUNTED:
-        await _send_mounted(sink, message)
-    else:
-        await _send_open_file(sink, message)
+    try:
+        await _writable(sink)
+        if sink.unreachable:
+            return
+        if message["type"] == "http.response.pathsend":
+            await _send_path(sink, message["path"])
+        elif message["type"] == MOUNTED:
+            await _send_mounted(sink, message)
+        else:
+            await _send_open_file(sink, message)
+        # Parked from the first time on that it had to wait: what is done for a file is no work of the application.
+        while not sink.unreachable and (future := sink.resume()) is not None:
+            await future
+    finally:
+        sink.force()
 
 
 async def _send_path(sink: FileSink, path: object) -> None:
@@ -273,6 +288,7 @@ async def _send(sink: FileSink, kind: str, part: FileRange, more_body: bool) -> 
 async def _writable(sink: FileSink) -> None:
     """Wait until the transport takes more to write, or the connection ends."""
     while sink.write_paused and not sink.unreachable:
+        sink.park()
         await sink.waiter()
 
 
@@ -388,6 +404,7 @@ class _Pump:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         loop.add_writer(self._socket, self._step)
+        self._sink.park()
         self._sink.await_reader()
         try:
             while not self._over and not self._sink.unreachable:

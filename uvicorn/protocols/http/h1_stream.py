@@ -17,7 +17,7 @@ from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import BODY, RequestReader
-from uvicorn.protocols.http.response import BodyFraming, encode_interim
+from uvicorn.protocols.http.response import BodyFraming, encode_interim, error_response
 from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
 from uvicorn.protocols.http.states import ENDING_NONE, HERE
 from uvicorn.request_id import with_line
@@ -193,6 +193,17 @@ class H1Stream:
     def announce_close(self) -> None:
         """The response is the last, and says so."""
         self._closing.announce()
+
+    def refuse(self, status: int, body: bytes) -> None:
+        """Answer in the application's place, which has not begun to, and end the connection."""
+        cycle, connection = self._input.cycle, self._connection
+        if cycle is None:
+            return
+        if cycle.course is not None:
+            cycle.course.respond(status)
+        default_head = connection.server_state.default_head
+        self._carrier.write(error_response(status, body, default_head, self.writer.head_request))
+        self._closing.close(linger=True)
 
     def abort(self) -> None:
         """Break off the response of the request in hand, if that is not over."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.gate import Gate, Place
-from uvicorn.overload import REFUSED, WAITING
+from uvicorn.overload import PARKED, REFUSED, RETURNING, WAITING
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.carrier import Carrier
-from uvicorn.protocols.http.cycle import IDLE, RequestResponseCycle
+from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline
 from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.input import Input
@@ -195,15 +195,22 @@ class Runner:
 
 
 class _Held:
-    """A request between its head and its application."""
+    """A request that is admitted, or waits to be.
 
-    __slots__ = ("cycle", "app", "_runner", "_gate", "_place")
+    Attributes:
+        cycle: of the request.
+        app: what answers it.
+        senders: calls of `send()` that wait for the client, or for a place after that.
+    """
+
+    __slots__ = ("cycle", "app", "senders", "_runner", "_gate", "_place")
 
     def __init__(
         self, runner: Runner, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate, place: Place
     ) -> None:
         self.cycle = cycle
         self.app = app
+        self.senders = 0
         self._runner = runner
         self._gate = gate
         self._place = place
@@ -215,6 +222,7 @@ class _Held:
 
     def start(self, app: ASGI3Application, eagerly: bool = False) -> None:
         """Start what answers it; then its place is free."""
+        self.cycle.stay = self
         self._runner.start(self.cycle, self._run(app), eagerly).add_done_callback(self.release)
 
     async def _run(self, app: ASGI3Application) -> None:
@@ -230,11 +238,41 @@ class _Held:
         if self._runner.answers_at_once():
             cycle.answer(503, gate.fields, gate.body)
         else:
-            self.start(gate.refuse)
+            self._runner.start(cycle, cycle.run_asgi(gate.refuse), eagerly=False).add_done_callback(self.release)
+
+    def evict(self) -> None:
+        """End it though its application runs: answer it 503, or break off its response."""
+        cycle = self.cycle
+        if cycle.unreachable or cycle.state is COMPLETE:
+            return
+        if cycle.state is IDLE:
+            cycle.stream.refuse(503, self._gate.body)
+        else:
+            cycle.stream.abort()
 
     def leave(self) -> None:
         """The client is gone, or looks like it."""
         self._gate.leave(self._place)
+
+    # While its application waits for the client: `cycle.Stay`.
+
+    @property
+    def is_parked(self) -> bool:
+        """It has no place."""
+        state = self._place.state
+        return state is PARKED or state is RETURNING
+
+    def park(self, for_body: bool) -> None:
+        """The application waits for the client: `for_body`, or to send."""
+        self._gate.park(self._place, self, for_body)
+
+    def resume(self) -> asyncio.Future[None] | None:
+        """The client was heard. Returns a future if there is no place now; ask again when that is done."""
+        return self._gate.resume(self._place)
+
+    def force(self, is_seen: bool = False) -> None:
+        """The application runs, whether or not there is a place for it; `is_seen`: though it waits, as it seemed."""
+        self._gate.force(self._place, is_seen)
 
     def release(self, task: asyncio.Task[None]) -> None:
         """The application's call is over, or was given up before it began, and nobody answers."""

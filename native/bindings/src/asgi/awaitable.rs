@@ -220,6 +220,7 @@ impl Drop for Place {
         let _ = Python::try_attach(|py| {
             undisturbed(py, || {
                 self.conversation.line(self.function).leave(self.ticket);
+                self.conversation.end_wait(py, self.function)?;
                 self.conversation.advance(py, self.function)
             });
         });
@@ -248,8 +249,15 @@ impl Wait {
         } else {
             Place { conversation: conversation.clone(), function, ticket: line.join(future) }
         };
+        conversation.clone().begin_wait(py, function)?;
         conversation.advance(py, function)?;
         Ok(Self { source, place: Some(place) })
+    }
+
+    /// Wait for `future`, in the same place.
+    fn on(future: &Bound<'_, PyAny>, place: Place) -> PyResult<Self> {
+        let iterator = future.call_method0("__await__")?.unbind();
+        Ok(Self { source: Source::Iterator(iterator), place: Some(place) })
     }
 }
 
@@ -419,11 +427,18 @@ impl State {
         loop {
             // The place is kept until all is done: who comes in the meantime comes later.
             let mut place = None;
-            if let Some(wait) = wait.take() {
-                if let Some(future) = wait.source.step(py)? {
-                    return Ok(Some(self.wait(conversation, operation, wait, future)));
+            if let Some(waited) = wait.take() {
+                if let Some(future) = waited.source.step(py)? {
+                    return Ok(Some(self.wait(conversation, operation, waited, future)));
                 }
-                place = wait.place;
+                place = waited.place;
+                if let Some(held) = place.take() {
+                    if let Some(future) = conversation.resume(py, held.function)? {
+                        wait = Some(Wait::on(&future, held)?);
+                        continue;
+                    }
+                    place = Some(held);
+                }
             }
             (operation, wait) = match operation {
                 Operation::Receive => match conversation.receive(py, place.is_some())? {

@@ -112,6 +112,18 @@ pub(crate) trait Conversation {
     fn line(&self, function: Function) -> &Line;
     /// Let the first of those who wait have its turn, if there is something for it.
     fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()>;
+    /// A call of `function` waits from now on.
+    fn begin_wait(self: Rc<Self>, _py: Python<'_>, _function: Function) -> PyResult<()> {
+        Ok(())
+    }
+    /// It need not wait any more; what it has to await before it goes on, if there is no place for that.
+    fn resume<'py>(&self, _py: Python<'py>, _function: Function) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(None)
+    }
+    /// It does not wait any more: it goes on, or was given up.
+    fn end_wait(&self, _py: Python<'_>, _function: Function) -> PyResult<()> {
+        Ok(())
+    }
 
     // Its end.
 

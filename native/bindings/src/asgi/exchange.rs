@@ -92,6 +92,8 @@ pub(crate) struct Exchange {
     course: Cell<Option<Box<Course>>>,
     /// Among the requests that are active or wait to be, where those are counted; until the application's call is over.
     place: Cell<Option<Rc<Place>>>,
+    /// It has given that back for as long as it waits for the client.
+    pub(super) parked: Cell<bool>,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
 }
@@ -125,6 +127,7 @@ impl Exchange {
             disconnected: Cell::new(false),
             trailers: Cell::new(None),
             place: Cell::new(None),
+            parked: Cell::new(false),
             receivers: Line::default(),
         }
     }
@@ -196,8 +199,7 @@ impl Exchange {
     /// The client is gone, or is treated as if it were; `reachable`: it can still be sent the response.
     pub(crate) fn disconnect(&self, py: Python<'_>, reachable: bool) -> PyResult<()> {
         self.peer_gone.set(true);
-        if let Some(place) = self.place.take() {
-            self.place.set(Some(place.clone()));
+        if let Some(place) = self.place() {
             place.leave(py)?;
         }
         if !reachable {
@@ -230,6 +232,14 @@ impl Exchange {
     /// It has this place, until the application's call is over.
     pub(super) fn take_place(&self, place: Place) {
         self.place.set(Some(Rc::new(place)));
+    }
+
+    /// The place that it has.
+    #[inline]
+    pub(super) fn place(&self) -> Option<Rc<Place>> {
+        let place = self.place.take();
+        self.place.set(place.clone());
+        place
     }
 
     /// The application's call is over; returns the place that it had.

@@ -13,6 +13,7 @@ use wire::error::AppError;
 use wire::headers::has_member;
 use wire::texts;
 
+use super::conversation::Function;
 use super::exchange::{Exchange, State};
 use super::message::with_pair;
 use super::stream::Stream;
@@ -177,6 +178,21 @@ impl FileSink {
     /// Return a future that is done when the transport takes more, or the connection ends.
     fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.stream()?.watcher(py)
+    }
+
+    /// The application waits until the client has read some of a file: its place is free meanwhile.
+    fn park(&self, py: Python<'_>) -> PyResult<()> {
+        self.exchange.here()?.park(py, Function::Send)
+    }
+
+    /// All of it is written; what has to be awaited if there is no place to go on, before this is asked again.
+    fn resume<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.exchange.here()?.await_place(py)
+    }
+
+    /// The application goes on, whether or not there is a place.
+    fn force(&self, py: Python<'_>) -> PyResult<()> {
+        self.exchange.here()?.unpark(py, false)
     }
 
     /// What is sent past the transport waits for the client.

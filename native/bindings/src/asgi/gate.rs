@@ -87,6 +87,24 @@ impl Place {
         self.ticket.bind(held.py()).setattr(intern!(held.py(), "held"), held)
     }
 
+    /// Give it back while the application waits for the client, `for_body` or to send; whether that was done. `held` is told
+    /// if the request is to end meanwhile.
+    pub(super) fn park(&self, held: &Bound<'_, Held>, for_body: bool) -> PyResult<bool> {
+        let py = held.py();
+        self.gate.bind(py).call_method1(intern!(py, "park"), (&self.ticket, held, for_body))?.extract()
+    }
+
+    /// Have it again, now that the client was heard; what has to be awaited if it is not free, before this is asked again.
+    pub(super) fn resume<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let future = self.gate.bind(py).call_method1(intern!(py, "resume"), (&self.ticket,))?;
+        Ok(Some(future).filter(|future| !future.is_none()))
+    }
+
+    /// Have it again, free or not; `is_seen`: the application works, though it seemed to wait.
+    pub(super) fn force(&self, py: Python<'_>, is_seen: bool) -> PyResult<()> {
+        self.gate.bind(py).call_method1(intern!(py, "force"), (&self.ticket, is_seen)).map(drop)
+    }
+
     /// Give it back in the last step of the application's call, inside which the next one may begin.
     #[cold]
     #[inline(never)]
@@ -114,12 +132,14 @@ impl Drop for Place {
     }
 }
 
-/// A request whose application has to wait until it is called.
+/// A request whose application has to wait until it is called, or waits for the client.
 pub(super) trait Waiting {
     /// Start its application; `eagerly`: its first step may happen now.
     fn admit(&self, py: Python<'_>, eagerly: bool) -> PyResult<()>;
     /// Answer it, if it still can be answered.
     fn refuse(&self, py: Python<'_>) -> PyResult<()>;
+    /// End it though its application runs: answer it, or break off its response.
+    fn evict(&self, py: Python<'_>) -> PyResult<()>;
 }
 
 /// The same, as Python tells it.
@@ -144,5 +164,10 @@ impl Held {
     /// Answer it 503, if it still can be answered.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         self.waiting.here()?.refuse(py)
+    }
+
+    /// End it though its application runs: answer it 503, or break off its response.
+    fn evict(&self, py: Python<'_>) -> PyResult<()> {
+        self.waiting.here()?.evict(py)
     }
 }

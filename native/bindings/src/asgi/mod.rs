@@ -14,6 +14,7 @@ pub(crate) mod identity;
 pub(crate) mod loan;
 pub(crate) mod message;
 mod mounts;
+mod parking;
 pub(crate) mod peer;
 pub(crate) mod refused;
 mod request;

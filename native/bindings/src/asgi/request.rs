@@ -53,6 +53,9 @@ impl Conversation for Exchange {
             self.stream.want_body(py)?;
             return Ok(Received::Nothing);
         }
+        if self.parked.get() {
+            self.unpark(py, true)?;
+        }
         let message = names.empty_request.bind(py).copy()?;
         let body = self.body.replace(Body::Empty);
         self.body_length.set(0);
@@ -79,6 +82,9 @@ impl Conversation for Exchange {
         if !self.stream.takes_more(in_turn) && !self.disconnected.get() && self.state.get() != State::Complete {
             return Ok(Sent::Later);
         }
+        if self.parked.get() {
+            self.unpark(message.py(), true)?;
+        }
         self.guard(message.py(), Function::Send.name(), || send(&self, message))
     }
 
@@ -97,6 +103,30 @@ impl Conversation for Exchange {
             Function::Receive | Function::Send => return Ok(()),
         };
         self.line(function).advance(py, &self.host.names, count)
+    }
+
+    #[cold]
+    fn begin_wait(self: Rc<Self>, py: Python<'_>, function: Function) -> PyResult<()> {
+        let is_for_client = match function {
+            Function::Receive => !self.has_message() && !self.body_given.get(),
+            Function::Send => true,
+        };
+        if is_for_client { self.park(py, function) } else { Ok(()) }
+    }
+
+    fn resume<'py>(&self, py: Python<'py>, function: Function) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let goes_on = match function {
+            Function::Receive => self.has_message(),
+            Function::Send => self.stream.takes_more(true),
+        };
+        if !self.parked.get() || !goes_on || self.disconnected.get() { Ok(None) } else { self.await_place(py) }
+    }
+
+    fn end_wait(&self, py: Python<'_>, function: Function) -> PyResult<()> {
+        if self.parked.get() && (function == Function::Send || !self.body_given.get()) {
+            self.unpark(py, false)?;
+        }
+        Ok(())
     }
 
     fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()> {

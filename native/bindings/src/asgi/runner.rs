@@ -375,6 +375,11 @@ impl Waiting for Later {
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         self.exchange.guard(py, "refuse", || self.runner.refuse(py, &self.exchange, self.start.later()))
     }
+
+    /// It has no application yet.
+    fn evict(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
 }
 
 /// A cycle with the two callables that its application gets.

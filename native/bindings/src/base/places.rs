@@ -69,11 +69,15 @@ pub(crate) const UNQUEUED: usize = 159;
 /// Requests that were refused, by reason: a place for each of `overload.Reason`.
 pub(crate) const SHED: usize = 160;
 /// By how much the limit was raised, from none.
-pub(crate) const LIMIT_RAISED: usize = 164;
+pub(crate) const LIMIT_RAISED: usize = 165;
 /// By how much it was lowered.
-pub(crate) const LIMIT_LOWERED: usize = 165;
+pub(crate) const LIMIT_LOWERED: usize = 166;
+/// Requests that have given their place back, because they waited for their clients.
+pub(crate) const PARKED: usize = 167;
+/// Those of them that do not wait any more, for that or for a place.
+pub(crate) const UNPARKED: usize = 168;
 /// How many there are.
-pub(crate) const PLACES: usize = 166;
+pub(crate) const PLACES: usize = 169;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

@@ -1,0 +1,77 @@
+//! A request that has a place gives it back while its application waits for the client, see `uvicorn/gate.py`.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+
+use super::conversation::Function;
+use super::exchange::{Exchange, State};
+use super::gate::{self, Held, Waiting};
+
+/// What the client of one is told that has waited too long for it.
+const TEXT: &str = "Service Unavailable";
+
+impl Exchange {
+    /// The application waits for the client, in `function`.
+    pub(super) fn park(self: &Rc<Self>, py: Python<'_>, function: Function) -> PyResult<()> {
+        if self.parked.get() {
+            return Ok(());
+        }
+        let Some(place) = self.place() else { return Ok(()) };
+        let held = Bound::new(py, Held::new(Parked(self.clone())))?;
+        // Who receives while another call waits to send waits for the client in any case.
+        let for_body = function == Function::Receive && self.stream.writers().is_empty();
+        self.parked.set(place.park(&held, for_body)?);
+        Ok(())
+    }
+
+    /// The client was heard; what has to be awaited until there is a place to go on.
+    pub(super) fn await_place<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(place) = self.place().filter(|_| self.parked.get()) else { return Ok(None) };
+        let future = place.resume(py)?;
+        self.parked.set(future.is_some());
+        Ok(future)
+    }
+
+    /// The application goes on, whether or not there is a place; `is_seen`: though it seemed to wait.
+    #[cold]
+    pub(super) fn unpark(&self, py: Python<'_>, is_seen: bool) -> PyResult<()> {
+        match self.place() {
+            Some(place) if self.parked.replace(false) => place.force(py, is_seen),
+            _ => Ok(()),
+        }
+    }
+
+    /// End it though its application runs: answer it in the application's place, or break off its response.
+    fn evict(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_disconnected() || self.state() == State::Complete {
+            return Ok(());
+        }
+        if self.state() != State::Idle {
+            return self.break_off(py);
+        }
+        self.host.count_refusal(Some(self), gate::STATUS);
+        self.stream.answer(py, gate::STATUS, TEXT, self.own_field(py).as_ref(), false)?;
+        self.stream.end(py)?;
+        if self.is_disconnected() { Ok(()) } else { self.disconnect(py, false) }
+    }
+}
+
+/// One that waits for its client.
+struct Parked(Rc<Exchange>);
+
+impl Waiting for Parked {
+    /// Its application runs.
+    fn admit(&self, _py: Python<'_>, _eagerly: bool) -> PyResult<()> {
+        Ok(())
+    }
+
+    /// The same.
+    fn refuse(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
+
+    fn evict(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.guard(py, "evict", || self.0.evict(py))
+    }
+}
