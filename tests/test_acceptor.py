@@ -99,6 +99,17 @@ async def test_connections_are_accepted_until_it_is_closed(sock: Faulty, protoco
         open_connection(address)
 
 
+async def test_small_writes_leave_at_once(sock: Faulty, protocol: type[Recorder]) -> None:
+    """The second of two would wait for the client's ACK of the first, which comes after 40 ms."""
+    listener = Acceptor(sock, protocol, backlog=10)
+    await listener.start_serving()
+    with open_connection(sock.getsockname()):
+        await wait_until(lambda: protocol.made)
+        accepted = protocol.made[0].get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    listener.close()
+
+
 async def test_serve_forever_closes_when_cancelled(sock: Faulty, protocol: type[Recorder]) -> None:
     server = Acceptor(sock, protocol, backlog=5)
     task = asyncio.create_task(server.serve_forever())

@@ -165,6 +165,10 @@ class Acceptor(asyncio.AbstractServer):
         """Listen and accept connections from now on."""
         assert self._sock is not None, "the acceptor is closed"
         self._sock.setblocking(False)
+        if self._sock.family != getattr(socket, "AF_UNIX", None):
+            # Accepted sockets inherit it. asyncio sets it only on sockets that were made for TCP by name.
+            with contextlib.suppress(OSError):
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.listen(self._backlog)
         self._watch()
 
