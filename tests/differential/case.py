@@ -302,6 +302,10 @@ def odd(random: Random, depth: int) -> Operation:
         ("sleep", random.randint(1, 4)),
         ("cancel-self",),
         ("weak", random.choice(["task", "receive", "send"])),
+        ("meet", random.randrange(6)),
+        ("meet", random.randrange(6)),
+        ("signal", random.randrange(6)),
+        ("signal", random.randrange(6)),
         ("collect",),
     ]
     if depth < 2:

@@ -95,8 +95,10 @@ class Application:
         self.kept: list[Kept] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.weak: list[weakref.ref[Any]] = []
+        #: Futures that requests share; each is done once, in a way that depends on its name alone.
+        self.meetings: dict[str, asyncio.Future[str]] = {}
         self.activity = 0
-        self.over = False
+        self.over = self.released = False
         # Where things are kept: for each client if the order of their requests is not certain.
         self.shares = case.together == 1
 
@@ -118,6 +120,33 @@ class Application:
     def changed(self) -> tuple[str, ...]:
         """What of the things kept is not as it was."""
         return tuple(f"{kept.kind} of {kept.owner}" for kept in self.kept if kept.has_changed())
+
+    def meeting(self, request: Request, number: int) -> asyncio.Future[str]:
+        """Return a future that all requests share, or those of one client if the order of clients is not certain."""
+        name = f"{number}" if self.shares else f"{number} of {request.ident.partition('-')[0]}"
+        if name not in self.meetings:
+            self.meetings[name] = asyncio.get_running_loop().create_future()
+            if self.released:
+                self.signal(self.meetings[name], number)
+        return self.meetings[name]
+
+    def signal(self, meeting: asyncio.Future[str], number: int) -> None:
+        """Let those go on who wait for it, and who will."""
+        if meeting.done():
+            return
+        if number % 3 == 0:
+            meeting.cancel()
+        elif number % 3 == 1:
+            meeting.set_exception(ValueError("signalled"))
+            meeting.exception()
+        else:
+            meeting.set_result("signalled")
+
+    def release(self) -> None:
+        """Let everybody go on: no client has anything left to do."""
+        self.released = True
+        for name, meeting in self.meetings.items():
+            self.signal(meeting, int(name.partition(" ")[0]))
 
     def kept_by(self, request: Request) -> list[Kept]:
         """The things that an application may use."""
@@ -420,6 +449,16 @@ class Player:
         assert task is not None
         task.cancel()
         await asyncio.sleep(0)
+
+    async def op_meet(self, number: int) -> Any:
+        """Wait for another request, perhaps of another client."""
+        meeting = self.application.meeting(self.request, number)
+        # A branch may be cancelled, which is nobody else's business.
+        return await (meeting if len(self.place) == 1 else asyncio.shield(meeting))
+
+    async def op_signal(self, number: int) -> Any:
+        """Let those go on who meet this one."""
+        self.application.signal(self.application.meeting(self.request, number), number)
 
     def start_task(self, operations: tuple[Operation, ...], branch: int = 0) -> asyncio.Task[None]:
         player = Player(self.application, self.request, self.record, self.scope, self.receive, self.send)

@@ -216,6 +216,8 @@ class Run:
                     peer.step()
             await self.until_quiet()
         await self.until_quiet()
+        self.application.release()
+        await self.until_quiet()
         # First half: that a client is gone may be noticed in front of its next request or behind it.
         for peer in self.peers:
             peer.half_close()
