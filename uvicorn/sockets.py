@@ -377,8 +377,7 @@ class Address:
                         raise
                     unavailable = exc
             if not opened:
-                assert unavailable is not None, "a name that resolves has an address"
-                raise unavailable
+                raise unavailable or OSError(f"host={self._host!r} names no address")
         return opened
 
     async def _resolve(self) -> list[tuple[int, Any]]:
