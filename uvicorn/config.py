@@ -678,9 +678,10 @@ class Config(Settings):
         self.http_protocol_class = self._http_protocol_class()
         self.log_core()
         self.ws_protocol_class = self._ws_protocol_class()
-        warn_of_never_called = import_from_string("uvicorn.protocols.http.hooks:warn_of_never_called")
-        for implementation in (self.http_protocol_class, self.ws_protocol_class):
-            warn_of_never_called(implementation)
+        refuse_never_called = import_from_string("uvicorn.protocols.http.hooks:refuse_never_called")
+        for setting, implementation in (("http", self.http_protocol_class), ("ws", self.ws_protocol_class)):
+            with blaming(setting):
+                refuse_never_called(implementation, self.allow_skipped_overrides)
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
