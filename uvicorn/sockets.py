@@ -236,11 +236,15 @@ async def listen(
                     context=context,
                     handshake_timeout=handshake_timeout,
                     checkpoint=checkpoint,
+                    is_shared=place is not None,
                 )
                 await native.start_serving()
                 servers.append(native)
             else:
-                servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, checkpoint))
+                is_shared = place is not None
+                servers.append(
+                    await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, checkpoint, is_shared)
+                )
     except BaseException:
         for server in servers:
             server.close()
@@ -287,10 +291,19 @@ async def _listen_on(
     context: ssl.SSLContext | None,
     handshake_timeout: float | None,
     checkpoint: Checkpoint,
+    is_shared: bool = False,
 ) -> Listener:
-    if isinstance(loop, asyncio.SelectorEventLoop) or not checkpoint.is_open:
+    # uvloop has handshakes end by its own clock, whether it has heard the peer or not.
+    is_ours = isinstance(loop, asyncio.SelectorEventLoop) or (context is not None and _is_uvloop(loop))
+    if is_ours or not checkpoint.is_open:
         acceptor = Acceptor(
-            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, checkpoint=checkpoint
+            sock,
+            factory,
+            backlog=backlog,
+            context=context,
+            handshake_timeout=handshake_timeout,
+            checkpoint=checkpoint,
+            is_shared=is_shared,
         )
         try:
             await acceptor.start_serving()

@@ -180,7 +180,7 @@ class HTTPProtocol(Attributes):
         )
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory)
         self._carrier = carrier = Carrier(transport, is_tls, base, reader, settings, self.logger, self.connection_lost)
-        self._deadline = deadline = Deadline(self.loop, context, settings, self._expired)
+        self._deadline = deadline = Deadline(self.loop, transport, context, settings, self._expired)
         self._input = source = Input(carrier, flow, reader, deadline, settings, context)
         self._writer = writer = ResponseWriter()
         self._closing = closing = Closing(carrier, flow, reader, writer, deadline, source)
