@@ -509,6 +509,28 @@ def test_requests_are_told_to_who_knows_the_token(page: Exposition, token: str) 
     assert told(page.address, "/metrics")[2] == "some 1\n"
 
 
+def test_list_that_takes_long_keeps_nobody_waiting(page: Exposition, caplog: pytest.LogCaptureFixture) -> None:
+    """Event loops are asked for it, which may be blocked."""
+    go = threading.Event()
+
+    def listing(as_json: bool) -> str:
+        assert go.wait(60)
+        return "told"
+
+    with caplog.at_level("INFO", "uvicorn.error"):
+        page.tell_requests(listing)
+    found = TOLD.fullmatch(caplog.messages[-1])
+    assert found is not None
+    target = f"/requests?token={found[3]}"
+    with open_connection(page.address, ask(target)) as client:
+        wait_for(lambda: page._telling)
+        assert told(page.address, "/metrics")[2] == "some 1\n"
+        assert told(page.address, target)[0] == 503
+        go.set()
+        assert read_to_end(client).endswith(b"told\n")
+    assert told(page.address, target)[0] == 200
+
+
 def test_requests_are_told_to_nobody_else(page: Exposition, token: str) -> None:
     """L4: a proxy on this machine that says nothing of itself looks as its operator does."""
     for query in (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import pickle
 import re
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +19,16 @@ import h2.events
 import pytest
 import websockets
 
-from tests.utils import open_connection, read_until, request, run_server, server_port, wait_until
+from tests.utils import (
+    open_connection,
+    read_to_end,
+    read_until,
+    request,
+    run_server,
+    server_port,
+    wait_for,
+    wait_until,
+)
 from uvicorn import exposition, metrics
 from uvicorn.config import Config
 from uvicorn.exposition import Board, Exposition, WorkerFigures, render
@@ -484,6 +495,50 @@ def test_one_who_does_not_ask_keeps_nobody_for_ever(exposed: Exposition, monkeyp
     monkeypatch.setattr(exposition, "PATIENCE", 0.01)
     with open_connection(exposed.address):
         assert b"some 1" in request(exposed.address, "/metrics")
+
+
+@pytest.mark.parametrize("count", [12, 200])
+@pytest.mark.parametrize("sends", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\na: b\r\n"])
+def test_those_who_do_not_ask_keep_nobody_waiting(
+    exposed: Exposition, monkeypatch: pytest.MonkeyPatch, count: int, sends: bytes
+) -> None:
+    """Whatever their deadline is. No more of them are held than may be."""
+    monkeypatch.setattr(exposition, "PATIENCE", 3600.0)
+    threads = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(open_connection(exposed.address, sends)) for _ in range(count)]
+        for _ in range(3):
+            assert b"some 1" in request(exposed.address, "/metrics")
+            for client in silent[-12:]:
+                client.send(b"x")
+        assert len(exposed._clients) <= exposition.MOST_CLIENTS
+        assert threading.active_count() == threads
+        if count > exposition.MOST_CLIENTS:
+            assert read_to_end(silent[0]) == b"", "the oldest goes"
+        silent[-1].sendall(b"\r\n\r\n")
+        assert read_to_end(silent[-1]).startswith(b"HTTP/1.1 ")
+
+
+def test_one_who_does_not_take_the_answer_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "PATIENCE", 3600.0)
+    long = Exposition(exposition.bind("127.0.0.1:0"), lambda: "x" * 20_000_000)
+    long.start()
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(open_connection(long.address, b"GET /metrics HTTP/1.1\r\n\r\n"))
+        assert len(request(long.address, "/metrics")) > 20_000_000
+    long.close()
+
+
+def test_address_closes_what_it_has(exposed: Exposition) -> None:
+    address = exposed.address
+    with open_connection(address) as silent:
+        wait_for(lambda: exposed._clients)
+        exposed.close()
+        assert read_to_end(silent) == b""
+    exposed._thread.join()
+    with pytest.raises(ConnectionRefusedError):
+        open_connection(address)
 
 
 def test_what_cannot_be_told_is_an_error(caplog: pytest.LogCaptureFixture) -> None:

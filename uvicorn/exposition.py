@@ -11,13 +11,18 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import math
 import os
 import secrets
+import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
 from urllib.parse import parse_qs
 
 from uvicorn import metrics
@@ -28,8 +33,14 @@ from uvicorn.worker_events import EventKind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-PATIENCE = 5.0
-"""Seconds that one who asks has, from the connection to the end of the answer; others wait meanwhile."""
+PATIENCE = 2.0
+"""Seconds that one who asks has for the request, and then for taking the answer."""
+
+MOST_CLIENTS = 64
+"""Connections at a time."""
+
+BACKLOG = 128
+"""Connections that wait to be accepted."""
 
 LONGEST_HEAD = 8192
 """Bytes of the head of a request."""
@@ -254,19 +265,61 @@ def bind(address: str) -> socket.socket:
     """
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=16)
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+class _Stage(IntEnum):
+    """How far a connection has come."""
+
+    READING = 0
+    TELLING = 1
+    WRITING = 2
+    DRAINING = 3
+
+
+class _Client:
+    """One connection.
+
+    Attributes:
+        sock: the same.
+        until: when it is closed, if it has not come to its next stage.
+        stage: how far it has come.
+        head: of the request, as far as it is there.
+        out: what is to be written yet.
+    """
+
+    __slots__ = ("sock", "until", "stage", "head", "out")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.until = time.monotonic() + PATIENCE
+        self.stage = _Stage.READING
+        self.head = b""
+        self.out = memoryview(b"")
 
 
 class Exposition:
-    """Answers `GET /metrics` with what `text` returns, from `start` to `close`."""
+    """Answers `GET /metrics` with what `text` returns, from `start` to `close`.
+
+    One thread serves all connections, none of which waits for another. There are no more than `MOST_CLIENTS`: for one
+    more, the oldest is closed that has not asked yet.
+    """
 
     def __init__(self, listener: socket.socket, text: Callable[[], str]) -> None:
+        listener.setblocking(False)
         self._listener = listener
         self._text = text
         self._requests: Callable[[bool], str] | None = None
         self._token = ""
         self._thread = threading.Thread(target=self._serve, name="uvicorn-metrics", daemon=True)
         self._is_closed = False
+        self._selector = selectors.DefaultSelector()
+        self._clients: dict[_Client, None] = {}  # in the order in which they came
+        self._telling: _Client | None = None  # of requests: event loops are asked, and may be blocked
+        self._told: deque[tuple[_Client, str, bytes]] = deque()
+        self._alarm, self._bell = socket.socketpair()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._alarm, selectors.EVENT_READ)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -299,74 +352,193 @@ class Exposition:
     def close(self) -> None:
         """Answer no more."""
         self._is_closed = True
-        with contextlib.suppress(OSError):  # what wakes a thread that accepts is not the same everywhere
-            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._ring()
+        if self._thread.ident is None:
+            self._close_all()
 
     def forget(self) -> None:
         """Called in a child that was forked, where the thread is not."""
-        self._listener.close()
+        self._close_all()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):
+            self._bell.send(b"\0")
+
+    def _close_all(self) -> None:
+        self._selector.close()
+        for sock in (self._listener, self._alarm, self._bell, *(client.sock for client in list(self._clients))):
+            sock.close()
 
     def _serve(self) -> None:
         while not self._is_closed:
             try:
-                client, _ = self._listener.accept()
+                self._turn()
+            except Exception:
+                if not self._is_closed:
+                    # Nothing that somebody sends is to leave all others without an answer.
+                    logger.exception("The metrics are told on after a fault")
+                    time.sleep(0.1)
+        self._close_all()
+
+    def _turn(self) -> None:
+        """Wait until something happens, and see to it."""
+        due = min((client.until for client in self._clients), default=math.inf)
+        timeout = None if due == math.inf else max(0.0, due - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            client = key.data
+            if client is not None:
+                self._attend(client)
+            elif key.fileobj is self._alarm:
+                self._alarm.recv(64)
+                while self._told:
+                    client, status, body = self._told.popleft()
+                    self._attend(client, partial(self._say, status=status, body=body))
+            else:
+                self._accept()
+        now = time.monotonic()
+        for client in [client for client in self._clients if client.until <= now]:
+            self._drop(client)
+
+    def _accept(self) -> None:
+        """Take those who have come. Mostly their requests are there."""
+        for _ in range(BACKLOG):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
             except OSError:
                 if not self._is_closed:
                     time.sleep(0.1)  # descriptors may have run out
-                continue
-            with client:
-                try:
-                    self._answer(client)
-                except OSError:
-                    pass  # whoever asked is gone, or too slow
-                except Exception:
-                    # Nothing that somebody sends is to leave all others without an answer.
-                    logger.exception("A request for the metrics could not be answered")
+                return
+            sock.setblocking(False)
+            if len(self._clients) >= MOST_CLIENTS:
+                idle = (client for client in self._clients if client.stage is _Stage.READING)
+                self._drop(next(idle, next(iter(self._clients))))
+            client = _Client(sock)
+            self._clients[client] = None
+            self._selector.register(sock, selectors.EVENT_READ, client)
+            self._attend(client)
 
-    def _answer(self, client: socket.socket) -> None:
-        until = time.monotonic() + PATIENCE
-        head = _receive_head(client, until)
-        is_whole = b"\r\n\r\n" in head
-        method, _, rest = head.partition(b" ")
+    def _drop(self, client: _Client) -> None:
+        if client in self._clients:
+            del self._clients[client]
+            if client.stage is not _Stage.TELLING:
+                self._selector.unregister(client.sock)
+            client.sock.close()
+
+    def _attend(self, client: _Client, step: Callable[[_Client], None] | None = None) -> None:
+        """Do what can be done for one connection now."""
+        if client not in self._clients:
+            return
+        try:
+            if step is None:
+                _STEPS[client.stage](self, client)
+            else:
+                step(client)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(client)  # whoever asked is gone
+        except Exception:
+            logger.exception("A request for the metrics could not be answered")
+            self._drop(client)
+
+    def _read(self, client: _Client) -> None:
+        while client.stage is _Stage.READING:
+            data = client.sock.recv(4096)
+            client.head += data
+            if not data or b"\r\n\r\n" in client.head or len(client.head) >= LONGEST_HEAD:
+                self._answer(client)
+
+    def _answer(self, client: _Client) -> None:
+        method, _, rest = client.head.partition(b" ")
         path, _, query = rest.partition(b" ")[0].partition(b"?")
-        if not is_whole:
-            is_long = len(head) >= LONGEST_HEAD
-            status, body = "431 Request Header Fields Too Large" if is_long else "400 Bad Request", b""
+        if not _is_whole(client):
+            is_long = len(client.head) >= LONGEST_HEAD
+            self._say(client, "431 Request Header Fields Too Large" if is_long else "400 Bad Request", b"")
         elif method not in (b"GET", b"HEAD"):
-            status, body = "405 Method Not Allowed", b"Only GET is served here.\n"
+            self._say(client, "405 Method Not Allowed", b"Only GET is served here.\n")
         elif self._requests is not None and path in REQUESTS:
-            status, body = self._requests_for(client, query, self._requests, path == REQUESTS_JSON)
+            self._answer_requests(client, query, self._requests, path == REQUESTS_JSON)
         elif path not in (b"/metrics", b"/"):
-            status, body = "404 Not Found", b"See /metrics.\n"
+            self._say(client, "404 Not Found", b"See /metrics.\n")
         else:
-            status, body = self._told(self._text)
-        kind = "text/plain; charset=utf-8"
-        if status.startswith("200"):
-            kind = REQUESTS.get(path, CONTENT_TYPE)
-        lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        client.settimeout(PATIENCE)
-        client.sendall(lines.encode() + (b"" if method == b"HEAD" else body))
-        if not is_whole:
-            _drain(client, until)
+            self._say(client, *self._text_or_fault(self._text))
 
-    def _requests_for(
-        self, client: socket.socket, query: bytes, requests: Callable[[bool], str], as_json: bool
-    ) -> tuple[str, bytes]:
-        if not is_local(client.getpeername()[0], client.getsockname()[0]):
-            return "403 Forbidden", b"Only told on this machine itself.\n"
+    def _answer_requests(self, client: _Client, query: bytes, requests: Callable[[bool], str], as_json: bool) -> None:
         given = parse_qs(query.decode("latin-1")).get("token", [])
-        if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._token.encode()):
-            return "403 Forbidden", b"Only told to those who know the token, which is in the log of the server.\n"
-        return self._told(lambda: requests(as_json) + "\n")
+        if not is_local(client.sock.getpeername()[0], client.sock.getsockname()[0]):
+            self._say(client, "403 Forbidden", b"Only told on this machine itself.\n")
+        elif len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._token.encode()):
+            self._say(client, "403 Forbidden", b"Only told to those who know the token, which is in the log.\n")
+        elif self._telling is not None:
+            self._say(client, "503 Service Unavailable", b"Another one is being told.\n")
+        else:
+            self._telling = client
+            self._selector.unregister(client.sock)
+            client.stage, client.until = _Stage.TELLING, math.inf
 
-    def _told(self, text: Callable[[], str]) -> tuple[str, bytes]:
+            def tell() -> None:
+                told = self._text_or_fault(lambda: requests(as_json) + "\n")
+                self._telling = None
+                self._told.append((client, *told))
+                self._ring()
+
+            threading.Thread(target=tell, name="uvicorn-metrics-requests", daemon=True).start()
+
+    def _text_or_fault(self, text: Callable[[], str]) -> tuple[str, bytes]:
         try:
             return "200 OK", text().encode()
         except Exception:
             # Whoever watches must not end what is watched.
             logger.exception("The metrics cannot be told")
             return "500 Internal Server Error", b"See the log.\n"
+
+    def _say(self, client: _Client, status: str, body: bytes) -> None:
+        """Answer."""
+        method, _, rest = client.head.partition(b" ")
+        kind = "text/plain; charset=utf-8"
+        if status.startswith("200"):
+            kind = REQUESTS.get(rest.partition(b" ")[0].partition(b"?")[0], CONTENT_TYPE)
+        lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        client.out = memoryview(lines.encode() + (b"" if method == b"HEAD" else body))
+        if client.stage is _Stage.TELLING:
+            self._selector.register(client.sock, selectors.EVENT_WRITE, client)
+        else:
+            self._selector.modify(client.sock, selectors.EVENT_WRITE, client)
+        client.stage, client.until = _Stage.WRITING, time.monotonic() + PATIENCE
+        self._write(client)
+
+    def _write(self, client: _Client) -> None:
+        client.out = client.out[client.sock.send(client.out) :]
+        if client.out:
+            return
+        if _is_whole(client):
+            self._drop(client)
+            return
+        # A close before the end of what still comes would have the client lose the answer (RFC 9112 section 9.6).
+        client.sock.shutdown(socket.SHUT_WR)
+        self._selector.modify(client.sock, selectors.EVENT_READ, client)
+        client.stage = _Stage.DRAINING
+        self._drain(client)
+
+    def _drain(self, client: _Client) -> None:
+        for _ in range(BACKLOG):
+            if not client.sock.recv(4096):
+                self._drop(client)
+                return
+
+
+_STEPS = {
+    _Stage.READING: Exposition._read,
+    _Stage.WRITING: Exposition._write,
+    _Stage.DRAINING: Exposition._drain,
+}
+
+
+def _is_whole(client: _Client) -> bool:
+    return b"\r\n\r\n" in client.head
 
 
 def _in_url(host: str) -> str:
@@ -376,29 +548,3 @@ def _in_url(host: str) -> str:
 def is_local(peer: str, own: str) -> bool:
     """Tell whether a connection between these addresses does not leave this machine."""
     return peer == own or ipaddress.ip_address(peer.partition("%")[0]).is_loopback
-
-
-def _receive_head(client: socket.socket, until: float) -> bytes:
-    """The head of a request, or as much of it as comes."""
-    head = b""
-    while b"\r\n\r\n" not in head and len(head) < LONGEST_HEAD:
-        data = _receive(client, until)
-        if not data:
-            break
-        head += data
-    return head
-
-
-def _drain(client: socket.socket, until: float) -> None:
-    """Take what still comes: a close before it would have the client lose the answer (RFC 9112 section 9.6)."""
-    client.shutdown(socket.SHUT_WR)
-    while _receive(client, until):
-        pass
-
-
-def _receive(client: socket.socket, until: float) -> bytes:
-    remaining = until - time.monotonic()
-    if remaining <= 0:
-        raise TimeoutError
-    client.settimeout(remaining)
-    return client.recv(4096)
