@@ -352,6 +352,15 @@ def test_client_below_its_share_waits_as_long_as_anybody_may() -> None:
     assert kept.state is REFUSED
 
 
+def test_who_asks_for_less_time_than_is_usual_is_known() -> None:
+    habits = Habits()
+    for turn in range(50):
+        for client in ("slow", "quick", "other"):
+            habits.note(client, turn / 10)
+            habits.learn(client, 0.01 if client == "quick" else 1.0)
+    assert [habits.is_modest(client) for client in ("slow", "quick", "other")] == [False, True, False]
+
+
 def test_who_asks_much_less_often_than_is_usual_is_known() -> None:
     habits = Habits()
     for turn in range(50):
@@ -629,16 +638,16 @@ def slow_clients(world: World, requests: int, works: float, waits: float) -> Non
 
 
 ATTACKS: dict[str, Callable[[World], None]] = {
-    "heads without bodies": lambda world: slow_clients(world, 200, 0.001, 1e6),
+    "heads without bodies": lambda world: slow_clients(world, 150, 0.001, 1e6),
     "slow bodies": lambda world: slow_clients(world, 100, 0.001, 0.07),
-    "slow readers": lambda world: slow_clients(world, 200, 0.05, 1.0),
-    "bodies that come at once": lambda world: slow_clients(world, 200, 1.0, 1.0),
+    "slow readers": lambda world: slow_clients(world, 100, 0.05, 1.0),
+    "bodies that come at once": lambda world: slow_clients(world, 80, 1.0, 1.0),
     "slow requests": lambda world: flood(world, 1, 60, 1.0),
     "slower requests": lambda world: flood(world, 1, 60, 10.0),
     "fast requests": lambda world: flood(world, 1, 100, 0.001),
     "ten addresses": lambda world: flood(world, 10, 100, 1.0),
     "ten addresses, slower": lambda world: flood(world, 10, 100, 10.0),
-    "a hundred addresses": lambda world: flood(world, 100, 150, 1.0),
+    "a hundred addresses": lambda world: flood(world, 100, 110, 1.0),
 }
 
 
@@ -650,7 +659,7 @@ def test_quiet_client_is_served_whatever_another_does(attack: str, took: float, 
     world = World(limit())
     ATTACKS[attack](world)
     world.at(1.0, lambda: world.requests("quiet", took, pause=0.1))
-    world.run(8.0)
+    world.run(6.0)
     refused, served = world.outcomes[False], world.outcomes[True]
     assert served >= 3
     assert refused <= 0.02 * (served + refused)

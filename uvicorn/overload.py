@@ -64,9 +64,11 @@ HALF_LIFE = 10.0
 KNOWN = 4096
 """Clients of which that is known."""
 USUAL = 64
-"""What is usual follows this many requests."""
+"""What is usual follows this many requests,"""
+FEW = 8
+"""and what is known of one client so many."""
 MODEST = 4
-"""A client that asks so many times less often than is usual is served beyond the limit, however many wait."""
+"""A client that asks for so many times less than is usual is served beyond the limit, however many wait."""
 
 START = 20
 """The adaptive limit to begin with."""
@@ -390,27 +392,44 @@ class _Ranking(Generic[TicketT]):
 
 
 class Habits:
-    """How often clients have asked lately, each time when there was no place: a count that halves again and again."""
+    """How much clients have asked for lately, each time when there was no place: seconds, which halve again and again.
 
-    __slots__ = ("_known", "_usual")
+    A request asks for as long as the others of its client have taken, or all others while that is not known.
+    """
+
+    __slots__ = ("_known", "_usual", "_took")
 
     def __init__(self) -> None:
-        self._known: OrderedDict[object, tuple[float, float]] = OrderedDict()  # the count, and when it was that
-        self._usual = 0.0  # the count of those who ask: who asks more often weighs more
+        self._known: OrderedDict[object, tuple[float, float, float]] = (
+            OrderedDict()
+        )  # how much, when; how long one takes
+        self._usual = 0.0  # how much those have asked for who ask: who asks more often weighs more
+        self._took = 0.0  # how long one takes
 
     def note(self, client: object, now: float) -> None:
         """`client` asks."""
-        count, since = self._known.pop(client, (0.0, now))
-        count = count * 0.5 ** ((now - since) / HALF_LIFE) + 1.0
-        self._known[client] = (count, now)
+        asked, since, took = self._known.pop(client, (0.0, now, 0.0))
+        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + (took or self._took or 1.0)
+        self._known[client] = (asked, now, took)
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
-        self._usual += (count - self._usual) / USUAL
+        self._usual += (asked - self._usual) / USUAL
+
+    def learn(self, client: object, took: float) -> None:
+        """A request of `client` has taken so long."""
+        usual = self._took or 1.0
+        self._took += (took - self._took) / USUAL if self._took else took
+        if (known := self._known.get(client)) is not None:
+            asked, since, before = known
+            if before:
+                self._known[client] = (asked, since, before + (took - before) / FEW)
+            else:
+                self._known[client] = (asked * took / usual, since, took)
 
     def is_modest(self, client: object) -> bool:
-        """Whether `client` asks much less often than is usual."""
-        count, _ = self._known.get(client, (0.0, 0.0))
-        return count * MODEST < self._usual
+        """Whether `client` asks for much less than is usual."""
+        known = self._known.get(client)
+        return (known[0] if known is not None else 0.0) * MODEST < self._usual
 
 
 class Admission(Generic[TicketT]):
@@ -514,6 +533,7 @@ class Admission(Generic[TicketT]):
             is_short = self.is_asked or self.active >= self.limit.now
             self._stop(ticket, now, GONE)
             if is_measured:
+                self._habits.learn(ticket.client, ticket.ran)
                 self.limit.observe(now - ticket.ran, now, is_short)
 
     def leave(self, ticket: TicketT) -> bool:

@@ -413,6 +413,25 @@ async def test_no_client_has_all_the_places_when_another_comes(http_protocol_cls
         await wait_until(lambda: app.called == ["/1", "/5", "/2"])
 
 
+async def test_client_below_its_share_is_served_while_another_has_all_the_places(http_protocol_cls: Any) -> None:
+    """D11: for longer than anybody waits."""
+    app = Doors()
+    settings: Any = {"proxy_headers": True, "forwarded_allow_ips": "127.0.0.1"}
+    async with limited(http_protocol_cls, app, limit=4, queue=10, **settings) as service:
+        greedy = [await service.connect() for _ in range(20)]
+        for client in greedy:
+            await client.send(request("GET", "/1", "x-forwarded-for: 2001:db8::1"))
+        await wait_until(lambda: counts(service) == (4, 10))
+        other = await service.connect()
+        app.door("/2").set()
+        for _ in range(5):
+            response = await other.ask(request("GET", "/2", "x-forwarded-for: 2001:db8:0:1::1"))
+            assert response.body == b"/2"
+        again = await service.connect()
+        await again.send(request("GET", "/2", "x-forwarded-for: 2001:db8::ffff"))
+        assert is_refusal(await again.response()), "the same network"
+
+
 async def test_forwarded_hosts_are_clients_by_the_other_middleware_too(http_protocol_cls: Any) -> None:
     app = Doors()
     settings: Any = {"proxy_headers": True, "forwarded_allow_ips": "127.0.0.1", "forwarded_headers": "forwarded"}
