@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,11 @@ from pathlib import Path
 
 import pytest
 import trustme
+
+from uvicorn import shortcuts
+from uvicorn.checking import findings
+from uvicorn.config import Config
+from uvicorn.shortcuts import Shortcut
 
 pytestmark = pytest.mark.measures_children
 
@@ -55,12 +61,24 @@ def test_all_that_would_be_served_is_said(cwd: Path) -> None:
         "http": "uvicorn.protocols.http.h11_impl.H11Protocol, HTTP/1.1",
         "websocket": parts(done.stdout)["websocket"],
         "event loop": parts(done.stdout)["event loop"],
+        "shortcuts": parts(done.stdout)["shortcuts"],
         "lifespan": "auto",
         "processes": "3, event loops in each: 1",
         "listens": f"127.0.0.1:{port}",
     }
     assert (cwd / "imported").exists()
     assert not (cwd / "called").exists()
+
+
+def test_shortcuts_are_told_of(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = check(cwd, "app:app", env={"UVICORN_SHORTCUTS": "reuse"})
+    is_proved = Shortcut.REUSE in shortcuts.proved()
+    assert parts(done.stdout)["shortcuts"].startswith("reuse" if is_proved else "none; not proved on ")
+    monkeypatch.delenv("UVICORN_SHORTCUTS", raising=False)
+    unproved = shortcuts.TABLE[Shortcut.STEPS]._replace(versions=())
+    monkeypatch.setitem(shortcuts.TABLE, Shortcut.STEPS, unproved)
+    told = dict(findings(Config(print, log_config=None)))["shortcuts"]
+    assert "steps" not in told.partition(";")[0] and re.search("; not proved on [^:]+: (.*, )?steps", told)
 
 
 def test_limit_of_active_requests_is_told_of(cwd: Path) -> None:

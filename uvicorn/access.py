@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from uvicorn.access_format import Facts, LineFormat
 from uvicorn.logging import ACCESS_FORMAT, AccessFormatter, PipeHandler
 from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
+from uvicorn.shortcuts import Shortcut, chosen, proved
 
 if TYPE_CHECKING:
     from uvicorn._types import ProtocolConfig, WWWScope
@@ -30,6 +31,8 @@ logger = logging.getLogger("uvicorn.access")
 error_logger = logging.getLogger("uvicorn.error")
 
 INFO = logging.INFO
+
+_KEEPS_ANSWERS = Shortcut.LOGGING in proved()
 
 FORMAT = '%s - "%s %s HTTP/%s" %d'
 
@@ -43,7 +46,7 @@ MAX_CLIENTS = 4096
 def is_wanted() -> bool:
     """Tell whether records are wanted at all: `logger.isEnabledFor(INFO)`, mostly without that call."""
     # The logger keeps the answers until any level changes.
-    return logger._cache.get(INFO) or logger.isEnabledFor(INFO)  # type: ignore[attr-defined]
+    return (_KEEPS_ANSWERS and logger._cache.get(INFO)) or logger.isEnabledFor(INFO)  # type: ignore[attr-defined]
 
 
 class LineBuffer:
@@ -72,7 +75,7 @@ class LineBuffer:
 
     def _learn(self) -> None:
         """Remember the handler and the formatter if they are uvicorn's own."""
-        if type(logger) is not logging.Logger or len(logger.handlers) != 1:
+        if Shortcut.LOGGING not in chosen() or type(logger) is not logging.Logger or len(logger.handlers) != 1:
             return
         handler = logger.handlers[0]
         if not isinstance(handler, logging.StreamHandler) or type(handler) not in (PipeHandler, logging.StreamHandler):

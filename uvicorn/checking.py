@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import calendar
+import platform
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from uvicorn import shortcuts
 from uvicorn.config import Config
 from uvicorn.faults import blaming
 from uvicorn.sockets import source_of
@@ -34,6 +36,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     yield "http", f"{_name_of(config.http_protocol_class)}, HTTP/1.1{' and HTTP/2' if config.http2 else ''}"
     yield "websocket", "none" if config.ws_protocol_class is None else _name_of(config.ws_protocol_class)
     yield "event loop", "of asyncio's policy" if loop is None else f"{loop.__module__}.{loop.__qualname__}"
+    yield "shortcuts", _shortcuts()
     yield "lifespan", config.lifespan
     yield "processes", f"{config.workers}, event loops in each: {config.threads}"
     yield "listens", ", ".join(source_of(config).places())
@@ -50,6 +53,23 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
         for host, certfile, _ in map(NamedCertificate.parse, config.ssl_cert if config.ssl_certfile else ()):
             with blaming(f"ssl_cert={host}={certfile}"):
                 yield "tls", f"for {host}: {_until(_shake_hands(config.ssl, certfile, host.replace('*', 'any', 1)))}"
+
+
+def _shortcuts() -> str:
+    """Which are taken, and which cannot be because their assumptions are not proved on this interpreter."""
+    taken = shortcuts.chosen()
+    text = "all" if len(taken) == len(shortcuts.Shortcut) else _names(taken) or "none"
+    unproved = _names(set(shortcuts.Shortcut) - shortcuts.proved())
+    return f"{text}; not proved on {_interpreter()}: {unproved}" if unproved else text
+
+
+def _names(some: Collection[shortcuts.Shortcut]) -> str:
+    return ", ".join(one.value for one in shortcuts.Shortcut if one in some)
+
+
+def _interpreter() -> str:
+    build = ", free-threaded" if shortcuts.is_free_threaded() else ""
+    return f"{platform.python_implementation()} {platform.python_version()}{build}"
 
 
 def _listed(hosts: Sequence[str] | str) -> str:

@@ -45,8 +45,7 @@ def report_fault(exc: BaseException) -> bool:
     if exc.__cause__ is not None:
         text += f" ({exc.__cause__})"
     # Some parsers quote the line that they do not understand, on a line of its own.
-    level = getattr(exc, "level", logging.ERROR)
-    logger.log(level, "Cannot use %s: %s", ", ".join(settings), " ".join(text.splitlines()))
+    logger.error("Cannot use %s: %s", ", ".join(settings), " ".join(text.splitlines()))
     if hint := getattr(exc, "hint", None):
         logger.info(hint)
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope, WebSocketScope
@@ -78,38 +78,27 @@ class ScopeBase:
             return name, "1.0", path, raw_path, query, extensions
         return name, "1.1", path, raw_path, query, self.extensions
 
-    def begin(self, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
-        """Return what is known of a scope before its request line is read; see `complete`."""
+    def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
+        """Return the scope of one request."""
+        method, http_version, path, raw_path, query_string, extensions = line
         state = self.state
-        scope: Any = {
+        scope: HTTPScope = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": "1.1",
+            "http_version": http_version,
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,
+            "method": method,
             "root_path": self.root_path,
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query_string,
             "headers": headers,
             "state": state.copy() if state else {},
         }
-        return cast(HTTPScope, scope)
-
-    def complete(self, scope: HTTPScope, line: RequestLine) -> None:
-        """Put the rest into a scope that was begun."""
-        method, http_version, path, raw_path, query_string, extensions = line
-        scope["http_version"] = http_version
-        scope["method"] = method
-        scope["path"] = path
-        scope["raw_path"] = raw_path
-        scope["query_string"] = query_string
         if extensions:
-            # What a program has put there meanwhile stays.
-            scope["extensions"] = {**self._offer(extensions), **scope.get("extensions", {})}
-
-    def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
-        """Return the scope of one request."""
-        scope = self.begin(headers)
-        self.complete(scope, line)
+            scope["extensions"] = self._offer(extensions)
         return scope
 
     def _offer(self, extensions: Sequence[str]) -> dict[str, dict[Any, Any]]:

@@ -27,6 +27,7 @@ use crate::base::ffi::call::{Turn, step};
 use crate::base::ffi::slots::{self, Awaited, Called, Coroutine, Entry};
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::reuse::{Reuse, SpareObject};
+use crate::base::shortcuts::{self, Shortcut};
 use crate::base::waiter::Waiter;
 
 /// `receive` or `send` of one request, as its application has it: called as fast as a function, and known for one whose
@@ -537,6 +538,9 @@ impl Awaited for Call {
 
 /// Have the interpreter find what every request goes through without detours. Only while the module is being made.
 pub(crate) fn install_slots(py: Python<'_>) -> PyResult<()> {
+    if !shortcuts::is_taken(Shortcut::Slots) {
+        return Ok(());
+    }
     slots::install_turns::<RequestResponseCycle>(py);
     slots::install_awaits::<Call>(py);
     let cycle = Bound::new(py, RequestResponseCycle::new(Rc::new(SpareObject::new(Reuse::Off))))?;

@@ -56,6 +56,7 @@ pub(crate) enum Sent {
 }
 
 /// What programs read of a request, by way of its `receive` and `send`, without a call of them.
+#[expect(clippy::struct_excessive_bools, reason = "each is an attribute of its own")]
 pub(crate) struct Facts {
     /// The client's end was heard of.
     pub(crate) disconnected: bool,

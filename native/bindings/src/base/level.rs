@@ -1,9 +1,11 @@
-//! Whether records of one level are wanted: what `logger.isEnabledFor(level)` says, at a tenth of the cost.
+//! Whether records of one level are wanted: what `logger.isEnabledFor(level)` says, at a tenth of the cost:
+//! the shortcut `logging`.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::names::Names;
+use super::shortcuts::{Shortcut, is_taken};
 
 /// One level of one logger.
 pub(crate) struct Level {
@@ -17,7 +19,7 @@ impl Level {
     pub(crate) fn new(logger: &Bound<'_, PyAny>, level: u8) -> PyResult<Self> {
         let py = logger.py();
         // A class of the user's may have other answers.
-        let is_plain = logger.get_type().is(&py.import("logging")?.getattr("Logger")?);
+        let is_plain = is_taken(Shortcut::Logging) && logger.get_type().is(&py.import("logging")?.getattr("Logger")?);
         let answers = if is_plain { logger.getattr("_cache")?.cast_into::<PyDict>()? } else { PyDict::new(py) };
         Ok(Self {
             logger: logger.clone().unbind(),

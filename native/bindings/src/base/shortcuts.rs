@@ -1,6 +1,8 @@
 //! Which shortcuts the server takes, each in place of what asyncio or the interpreter would do: the rows of
 //! `uvicorn/shortcuts.py`, which says what they are.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 
@@ -14,9 +16,16 @@ pub(crate) enum Shortcut {
     Reuse,
     Texts,
     Bytes,
+    Versions,
+    Classes,
+    Walks,
+    Slots,
+    Calls,
+    Handles,
+    Logging,
 }
 
-const ALL: [(Shortcut, &str); 8] = [
+const ALL: [(Shortcut, &str); 15] = [
     (Shortcut::Coroutines, "coroutines"),
     (Shortcut::Eager, "eager"),
     (Shortcut::Waiters, "waiters"),
@@ -25,7 +34,23 @@ const ALL: [(Shortcut, &str); 8] = [
     (Shortcut::Reuse, "reuse"),
     (Shortcut::Texts, "texts"),
     (Shortcut::Bytes, "bytes"),
+    (Shortcut::Versions, "versions"),
+    (Shortcut::Classes, "classes"),
+    (Shortcut::Walks, "walks"),
+    (Shortcut::Slots, "slots"),
+    (Shortcut::Calls, "calls"),
+    (Shortcut::Handles, "handles"),
+    (Shortcut::Logging, "logging"),
 ];
+
+/// Those that this process takes where there is no server at hand: as on import, and then as its last server.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process takes a shortcut.
+#[inline]
+pub(crate) fn is_taken(shortcut: Shortcut) -> bool {
+    Shortcuts(TAKEN.load(Ordering::Relaxed)).take(shortcut)
+}
 
 /// Those that a server takes: a bit for each.
 #[derive(Clone, Copy)]
@@ -42,6 +67,7 @@ impl Shortcuts {
             let row = known.call1((name,)).map_err(|_| PyAssertionError::new_err(format!("no shortcut {name}")))?;
             bits |= u32::from(chosen.contains(row)?) << shortcut as u32;
         }
+        TAKEN.store(bits, Ordering::Relaxed);
         Ok(Self(bits))
     }
 

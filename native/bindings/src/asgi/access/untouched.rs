@@ -1,4 +1,4 @@
-//! Whether logging is still exactly as uvicorn set it up, so that lines may be formatted here.
+//! Whether logging is still exactly as uvicorn set it up, so that lines may be formatted here: the shortcut `logging`.
 //!
 //! Asked for each record and not for each turn of the loop: an application runs between two requests, and may change
 //! logging there. So the questions must be cheap: attributes are looked up in the dicts that hold them, which costs a

@@ -1,4 +1,4 @@
-//! A `bytes` object that is filled piece by piece, so that what is in it was copied once.
+//! A `bytes` object that is filled piece by piece, so that what is in it was copied once: the shortcut `bytes`.
 
 use std::mem::MaybeUninit;
 use std::{ptr, slice};

@@ -4,6 +4,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+use crate::base::shortcuts::{Shortcut, is_taken};
+
 /// What a coroutine did with its turn.
 pub(crate) enum Turn {
     /// It waits for this.
@@ -53,7 +55,7 @@ pub(crate) fn in_context<R>(context: &Bound<'_, PyAny>, body: impl FnOnce() -> R
     }
 }
 
-/// `class(*arguments, **keywords)` without a copy of `keywords`, which a call would make.
+/// `class(*arguments, **keywords)` without a copy of `keywords`, which a call would make: the shortcut `calls`.
 #[inline]
 pub(crate) fn instantiate<'py>(
     class: &Bound<'py, PyType>,
@@ -67,7 +69,7 @@ pub(crate) fn instantiate<'py>(
     unsafe {
         let kind = class.as_type_ptr();
         let is_plain = std::ptr::eq(ffi::Py_TYPE(class.as_ptr()), &raw const ffi::PyType_Type);
-        let Some(new) = (*kind).tp_new.filter(|_| is_plain) else {
+        let Some(new) = (*kind).tp_new.filter(|_| is_plain && is_taken(Shortcut::Calls)) else {
             return class.call(arguments, Some(keywords));
         };
         let object = Bound::from_owned_ptr_or_err(py, new(kind, arguments.as_ptr(), keywords.as_ptr()))?;

@@ -1,12 +1,18 @@
-//! Whether dicts, lists and classes are what they were, and what a dict holds, without a reference for each.
+//! Whether dicts, lists and classes are what they were, and what a dict holds, without a reference for each: the shortcuts
+//! `versions`, `classes` and `walks`.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
 
+use crate::base::shortcuts::{Shortcut, is_taken};
+
 /// A number that a class loses with its next change, and that no other class has; 0 if it has none now.
 #[inline]
 pub(crate) fn class_version(class: &Bound<'_, PyType>) -> u32 {
+    if !is_taken(Shortcut::Classes) {
+        return 0;
+    }
     // SAFETY: a live type object, of which one aligned field is read, as it is at this moment.
     unsafe { (&raw const (*class.as_type_ptr()).tp_version_tag).read_volatile() }
 }
@@ -14,8 +20,10 @@ pub(crate) fn class_version(class: &Bound<'_, PyType>) -> u32 {
 /// A number that no dict had before and that this one loses with its next change (PEP 509).
 #[cfg(not(any(Py_3_14, Py_GIL_DISABLED)))]
 #[inline]
-#[expect(clippy::unnecessary_wraps, reason = "other versions have none")]
 pub(crate) fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
+    if !is_taken(Shortcut::Versions) {
+        return None;
+    }
     // SAFETY: a live dict, of which one field is read.
     #[allow(deprecated, reason = "in 3.14 it is gone, in those before it works as ever")]
     Some(unsafe { (*dict.as_ptr().cast::<ffi::PyDictObject>()).ma_version_tag })
@@ -37,6 +45,9 @@ pub(crate) fn each_item<'py>(
     mut visit: impl FnMut(&Bound<'py, PyAny>, Bound<'py, PyAny>) -> bool,
 ) -> bool {
     let py = dict.py();
+    if !is_taken(Shortcut::Walks) {
+        return dict.iter().all(|(key, value)| visit(&key, value));
+    }
     let mut position = 0;
     let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
     // To be told that there are no more costs as much as another one.

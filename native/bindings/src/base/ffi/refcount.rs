@@ -1,4 +1,4 @@
-//! Who holds an object.
+//! Who holds an object: the shortcut `reuse`.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -6,9 +6,10 @@ use pyo3::prelude::*;
 /// Whether there are exactly `count` references to `object`: never on an interpreter that cannot tell.
 #[inline]
 pub(crate) fn is_held_by<T>(object: &Bound<'_, T>, count: isize) -> bool {
-    // Without the GIL another thread may hold a reference that is not counted where we look.
+    // Without the GIL another thread may hold a reference that is not counted where we look; from 3.14 on the interpreter's
+    // stack does.
     // SAFETY: the object is live and we hold the GIL, so the count is what it is.
-    !cfg!(Py_GIL_DISABLED) && unsafe { ffi::Py_REFCNT(object.as_ptr()) } == count
+    !cfg!(any(Py_GIL_DISABLED, Py_3_14)) && unsafe { ffi::Py_REFCNT(object.as_ptr()) } == count
 }
 
 /// Whether just so many references to `object` exist, and no weak ones.

@@ -1,5 +1,5 @@
 //! Slots of classes of ours that every request goes through: functions that do without the argument handling of PyO3's,
-//! which stay behind the methods of the same names.
+//! which stay behind the methods of the same names: the shortcut `slots`.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};

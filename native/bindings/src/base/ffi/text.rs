@@ -1,4 +1,4 @@
-//! A `str` of ASCII, made without a look at what it is made of.
+//! A `str` of ASCII, made without a look at what it is made of, and written anew: the shortcut `texts`.
 
 use std::ptr;
 
@@ -7,11 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::refcount::is_held_by;
+use crate::base::shortcuts::{Shortcut, is_taken};
 
 /// A `str` of `text`, which is ASCII; what is not comes the long way.
 #[inline]
 pub(crate) fn ascii<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyString>> {
-    if !text.is_ascii() {
+    if !text.is_ascii() || !is_taken(Shortcut::Texts) {
         return Ok(PyString::new(py, &String::from_utf8_lossy(text)));
     }
     let size = ffi::Py_ssize_t::try_from(text.len())?;
