@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,3 +30,27 @@ def factory(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEven
         return asyncio.SelectorEventLoop
     factory: Callable[[], asyncio.AbstractEventLoop] = pytest.importorskip("uvloop").new_event_loop
     return factory
+
+
+async def busy(act: Callable[[], object] = lambda: None, seconds: float = 0.6) -> None:
+    """Have the loop hear nobody for so long. Then, still before it looks at its sockets again, the client acts."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    calls = 0
+    acted = loop.create_future()
+
+    def block() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            time.sleep(seconds)
+            return
+        # asyncio's loop has looked meanwhile, and timers that are due come next; uvloop's had them before.
+        loop.remove_reader(ours)
+        act()
+        acted.set_result(None)
+
+    with ours, theirs:
+        theirs.send(b"busy")
+        loop.add_reader(ours, block)
+        await acted

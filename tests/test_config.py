@@ -1211,3 +1211,59 @@ def test_number_has_a_type_and_a_range(name: str) -> None:
         assert report_fault(caught.value), "it is one line"
     right = row.minimum if row.minimum is not None else (row.above or 0) + 1
     assert getattr(Config(asgi_app, **{name: str(right)}), name) == right
+
+
+# What programs leave unset
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"access_log": None}, True),
+        ({"http": None}, "auto"),
+        ({"root_path": None}, ""),
+        ({"root_path": []}, ""),
+        ({"timeout_keep_alive": None}, 5),
+        ({"timeout_keep_alive": ""}, 5),
+        ({"limit_max_requests_jitter": None}, 0),
+        ({"limit_concurrency": ""}, None),
+        ({"ws_max_size": ""}, 16777216),
+        ({"ws_max_size": None}, None),
+        ({"ws_max_queue": None}, 32),
+        ({"ws_ping_interval": ""}, None),
+        ({"ws_ping_timeout": []}, None),
+        ({"workers": ""}, 1),
+        ({"workers": False}, 1),
+        ({"ws_ping_interval": False}, 0),
+        ({"reload_dirs": ""}, []),
+        ({"port": False}, 0),
+    ],
+)
+def test_what_is_not_set_or_empty_is_not_given(settings: dict[str, Any], expected: object, log: Log) -> None:
+    """Upstream keeps most of it, and fails with some or all requests."""
+    config = Config(asgi_app, log_config=None, **settings)
+    config.load()
+    (name,) = settings
+    assert getattr(config, name) == expected
+    assert type(getattr(config, name)) is type(expected)
+    assert log() == []
+
+
+def test_loop_that_is_not_set_is_left_to_the_policy() -> None:
+    loop: Any = None
+    assert Config(asgi_app, log_config=None, loop=loop).get_loop_factory() is None
+
+
+@pytest.mark.parametrize("http", [0, False, [], 5])
+def test_what_is_no_protocol_class_is_refused(http: Any, log: Log) -> None:
+    """Upstream starts, and closes every connection."""
+    with pytest.raises(TypeError) as caught:
+        Config(asgi_app, log_config=None, http=http).load()
+    assert report_fault(caught.value)
+    assert log() == [("ERROR", f"Cannot use http={http!r}: it is no protocol class.")]
+
+
+@pytest.mark.parametrize("factory", ["", 0, []])
+def test_context_factory_that_is_none_does_not_serve_clear_text(factory: Any) -> None:
+    with pytest.raises(TypeError, match="not callable"):
+        Config(asgi_app, log_config=None, ssl_context_factory=factory).load()

@@ -63,7 +63,7 @@ LAYERS = [
     "slow_callbacks worker_events",
     "proxy_protocol",
     "admission beneath certificates memory metrics overload stacks systemd thread_pool tickets",
-    "_types _compat _ansi _native interruption openssl outlet shortcuts",
+    "_types _compat _ansi _native grace interruption openssl outlet shortcuts",
 ]
 
 # Each with the one name it is for.

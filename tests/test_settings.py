@@ -161,6 +161,7 @@ SAMPLES: dict[str, Sample] = {
     "ssl_crl": Sample(["--ssl-crl", "revoked.pem"], "revoked.pem"),
     "ssl_client_errors": Sample(["--ssl-client-errors"], True, "yes"),
     "worker_start": Sample(["--worker-start", "spawn"], "spawn"),
+    "allow_skipped_overrides": Sample(["--allow-skipped-overrides"], True, "yes"),
 }
 
 

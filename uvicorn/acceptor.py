@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uvicorn.admission import CountedSocket, Door, Entrance, Farewells, Visit
+from uvicorn.grace import GraceTimer, is_readable, wait_for
 from uvicorn.proxy_protocol import Introducing, Introduction, MalformedHeader, complain, hear
 
 if TYPE_CHECKING:
@@ -111,6 +112,10 @@ class NativeCheckpoint(NamedTuple):
     turn_away: Callable[[int], None]
 
 
+NEVER = 1e6
+"""Seconds, for the loop's own timeout of handshakes, which would end those of peers that it has not heard."""
+
+
 class _NotIntroduced(Exception):
     """A peer that has to say who its client is has not done so."""
 
@@ -120,7 +125,8 @@ class Acceptor(asyncio.AbstractServer):
 
     `factory` makes the protocol of each connection; `backlog` connections may wait to be accepted. With `context`,
     connections start with a TLS handshake that may take `handshake_timeout` seconds; one that fails or takes longer is
-    closed without a log line. Connections that do not pass `checkpoint` are closed as well.
+    closed without a log line. Connections that do not pass `checkpoint` are closed as well. If `is_shared`, other
+    processes accept from the same socket.
     """
 
     def __init__(
@@ -132,6 +138,7 @@ class Acceptor(asyncio.AbstractServer):
         context: ssl.SSLContext | None = None,
         handshake_timeout: float | None = None,
         checkpoint: Checkpoint = OPEN,
+        is_shared: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock: socket.socket | None = sock
@@ -140,6 +147,8 @@ class Acceptor(asyncio.AbstractServer):
         self._context = context
         self._handshake_timeout = handshake_timeout or HANDSHAKE_TIMEOUT
         self._checkpoint = checkpoint
+        self._is_shared = is_shared
+        self._listens = False
         self._entrance: Entrance | None = None
         if checkpoint.door is not None:
             self._entrance = Entrance(checkpoint.door, self._tell_of_room, checkpoint.note_refused)
@@ -170,6 +179,7 @@ class Acceptor(asyncio.AbstractServer):
             with contextlib.suppress(OSError):
                 self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.listen(self._backlog)
+        self._listens = True
         self._watch()
 
     def _watch(self) -> None:
@@ -189,9 +199,11 @@ class Acceptor(asyncio.AbstractServer):
             self.close()
 
     def close(self) -> None:
-        """Accept no more connections. Those accepted already get their protocol, if they are ready for it soon."""
+        """Accept no more connections but those that wait. They get their protocol, if they are ready for it soon."""
         if self._sock is None:
             return
+        if self._listens and not self._is_shared:
+            self._take_rest()
         self._look_away()
         if self._retry is not None:
             self._retry.cancel()
@@ -201,7 +213,12 @@ class Acceptor(asyncio.AbstractServer):
         self._sock.close()
         self._sock = None
         if self._opening:
-            self._loop.call_later(OPENING_GRACE, self._give_up_opening)
+            GraceTimer(self._loop, OPENING_GRACE, self._give_up_opening)
+
+    def _take_rest(self) -> None:
+        """Take all that wait: the system resets those that nobody has when the socket is closed."""
+        while self._retry is None and self._accept():
+            pass
 
     def _give_up_opening(self) -> None:
         for task in self._opening:
@@ -212,31 +229,33 @@ class Acceptor(asyncio.AbstractServer):
         while self._opening:
             await asyncio.wait(self._opening)
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Accept connections. Returns whether more may wait."""
         assert self._sock is not None
         for _ in range(BATCH):
             visit = None
             if self._entrance is not None:
                 visit = self._enter()
                 if visit is None:
-                    return
+                    return False
             try:
                 connection, address = self._sock.accept()
             except OSError as exc:
                 if visit is not None:
                     visit.leave()
                 if isinstance(exc, (BlockingIOError, InterruptedError)):
-                    return
+                    return False
                 if exc.errno in _LOST:
                     continue
                 self._rest(exc)
-                return
+                return False
             if visit is not None:
                 connection = CountedSocket.take(connection, visit)
             connection.setblocking(False)
             task = self._loop.create_task(self._open(connection, address, visit))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
+        return True
 
     async def _open(self, connection: socket.socket, address: Any, visit: Visit | None) -> None:
         """Hand the accepted socket to a new protocol, when it is known who is there, after the TLS handshake if there
@@ -260,17 +279,23 @@ class Acceptor(asyncio.AbstractServer):
             raise
         if introduction is not None:
             protocol = Introducing(protocol, introduction)
-        left = max(0.001, deadline - self._loop.time()) if self._context is not None else None
+        never = None if self._context is None else NEVER
+        # From here on asyncio owns the socket and closes it when something goes wrong.
+        opened = self._loop.connect_accepted_socket(
+            lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=never
+        )
         try:
-            # From here on asyncio owns the socket and closes it when something goes wrong.
-            await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=left
-            )
-        except OSError as exc:  # ssl.SSLError and a handshake that took too long are among them
+            if self._context is None:
+                await opened
+            else:
+                await wait_for(opened, max(0.001, deadline - self._loop.time()), lambda: is_readable(connection))
+        except asyncio.TimeoutError:
+            self._note_lost("the TLS handshake took too long")
+        except OSError as exc:  # ssl.SSLError is one
             self._note_lost(exc)
 
     @staticmethod
-    def _note_lost(exc: BaseException) -> None:
+    def _note_lost(exc: object) -> None:
         logger.debug("Connection lost while it was being set up: %s", exc)
 
     async def _hear(self, connection: socket.socket, address: Any) -> Introduction | None:
@@ -283,7 +308,7 @@ class Acceptor(asyncio.AbstractServer):
         if expects is None or not expects(_host_of(address)):
             return None
         try:
-            return await asyncio.wait_for(hear(connection), self._handshake_timeout)
+            return await wait_for(hear(connection), self._handshake_timeout, lambda: is_readable(connection))
         except asyncio.TimeoutError:
             raise _NotIntroduced("the PROXY header took too long") from None
         except OSError as exc:
@@ -347,9 +372,16 @@ class NativeAcceptor(Acceptor):
         context: ssl.SSLContext | None = None,
         handshake_timeout: float | None = None,
         checkpoint: Checkpoint = OPEN,
+        is_shared: bool = False,
     ) -> None:
         super().__init__(
-            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, checkpoint=checkpoint
+            sock,
+            factory,
+            backlog=backlog,
+            context=context,
+            handshake_timeout=handshake_timeout,
+            checkpoint=checkpoint,
+            is_shared=is_shared,
         )
         self.poller = poller
         self._listener: Listener | None = None
@@ -377,6 +409,10 @@ class NativeAcceptor(Acceptor):
         assert self._listener is not None
         self._listener.pause()
 
+    def _take_rest(self) -> None:
+        if self._listener is not None:
+            self._listener.take_rest()
+
     def close(self) -> None:
         """Accept no more connections. Handshakes under way have a moment left."""
         if self._sock is None:
@@ -388,7 +424,7 @@ class NativeAcceptor(Acceptor):
             listener.close()
             self._opened = self._loop.create_future()
             if listener.when_opened(self._is_opened):
-                self._loop.call_later(OPENING_GRACE, listener.give_up_opening)
+                GraceTimer(self._loop, OPENING_GRACE, listener.give_up_opening)
             else:
                 self._is_opened()
 

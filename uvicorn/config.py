@@ -132,6 +132,15 @@ LOOP_FACTORIES: dict[str, str | None] = {
 }
 INTERFACES: list[InterfaceType] = list(get_args(InterfaceType))
 
+_NONE_IS_DEFAULT = (
+    "access_log",
+    "http",
+    "root_path",
+    "timeout_keep_alive",
+    "limit_max_requests_jitter",
+    "ws_max_queue",
+)
+
 BUILDING_THE_CORE = "install Rust (https://rustup.rs), then uvicorn again"
 
 DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
@@ -150,9 +159,11 @@ class UvicornDeprecationWarning(UserWarning):
 
 def _strings(values: Sequence[str | os.PathLike[str]] | str | None) -> list[str]:
     """Return what may be nothing, one string, or several strings and paths as a list of strings."""
+    if not values:
+        return []
     if isinstance(values, (str, os.PathLike)):
         return [os.fspath(values)]
-    return [os.fspath(value) for value in values or ()]
+    return [os.fspath(value) for value in values]
 
 
 class Config(Settings):
@@ -207,6 +218,7 @@ class Config(Settings):
         self.encoded_headers = []
         self.closes_connections = False
         self.headers = self.headers or []
+        self._resolve_unset()
         self.configure_logging()
         self._check_numbers()
         self._resolve_places()
@@ -305,6 +317,21 @@ class Config(Settings):
         if not self.proxy_headers:
             return None
         return (self.proxy_protocol_trusted_clients or None) if self.proxy_protocol else self.forwarded_allow_ips
+
+    def _resolve_unset(self) -> None:
+        """Take what programs leave unset, or empty, for not given, where upstream serves with it."""
+        for name in _NONE_IS_DEFAULT:
+            if getattr(self, name) is None:
+                setattr(self, name, ROWS[name].default)
+        for name, row in ROWS.items():
+            value = getattr(self, name)
+            if value in ("", []) and (name == "root_path" or row.kinds <= {"int", "float", "None"}):
+                setattr(self, name, None if name in ("ws_ping_interval", "ws_ping_timeout") else row.default)
+            elif value is False and row.kinds <= {"int", "float", "None"}:
+                setattr(self, name, 0)
+        workers: object = self.workers
+        if workers is False or workers in ("", []):
+            self.workers = 1
 
     # Logging
 
@@ -651,9 +678,10 @@ class Config(Settings):
         self.http_protocol_class = self._http_protocol_class()
         self.log_core()
         self.ws_protocol_class = self._ws_protocol_class()
-        warn_of_never_called = import_from_string("uvicorn.protocols.http.hooks:warn_of_never_called")
-        for implementation in (self.http_protocol_class, self.ws_protocol_class):
-            warn_of_never_called(implementation)
+        refuse_never_called = import_from_string("uvicorn.protocols.http.hooks:refuse_never_called")
+        for setting, implementation in (("http", self.http_protocol_class), ("ws", self.ws_protocol_class)):
+            with blaming(setting):
+                refuse_never_called(implementation, self.allow_skipped_overrides)
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
@@ -757,6 +785,9 @@ class Config(Settings):
 
     def _http_protocol_class(self) -> ProtocolFactory:
         implementation: ProtocolFactory = self._implementation("http", HTTP_PROTOCOLS)
+        with blaming(f"http={self.http!r}"):
+            if not callable(implementation):
+                raise TypeError("it is no protocol class.")
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
                 raise ValueError("HTTP/2 takes the native core: http='auto' or 'native', where it was built.")
@@ -782,7 +813,7 @@ class Config(Settings):
         return implementation
 
     def _ssl_context(self) -> SSLContext | None:
-        if not self.is_ssl:
+        if not self.is_ssl and self.ssl_context_factory is None:
             return None
         from uvicorn.tls import load_ssl_context
 
@@ -870,6 +901,8 @@ class Config(Settings):
             SystemExit: ``loop`` is no known name, nor the import string of a callable.
             ModuleNotFoundError: ``loop`` names an implementation whose library is not installed.
         """
+        if self.loop is None:
+            return None
         if self.loop in LOOP_FACTORIES:
             return self._known_loop_factory(LOOP_FACTORIES[self.loop])
         hint = f"loop is one of {', '.join(LOOP_FACTORIES)}, or an import string."

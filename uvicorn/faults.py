@@ -45,7 +45,8 @@ def report_fault(exc: BaseException) -> bool:
     if exc.__cause__ is not None:
         text += f" ({exc.__cause__})"
     # Some parsers quote the line that they do not understand, on a line of its own.
-    logger.error("Cannot use %s: %s", ", ".join(settings), " ".join(text.splitlines()))
+    level = getattr(exc, "level", logging.ERROR)
+    logger.log(level, "Cannot use %s: %s", ", ".join(settings), " ".join(text.splitlines()))
     if hint := getattr(exc, "hint", None):
         logger.info(hint)
     return True

@@ -479,6 +479,7 @@ def run(
     ssl_crl: str | os.PathLike[str] | None = None,
     ssl_client_errors: bool = False,
     worker_start: StartType = "auto",
+    allow_skipped_overrides: bool = False,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

@@ -99,8 +99,8 @@ class Settings:
         default="auto",
         section="Implementations",
         help="HTTP implementation: a name, or the import string of an asyncio protocol class. "
-        "`auto` is the native core or, where that was not built, the implementation in Python, for which `httptools` "
-        "and `h11` are upstream's names. `zttp` is another name for `native`.",
+        "`auto` is the native core or, where that was not built, `httptools`, else `h11`: Python, which reads requests "
+        "with that library. `zttp` is another name for `native`.",
     )
     http2: bool = setting(
         default=False,
@@ -834,6 +834,14 @@ class Settings:
         help="How workers start: each as a new interpreter (`spawn`), or forked from a parent that has imported the "
         "server, but not the application, which takes much less time (`fork`; an error says why not). `auto` forks "
         "where the parent has nothing but the server, which takes Linux and the command line, and else spawns.",
+    )
+
+    allow_skipped_overrides: bool = setting(
+        default=False,
+        section="Implementations",
+        kw_only=True,
+        help="Serve although a program overrides methods of a protocol class that this implementation never calls. "
+        "Otherwise such a class ends the start.",
     )
 
     def __post_init__(self) -> None:

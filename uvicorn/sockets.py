@@ -236,11 +236,15 @@ async def listen(
                     context=context,
                     handshake_timeout=handshake_timeout,
                     checkpoint=checkpoint,
+                    is_shared=place is not None,
                 )
                 await native.start_serving()
                 servers.append(native)
             else:
-                servers.append(await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, checkpoint))
+                is_shared = place is not None
+                servers.append(
+                    await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, checkpoint, is_shared)
+                )
     except BaseException:
         for server in servers:
             server.close()
@@ -287,10 +291,19 @@ async def _listen_on(
     context: ssl.SSLContext | None,
     handshake_timeout: float | None,
     checkpoint: Checkpoint,
+    is_shared: bool = False,
 ) -> Listener:
-    if isinstance(loop, asyncio.SelectorEventLoop) or not checkpoint.is_open:
+    # uvloop has handshakes end by its own clock, whether it has heard the peer or not.
+    is_ours = isinstance(loop, asyncio.SelectorEventLoop) or (context is not None and _is_uvloop(loop))
+    if is_ours or not checkpoint.is_open:
         acceptor = Acceptor(
-            sock, factory, backlog=backlog, context=context, handshake_timeout=handshake_timeout, checkpoint=checkpoint
+            sock,
+            factory,
+            backlog=backlog,
+            context=context,
+            handshake_timeout=handshake_timeout,
+            checkpoint=checkpoint,
+            is_shared=is_shared,
         )
         try:
             await acceptor.start_serving()
@@ -377,8 +390,7 @@ class Address:
                         raise
                     unavailable = exc
             if not opened:
-                assert unavailable is not None, "a name that resolves has an address"
-                raise unavailable
+                raise unavailable or OSError(f"host={self._host!r} names no address")
         return opened
 
     async def _resolve(self) -> list[tuple[int, Any]]:

@@ -17,6 +17,7 @@ from uvicorn._types import Connection, ProtocolConfig
 from uvicorn.metrics import Page
 from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
 from uvicorn.protocols.http.readers import Readers
+from uvicorn.protocols.utils import clock_of
 from uvicorn.request_id import RequestIds
 from uvicorn.shortcuts import Shortcut, chosen
 
@@ -185,7 +186,7 @@ class ServerState:
     def readers(self, loop: asyncio.AbstractEventLoop, seconds: float) -> Readers:
         """Return whom connections other than HTTP's wait for: clients that have `seconds` to read; made when needed."""
         if self._readers is None:
-            self._readers = Readers(loop, self.context, seconds, loop.time)
+            self._readers = Readers(loop, self.context, seconds, clock_of(loop))
         return self._readers
 
     def gate_for(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> Gate | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.utils import turns, wait_until
 from uvicorn import sockets as listening
+from uvicorn.acceptor import OPEN, Checkpoint
 from uvicorn.config import Config
 from uvicorn.state import ServerState
 
@@ -248,6 +249,8 @@ async def serve(
     uds: str | None = None,
     tls: ssl.SSLContext | None = None,
     state: ServerState | None = None,
+    handshake_timeout: float = 10,
+    checkpoint: Checkpoint = OPEN,
     **settings: Any,
 ) -> AsyncIterator[Service]:
     """Serve `app` with `protocol`; on exit nothing of it is left."""
@@ -262,7 +265,9 @@ async def serve(
     bound = socket.socket(socket.AF_UNIX if uds else socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.bind(uds or (host, 0))
     # As a server does, so natively where that is possible.
-    (server,) = await listening.listen([bound], factory, backlog=100, context=tls, handshake_timeout=10)
+    (server,) = await listening.listen(
+        [bound], factory, backlog=100, context=tls, handshake_timeout=handshake_timeout, checkpoint=checkpoint
+    )
     (sock,) = server.sockets
     service = Service(config, state, sock.getsockname(), sock.family, server)
     try:

@@ -40,7 +40,7 @@ def refused(head: bytes, limits: HeadLimits = LIMITS) -> RequestRefused:
 def test_head_gives_method_target_and_minor_version() -> None:
     match = match_head(GOOD)
     assert match is not None
-    assert match.groups() == (b"GET", b"/a?b", b"1")
+    assert match.groups() == (b"GET", b"/a?b", None, b"1")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def changed_heads(draw: st.DrawFn) -> bytes:
 def test_scan_finds_a_mistake_where_the_rules_do_and_nowhere_else(head: bytes, places: list[int]) -> None:
     match = match_head(head)
     try:
-        good = match is not None and bool(split_target(match[1], match[2]))
+        good = match is not None and bool(split_target(match[1], match[2] or match[3]))
     except RequestRefused:
         good = False
     found = scan(head, places)

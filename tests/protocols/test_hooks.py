@@ -22,7 +22,7 @@ from uvicorn.protocols.http import h11_impl, httptools_impl
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.hooks import never_called, replaced
+from uvicorn.protocols.http.hooks import SkippedOverride, never_called, replaced
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
@@ -389,9 +389,8 @@ async def test_access_logger_of_a_connection_can_be_another(python: Any, access:
 
 
 METHODS = {
-    H11Protocol: "handle_events handle_websocket_upgrade",
-    HttpToolsProtocol: "handle_websocket_upgrade on_message_begin on_url on_header on_headers_complete on_body "
-    "on_message_complete",
+    H11Protocol: "_get_upgrade _should_upgrade_to_ws _unsupported_upgrade_warning",
+    HttpToolsProtocol: "_get_upgrade _should_upgrade_to_ws _unsupported_upgrade_warning _start_asgi_task",
     WSProtocol: "handle_close handle_connect handle_events handle_message handle_ping handle_pong on_task_complete "
     "send_500_response",
     WebSocketsSansIOProtocol: "handle_bytes handle_close handle_connect handle_cont handle_events handle_ping "
@@ -413,14 +412,16 @@ def test_author_of_a_method_that_nothing_calls_is_told(kind: Any, name: str, log
     assert never_called(kind) == []
     setting = "ws" if "WebSocket" in kind.__mro__[-4].__name__ or hasattr(kind, "run_asgi") else "http"
     settings: Any = {"http": HttpToolsProtocol, setting: below}
-    Config(respond(), log_config=None, **settings).load()
+    with pytest.raises(SkippedOverride, match=rf"nothing calls Mine\.{name}\. .*--allow-skipped-overrides"):
+        Config(respond(), log_config=None, **settings).load()
+    Config(respond(), log_config=None, allow_skipped_overrides=True, **settings).load()
     (line,) = [record.getMessage() for record in log.records if record.name == "uvicorn.error"]
-    assert line == f"Never called, because this server has no such hook: Mine.{name}."
+    assert line == f"Nothing calls Mine.{name}, which allow_skipped_overrides accepts."
 
 
 def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(H11Protocol, "handle_events", lambda self: None, raising=False)
-    assert never_called(H11Protocol) == ["H11Protocol.handle_events"]
+    monkeypatch.setattr(H11Protocol, "_get_upgrade", lambda self: None, raising=False)
+    assert never_called(H11Protocol) == ["H11Protocol._get_upgrade"]
 
 
 def test_class_of_somebody_else_has_what_methods_it_likes(log: pytest.LogCaptureFixture) -> None:

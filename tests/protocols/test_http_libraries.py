@@ -1,4 +1,4 @@
-"""Our reading of field sections beside that of the libraries whose names `--http` takes, which are oracles here."""
+"""What the libraries read behind the rules: the fields that were sent, and never a head that the rules refuse."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocols import harness
+from tests.protocols.harness import Calls
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.head import FieldMemory, HeadLimits, RequestRefused, match_head, split_fields
+from uvicorn.protocols.http.head import HeadLimits, RequestRefused, look_at, match_head, split_fields
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.http.request_reader import HEAD, Memory, Piece, RequestReader
-from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.recurring import Recurring
+from uvicorn.protocols.http.request_reader import HEAD, Known, Piece, RequestReader
 
 LINE = b"GET / HTTP/1.1\r\n"
 
@@ -63,46 +65,53 @@ def by_h11(head: bytes) -> Any:
     return [(name, value) for name, value in event.headers if name not in (b"transfer-encoding", b"content-length")]
 
 
+LIMITS = HeadLimits(1000, 20, 100)
+
+
 @pytest.mark.no_cover
-@given(st.lists(FIELDS, max_size=6))
-def test_libraries_agree_with_our_own_reading(lines: list[bytes]) -> None:
-    """Where they take a head at all."""
-    head, memory = head_of(lines), FieldMemory()
-    ours = [memory[line] for line in lines]
-    assert by_llhttp(head) in (ours, None)
+@given(st.lists(FIELDS | BYTES.filter(bool), max_size=6))
+def test_libraries_read_what_the_rules_take(lines: list[bytes]) -> None:
+    """U1"""
+    head = head_of([b"Host: a", *lines])
+    try:
+        look_at(head, LIMITS, None)
+    except RequestRefused:
+        return
+    ours = split_fields(head, len(LINE))
     framing = (b"transfer-encoding", b"content-length")
-    assert by_h11(head) in ([field for field in ours if field[0] not in framing], None)
-    assert ours == split_fields(head, len(LINE))
+    assert by_llhttp(head) in (ours, None)
+    assert by_h11(head) == [field for field in ours if field[0] not in framing]
+    assert by_llhttp(head) is not None or b"ransfer" in head  # "chunked" with a tab behind it
 
 
 @pytest.mark.no_cover
 @given(BYTES.filter(bool))
 def test_line_is_a_field_where_the_rules_say_so(line: bytes) -> None:
     """U1"""
-    memory, head = FieldMemory(), head_of([line])
-    if match_head(head) is None:
-        with pytest.raises(KeyError):
-            memory[line]
-        assert not memory
-    else:
-        assert [memory[line]] == [memory[line]] == split_fields(head, len(LINE))
+    head = head_of([line])
+    if match_head(head) is not None:
+        assert by_llhttp(head) == split_fields(head, len(LINE))
 
 
-def test_both_names_stand_for_one_implementation() -> None:
+def test_cycles_are_one_class_but_for_their_names() -> None:
     """What is behind a head is the same code for both: its tests need not be run with each (`tests/machines.py`)."""
     class_body = {"__module__", "__doc__", "__slots__", "__firstlineno__", "__static_attributes__"}
     for kind in (HttpToolsProtocol, H11Protocol):
-        own = vars(kind).keys() - class_body - {"never_called"}
-        assert own - {"cycle_class"} <= {"head_limit"}, kind
         assert vars(kind.cycle_class()).keys() <= class_body
     assert HttpToolsProtocol.cycle_class().__base__ is H11Protocol.cycle_class().__base__ is RequestResponseCycle
 
 
-def test_fields_are_those_that_were_sent() -> None:
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [HttpToolsProtocol, H11Protocol])
+async def test_fields_are_those_that_were_sent(kind: Any) -> None:
     """SCO-14, SCO-15"""
-    lines = [b"HOST: a", b"X-b:\t1 \t", b"x-B: \xe9", b"Empty:", b"Transfer-Encoding: Chunked"]
-    memory = FieldMemory()
-    assert [memory[line] for line in lines] == [
+    app = Calls()
+    lines = [b"HOST: a", b"X-b:\t1 \t", b"x-B: \xe9", b"Empty:", b"Transfer-Encoding: Chunked\t"]
+    async with harness.serve(kind, app) as service:
+        client = await service.connect()
+        await client.send(head_of(lines) + b"0\r\n\r\n")
+        assert (await client.response()).status == 200
+    assert app.scope["headers"] == [
         (b"host", b"a"),
         (b"x-b", b"1"),
         (b"x-b", b"\xe9"),
@@ -111,24 +120,12 @@ def test_fields_are_those_that_were_sent() -> None:
     ]
 
 
-def test_memory_of_fields_is_bounded() -> None:
-    """D2"""
-    memory = FieldMemory()
-    for number in range(2000):
-        line = b"x: %d" % number
-        assert memory[line] == (b"x", b"%d" % number)
-    assert 0 < len(memory) <= 512
-    assert memory.unknown == 2000
-    memory[b"long: " + b"a" * 200]
-    assert b"long: " + b"a" * 200 not in memory
-
-
 # The machine around it, without a connection.
 
 
 def reader(fields: int = 8) -> RequestReader:
-    base = ScopeBase("3.0", "http", None, None, "", {})
-    return RequestReader(HeadLimits(1000, fields, 100), None, Memory(), base.line)
+    memory: Recurring[Known] = Recurring(1, longest=100)
+    return RequestReader(HeadLimits(1000, fields, 100), None, memory)
 
 
 def test_more_fields_than_are_taken_are_not_read() -> None:
@@ -152,5 +149,5 @@ def test_bytes_in_events_out() -> None:
     assert machine.pending == head_of([b"Host: b"])
     machine.state = HEAD
     event = machine.resume()
-    assert event is not None and not isinstance(event, Piece) and event[1] == [(b"host", b"b")]
+    assert event is not None and not isinstance(event, Piece) and event[0] == head_of([b"Host: b"])
     assert not machine.pending and not machine.more

@@ -33,6 +33,9 @@ class Pinger(Attributes):
     def unsent(self) -> int:
         return 0
 
+    def has_pending_io(self) -> bool:
+        return False
+
     def send_ping(self, payload: bytes) -> None:
         self.pings.append((self.timers.now - 1000, payload))
 

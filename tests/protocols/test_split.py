@@ -101,9 +101,9 @@ def crumbs(data: bytes) -> Iterator[bytes]:
     ]
 )
 def reading(request: pytest.FixtureRequest) -> Any:
-    """Each machine that puts pieces together: that of Python, which both libraries are given whole heads by, and ours.
+    """Each machine that puts pieces together: that of Python, which gives both libraries whole heads, and ours.
 
-    What the libraries make of whole heads is the same however those came.
+    What the libraries make of whole heads, and of chunks that are cut anew, is the same however those came.
     """
     if "native" in request.param:
         pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)

@@ -14,7 +14,6 @@ from tests.vectors.loader import Vector, groups, load
 from tests.vectors.replay import loaded_config, new_server, replay
 from tests.vectors.responses import BrokenResponse, parse
 from uvicorn.importer import import_from_string
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.settings import Settings
 from uvicorn.state import ServerState
 
@@ -62,13 +61,12 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("part", range(8))
 async def test_implementations_give_the_same_reasons(part: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Whole, and cut where it is most likely to matter; then not by h11, which is given whole heads as httptools is."""
+    """Whole, and cut where it is most likely to matter."""
     protocols = [import_from_string(path) for path in IMPLEMENTATIONS]
-    machines = [protocol for protocol in protocols if protocol is not H11Protocol]
     for vector in VECTORS[part::8]:
         for cut in {0, len(vector.data) // 2, max(0, len(vector.data) - 3)}:
             reasons = []
-            for protocol in protocols if cut == 0 else machines:
+            for protocol in protocols:
                 caplog.clear()
                 with caplog.at_level(logging.DEBUG, "uvicorn.error"):
                     await replay(protocol, vector, [vector.data[:cut], vector.data[cut:]], in_memory=cut > 0)

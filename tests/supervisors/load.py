@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import struct
 import threading
 import time
@@ -26,7 +27,8 @@ _leaked: list[bytes] = []
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers `/plain` in one piece, `/stream` in three that take their time, and `/leak`, which costs it memory."""
+    """Answers `/plain` in one piece, `/stream` in three that take their time, `/leak`, which costs it memory, and
+    `/busy?N`, for which it computes so many milliseconds."""
     if scope["type"] == "lifespan":
         for step in ("startup", "shutdown"):
             await receive()
@@ -43,6 +45,11 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         # A megabyte for a hundred requests, written to, so that it is there.
         _leaked.append(bytes([len(_leaked) % 255 + 1]) * 10_486)
         scope = {**scope, "path": "/plain"}
+    if scope["path"] == "/busy":
+        end = time.thread_time() + int(scope["query_string"]) / 1000
+        while time.thread_time() < end:
+            pass
+        scope = {**scope, "path": "/plain"}
     if scope["path"] == "/plain":
         headers = [worker, (b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -58,7 +65,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 class Load:
     """Clients, on connections that are kept alive or not, each with one request after the other, while the block runs.
 
-    With a `rate` they ask so often in a second, all together, and not as often as they can.
+    With a `rate` they ask so often in a second, all together, and not as often as they can; with `pauses`, each of them
+    so many seconds after its last answer, between the two.
 
     Attributes:
         answered: whole responses.
@@ -75,6 +83,7 @@ class Load:
         *,
         keep_alive: bool = True,
         rate: float | None = None,
+        pauses: tuple[float, float] | None = None,
     ) -> None:
         self.answered = 0
         self.lost: Counter[str] = Counter()
@@ -85,6 +94,7 @@ class Load:
         self._request = f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode()
         self._clients = clients
         self._interval = 0.0 if rate is None else clients / rate
+        self._pauses = pauses
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -103,7 +113,7 @@ class Load:
         await asyncio.gather(*(self._client(number) for number in range(self._clients)))
 
     async def _client(self, number: int) -> None:
-        await asyncio.sleep(self._interval * number / self._clients)
+        await asyncio.sleep((self._interval if self._pauses is None else self._pauses[1]) * number / self._clients)
         while not self._stopping.is_set():
             try:
                 reader, writer = await asyncio.wait_for(asyncio.open_connection(*self.address), PATIENCE)
@@ -144,6 +154,8 @@ class Load:
             self.durations.append(time.monotonic() - began)
             if b"\r\nconnection: close\r\n" in head:
                 return
+            if self._pauses is not None:
+                due = time.monotonic() + random.uniform(*self._pauses)
 
 
 class HTTP2Load(Load):

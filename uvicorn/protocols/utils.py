@@ -114,8 +114,11 @@ def client_prefix(client: tuple[str, int] | None) -> str:
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """Return the clock of a loop: that of asyncio's own without the call in between."""
-    return monotonic if getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time else loop.time
+    """Return the clock of a loop: that of asyncio's own without the call in between, and for uvloop, whose clock stands
+    still while a callback runs, the one that it follows."""
+    kind = type(loop)
+    follows = getattr(kind, "time", None) is asyncio.BaseEventLoop.time or kind.__module__.partition(".")[0] == "uvloop"
+    return monotonic if follows else loop.time
 
 
 def start_task(

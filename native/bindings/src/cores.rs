@@ -110,7 +110,7 @@ impl Cores {
     fn sweep(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.h1.here()?;
         bury();
-        guard_server(py, core, "sweep", || core.hub.deadlines.sweep(py))
+        guard_server(py, core, "sweep", || core.hub.deadlines.sweep(py, Duration::ZERO))
     }
 
     /// Have so many seconds pass for the deadlines, and end what is over its own, to see what does.

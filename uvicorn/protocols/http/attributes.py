@@ -52,14 +52,14 @@ def _in_scopes(name: str, meaning: str) -> Any:
 class Attributes(asyncio.Protocol):
     """The attributes of a connection that have a meaning to others; `HTTPProtocol` is the connection."""
 
-    __slots__ = ("settings", "server_state", "loop", "_base", "_input", "_last_scope")
+    __slots__ = ("settings", "server_state", "loop", "_base", "_input", "_scope")
 
     settings: Any
     server_state: ServerState
     loop: asyncio.AbstractEventLoop
     _base: ScopeBase
     _input: Input
-    _last_scope: HTTPScope | None
+    _scope: Any  # while its head is read; and the last one, for classes of the program's
 
     ws_protocol_class = _setting(
         "ws_protocol_class", "The class that takes over on an upgrade to WebSocket, or `None`."
@@ -96,11 +96,16 @@ class Attributes(asyncio.Protocol):
         """That of the request being answered."""
         return self._input.cycle if self._input is not None else None
 
+    @cycle.setter
+    def cycle(self, cycle: RequestResponseCycle | None) -> None:
+        self._input.cycle = cycle
+
     @property
     def scope(self) -> HTTPScope | None:
-        """The scope of the request being answered, or of the last one if the class is a subclass of the program's."""
+        """The scope of the request being read or answered, or of the last one if the class is one of the program's."""
         cycle = self.cycle
-        return self._last_scope if cycle is None else cycle.scope
+        scope: HTTPScope | None = self._scope if cycle is None else cycle.scope
+        return scope
 
     @scope.setter
     def scope(self, scope: HTTPScope) -> None:
@@ -108,13 +113,19 @@ class Attributes(asyncio.Protocol):
         if cycle is not None:
             cycle.scope = scope
         else:
-            self._last_scope = scope
+            self._scope = scope
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]] | None:
         """The header fields of that request."""
         scope = self.scope
         return None if scope is None else cast("list[tuple[bytes, bytes]]", scope["headers"])
+
+    @headers.setter
+    def headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        scope = self.scope
+        if scope is not None:
+            scope["headers"] = headers
 
     @property
     def access_log(self) -> bool:

@@ -115,6 +115,8 @@ class Closing:
         elif reader.state is HEAD and not reader.pending:
             # Without a deadline nobody knows since when the client has nothing to ask.
             left = left - deadline.waited() if deadline.waits else 0.0
+        if left <= 0 and reader.state is HEAD and self._input.end is not HERE and deadline.client_stirs():
+            left = limits.LAST_CALL_SECONDS  # nobody has looked at what it has asked meanwhile
         if left > 0:
             deadline.set(Waits.DISCARD if reader.state is BODY else Waits.LAST_CALL, left)
         else:

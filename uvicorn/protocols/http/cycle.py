@@ -107,6 +107,9 @@ class RequestResponseCycle:
         more_body: see below.
         expect_continue: the client holds its body back until it is asked for it (RFC 9110 section 10.1.1).
 
+    A program that makes one itself, in a method of upstream's that it has replaced, gives it upstream's arguments, of
+    which `scope` and `transport` matter.
+
     Attributes:
         more_body: more of the request body is to come from the client.
         body_given: the application was given the last piece of the body.
@@ -143,11 +146,18 @@ class RequestResponseCycle:
 
     def __init__(
         self,
-        stream: Stream,
-        scope: HTTPScope,
-        more_body: bool,
-        expect_continue: bool,
+        stream: Stream | None = None,
+        scope: HTTPScope | None = None,
+        more_body: bool = True,
+        expect_continue: bool = False,
+        *,
+        transport: Any = None,
+        **_of_upstream: object,
     ) -> None:
+        if stream is None:
+            # A program's own method makes it, as it would make upstream's.
+            stream, expect_continue = transport.get_protocol().adopt(self)
+        assert stream is not None and scope is not None
         self.stream = stream
         self.scope = scope
         self.task: asyncio.Task[None] | None = None
@@ -228,6 +238,15 @@ class RequestResponseCycle:
     def logger(self) -> logging.Logger:
         """The error log."""
         return self.stream.logger
+
+    @property
+    def message_event(self) -> RequestResponseCycle:
+        """What is `set` when `body` or `more_body` was changed from outside."""
+        return self
+
+    def set(self) -> None:
+        """Let those who wait for the body look at it again."""
+        self._wake()
 
     # The application's side.
 

@@ -1,6 +1,7 @@
 """Until when a connection waits for its client, and for what: one timer for all of it.
 
-The timer is re-armed when it fires, not for each request: most deadlines are met long before they are over.
+The timer is re-armed when it fires, not for each request: most deadlines are met long before they are over. One that is
+over ends nothing before its client was heard (`grace.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextvars
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
+
+from uvicorn.grace import Grace, has_pending_io
 
 
 class Waits(IntEnum):
@@ -52,6 +55,7 @@ class Deadline:
 
     Args:
         loop: the event loop.
+        transport: of the connection.
         context: in which it calls back. That of a request would live as long as the timer.
         clockwork: looked at each time.
         expire: called with what was waited for when the deadline is over.
@@ -64,6 +68,7 @@ class Deadline:
         "waits",
         "timer",
         "_loop",
+        "_transport",
         "_context",
         "_clockwork",
         "_expire",
@@ -72,11 +77,14 @@ class Deadline:
         "_timer_at",
         "_settings",
         "_armed_by",
+        "_grace",
+        "_granted_by",
     )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
         context: contextvars.Context,
         clockwork: Clockwork,
         expire: Callable[[Waits], None],
@@ -84,6 +92,7 @@ class Deadline:
         self.waits = NOTHING
         self.timer: asyncio.TimerHandle | None = None
         self._loop = loop
+        self._transport = transport
         self._context = context
         self._clockwork = clockwork
         self._expire: Callable[[Waits], None] | None = expire
@@ -92,6 +101,8 @@ class Deadline:
         self._timer_at = 0.0
         self._settings = 0  # counted, so that a timer knows whether it is still meant
         self._armed_by = 0
+        self._grace: Grace | None = None
+        self._granted_by = 0
 
     def set(self, waits: Waits, seconds: float) -> None:
         """Wait for something from now on; zero seconds: for any time."""
@@ -132,7 +143,7 @@ class Deadline:
         """Notice a deadline that is over by the clock, whatever the timer says."""
         if self.timer is not None and self.waits and self._at <= self._clockwork.clock():
             self.timer.cancel()
-            self._fire()
+            self._judge(self._clockwork.clock(), 0.0)
 
     def _arm(self, now: float, seconds: float) -> None:
         self._timer_at = now + seconds
@@ -140,14 +151,29 @@ class Deadline:
         self.timer = self._context.run(self._loop.call_later, seconds, self._fire)
 
     def _fire(self) -> None:
+        now = self._clockwork.clock()
+        if self._at > now and self.waits and (self._settings != self._armed_by or self._clockwork.real_loop):
+            self._arm(now, self._at - now)
+        else:
+            self._judge(now, now - self._timer_at)
+
+    def _judge(self, now: float, lag: float) -> None:
+        """The time is over: end what it is for, unless the client could not be heard."""
         self.timer = None
         waits = self.waits
         if not waits or self._expire is None:
             return
-        if self._settings != self._armed_by:
-            now = self._clockwork.clock()
-            if self._at > now:
-                self._arm(now, self._at - now)
-                return
+        if self._grace is None or self._granted_by != self._settings:
+            self._grace = Grace()
+            self._granted_by = self._settings
+        longer = self._grace.grant(lag, self.client_stirs) if self._clockwork.real_loop else 0.0
+        if longer:
+            self._at = now + longer
+            self._arm(now, longer)
+            return
         self.waits = NOTHING
         self._expire(waits)
+
+    def client_stirs(self) -> bool:
+        """Tell whether something of the client is there that nobody has dealt with."""
+        return has_pending_io(self._transport)

@@ -1,11 +1,18 @@
-"""HTTP/1.1 in Python, under upstream's name for it where httptools is not installed.
+"""HTTP/1.1 in Python, read by h11.
 
-h11 is not used: see `httptools_impl`.
+`RequestReader` holds each head to the rules and gives h11 the bytes of one message at a time; `handle_events` takes its
+events, and a program may override that as upstream's. h11 writes nothing here: responses are the stream's to encode.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
+from types import FunctionType
+from typing import Any, cast
 from urllib.parse import unquote
+
+import h11
 
 from uvicorn._types import (
     ASGI3Application,
@@ -20,8 +27,11 @@ from uvicorn._types import (
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
+from uvicorn.protocols.http.head import CHUNKED, RequestRefused
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
+from uvicorn.protocols.http.refusals import Refusal
+from uvicorn.protocols.http.request_reader import WAIT
 from uvicorn.protocols.http.status import STATUS_PHRASES as _PHRASES
 from uvicorn.protocols.utils import (
     get_client_addr,
@@ -61,6 +71,14 @@ __all__ = [
 STATUS_PHRASES = {status: phrase.encode() for status, phrase in _PHRASES.items()}
 
 
+_coding = re.compile(rb"\r\ntransfer-encoding:[ \t]*([!-~]+)", re.IGNORECASE).search
+_long_length = re.compile(rb"(\r\ncontent-length:[ \t]*)0+(?=[0-9])", re.IGNORECASE).sub
+_UNREAD = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
+_RESPONSE = h11.Response(status_code=200, headers=[(b"content-length", b"0")])
+_END = h11.EndOfMessage()
+_UNREADABLE = Refusal(400, "not understood by h11")
+
+
 @original
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
@@ -70,12 +88,26 @@ class RequestResponseCycle(Cycle):
 
 @original
 class H11Protocol(HTTPProtocol):
-    """One HTTP/1.1 connection."""
+    """One HTTP/1.1 connection whose requests are read by h11."""
 
-    __slots__ = ()
+    __slots__ = ("_conn", "_coding")
 
-    never_called = ("handle_events", "handle_websocket_upgrade")
+    never_called = (
+        *("_unset_keepalive_if_required", "_get_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),
+        "_should_upgrade",
+    )
     """Methods of upstream's that nothing calls; see `hooks`."""
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._conn: h11.Connection | None = None
+        self._coding = b""
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
@@ -87,3 +119,85 @@ class H11Protocol(HTTPProtocol):
         """Bytes a request head may have; the setting that upstream has for h11 comes first where it is given."""
         limit = config.h11_max_incomplete_event_size
         return config.limit_request_head if limit is None else limit
+
+    @staticmethod
+    def library_is_patched() -> bool:
+        """Tell whether a program has replaced what reads requests."""
+        return not all(
+            isinstance(part, FunctionType) and part.__module__ == "h11._connection"
+            for part in (h11.Connection.next_event, h11.Connection.receive_data)
+        )
+
+    @property
+    def conn(self) -> h11.Connection:
+        """What reads the requests of the connection."""
+        if self._conn is None:
+            self._conn = h11.Connection(h11.SERVER, self.settings.limits.head)
+        return self._conn
+
+    @conn.setter
+    def conn(self, conn: h11.Connection) -> None:
+        self._conn = conn
+
+    def on_response_complete(self) -> None:
+        """The response is complete: go on with the next request, or close."""
+        if self._conn is not None and self._reader.state is WAIT:
+            self._conclude(self._conn)
+        super().on_response_complete()
+
+    def _conclude(self, conn: h11.Connection) -> None:
+        """Have h11 expect the next request."""
+        if not self.settings.customised:
+            self._conn = None  # a new one is made in a tenth of the time
+            return
+        if conn.our_state is h11.SEND_RESPONSE and conn.their_state not in _UNREAD:
+            # Nobody tells it of the response that was sent.
+            conn.send(_RESPONSE)
+            conn.send(_END)
+        if conn.our_state is conn.their_state is h11.DONE:
+            conn.start_next_cycle()
+
+    def feed_head(self, head: bytes) -> None:
+        """Have h11 read a head."""
+        self._conclude(self.conn)
+        length = self._look[5][0]
+        if length == CHUNKED:
+            self._coding = cast("re.Match[bytes]", _coding(head))[1]  # h11 puts it into lower case
+        elif length > 0 and len(head) > 20:
+            head = _long_length(rb"\1", head)  # h11 takes so many digits only
+        self.feed(head)
+
+    def feed(self, data: bytes) -> None:
+        """Have h11 read more of the message."""
+        try:
+            self.conn.receive_data(data)
+            self.handle_events()
+        except h11.RemoteProtocolError as error:
+            raise RequestRefused(_UNREADABLE) from error
+
+    def handle_events(self) -> None:
+        """Take what h11 has read: the head of a request, pieces of its body, and its end."""
+        while True:
+            event = self.conn.next_event()
+            if isinstance(event, h11.Request):
+                self._begin_scope(event)
+                if self._is_leaving:
+                    return self.handle_websocket_upgrade(event)
+            elif isinstance(event, h11.Data):
+                self._feed_cycle(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return self._end_body()
+            else:
+                return None
+
+    def _begin_scope(self, event: h11.Request) -> None:
+        headers = list(event.headers)
+        if self._look[5][0] == CHUNKED:
+            headers = [(name, self._coding if name == b"transfer-encoding" else value) for name, value in headers]
+        self._scope = scope = self._base.begin(headers)
+        if not self._is_leaving:
+            self._meet(scope, bytes(event.target), self._look[5][2])
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Give the connection to the WebSocket protocol."""
+        self._hand_over_as(bytes(event.target), event.headers)

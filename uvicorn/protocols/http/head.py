@@ -1,8 +1,9 @@
-"""What a request head must satisfy, whichever library tokenises it.
+"""What a request head must satisfy, whichever library reads it.
 
 This stands in front of llhttp and h11, which are laxer in different places, so that a request means the same to every
-implementation and to the servers in front of us (RFC 9112, strict reading). Pure functions over bytes: no connection,
-no clock, no configuration beyond the limits that are handed in.
+implementation and to the servers in front of us (RFC 9112, strict reading). A head that is complete is matched by one
+expression before a library gets it (`look_at`); one that came in part, or that is refused, is read byte for byte to
+name its first mistake. Pure functions over bytes: no connection, no clock, no configuration but the limits handed in.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from uvicorn.protocols.http import refusals, texts
 from uvicorn.protocols.http.limits import MAX_LENGTH, MAX_METHOD_LENGTH
@@ -31,23 +32,16 @@ CHUNKED = -1
 _METHOD_BYTE = rb"[!$%&'*+\-.^_`|~0-9A-Z]"
 _METHOD = _METHOD_BYTE + rb"+"
 
-_REQUEST_LINE = rb"(" + _METHOD + rb") ([\x21-\x7e]+) HTTP/1\.([0-9])\r\n"
+_PLAIN_TARGET = rb"/[!-\"$&-~]*"
+"""In origin-form, with nothing in it that has rules of its own."""
+_REQUEST_LINE = rb"(" + _METHOD + rb") (?:(" + _PLAIN_TARGET + rb")|([\x21-\x7e]+)) HTTP/1\.([0-9])\r\n"
 
 match_head = re.compile(_REQUEST_LINE + rb"(?:" + FIELD_LINE + rb"\r\n)*\r\n").fullmatch
-"""Match a whole head; groups: method, target, minor version."""
+"""Match a whole head; groups: method, target if it is plain, target otherwise, minor version."""
 
-match_line = re.compile(_REQUEST_LINE).fullmatch
-"""Match a request line, with the same groups."""
-
-match_plain_line = re.compile(
-    rb"(?!CONNECT )(" + _METHOD_BYTE + rb"{1,%d}) (/[!-\"$&-~]*) HTTP/1\.([1-9])\r\n" % MAX_METHOD_LENGTH
-).fullmatch
-"""Match the request line of nearly every request, with the groups of `match_head`: a target in origin-form, without
-anything that has rules of its own, and a version later than 1.0."""
-
-# To translate bytes takes a tenth of the time in which an expression looks at them.
-_NAME_TABLE = bytes(ord(chr(byte).lower()) if re.fullmatch(TOKEN, bytes((byte,))) else 0 for byte in range(256))
-_VALUE_TABLE = bytes(byte if byte == 0x09 or 0x20 <= byte != 0x7F else byte == 0 for byte in range(256))
+_framing_fields = re.compile(
+    rb"\n(host|co(?:nnection|ntent-length)|transfer-encoding|upgrade|expect|x-forwarded-(?:for|proto)):[ \t]*([^\r]*)"
+).findall
 
 # Runs of bytes that belong together, for a head that is read piece by piece.
 _method_run = re.compile(_METHOD).match
@@ -111,10 +105,6 @@ class Framing(NamedTuple):
 
 _PLAIN = Framing(0, True, False, b"")
 _PLAIN_CLOSE = Framing(0, False, False, b"")
-
-# What a `FieldMemory` keeps: less than a quarter of a megabyte.
-_LINES = 512
-_LONGEST_LINE = 160
 
 # Hosts seen to be valid: a server is asked for few names, many times.
 _known_hosts: set[bytes] = set()
@@ -295,40 +285,52 @@ def asks_for_head(request: bytes | bytearray) -> bool:
     return _begins_with_head(request) is not None
 
 
+Look: TypeAlias = tuple[bytes, bytes, bytes, bytes | None, bool, Framing, bytes]
+"""What a strict look at a head finds: method, path and query, minor version, the authority that the target names,
+whether it asks for https, framing, and the target as it was sent. Not a class, because one is made for each request."""
+
+
+def look_at(head: bytes, limits: HeadLimits, limit_body: int | None) -> Look:
+    """Hold a complete head to the rules, and return what decides about its message.
+
+    Raises:
+        RequestRefused: 400, 413, 414, 417, 431, 501 or 505.
+    """
+    match = match_head(head)
+    if match is None:
+        refuse(head, limits)
+    method, target, sent, minor = match.groups()
+    size, most = len(head), limits.fields
+    # A field line has four bytes or more.
+    if (
+        size > limits.head
+        or len(target or sent) > limits.target
+        or len(method) > MAX_METHOD_LENGTH
+        or (size > 4 * most and head.count(b"\r\n") - 2 > most)
+    ):
+        refuse(head, limits)
+    host, https = None, False
+    if target is None or method == b"CONNECT":
+        sent = target or sent
+        target, host = split_target(method, sent)
+        https = sent[:6].lower() == b"https:"
+    else:
+        sent = target
+    found = _framing_fields(head.lower())
+    if len(found) == 1 and found[0][0] == b"host" and found[0][1] in _known_hosts:
+        framing = _PLAIN if minor != b"0" else _PLAIN_CLOSE
+    else:
+        framing = examine(minor, found, limit_body)
+    if method == b"CONNECT":
+        raise RequestRefused(refusals.CONNECT)
+    return method, target, minor, host, https, framing, sent
+
+
 def split_fields(head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:
     """Return the header fields of a head that `match_head` takes; the request line ends before `line_end`."""
     lines = head[line_end:-4].split(b"\r\n") if line_end < len(head) - 2 else []
     fields = (line.partition(b":") for line in lines)
     return [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
-
-
-class FieldMemory(dict[bytes, Field]):
-    """Fields by their lines, those that were not met before included: looking one up reads it.
-
-    All are forgotten when there are too many: to keep book would cost more than to read some of them once more.
-
-    Attributes:
-        unknown: how many lines were not met before.
-    """
-
-    __slots__ = ("unknown",)
-
-    def __init__(self) -> None:
-        self.unknown = 0
-
-    def __missing__(self, line: bytes) -> Field:
-        """Read a line, which has no CR LF; raise KeyError if it is malformed."""
-        name, colon, value = line.partition(b":")
-        name = name.translate(_NAME_TABLE)
-        if not (name and colon) or 0 in name or value.translate(_VALUE_TABLE) != value:
-            raise KeyError(line)
-        field = name, value.strip(b" \t")
-        self.unknown += 1
-        if len(line) <= _LONGEST_LINE:
-            if len(self) >= _LINES:
-                self.clear()
-            self[line] = field
-        return field
 
 
 def is_authority(value: bytes) -> bool:
@@ -351,13 +353,6 @@ def is_authority(value: bytes) -> bool:
             _known_hosts.clear()
         _known_hosts.add(value)
     return True
-
-
-def is_usual(method: bytes, target: bytes) -> bool:
-    """Tell whether a target is well-formed in origin-form, and means nothing but its path and query."""
-    if target[0] != 47 or b"#" in target or method == b"CONNECT":
-        return False
-    return b"%" not in target or not _broken_percent(target.partition(b"?")[0])
 
 
 def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
@@ -427,7 +422,7 @@ def examine(minor: bytes, headers: list[tuple[bytes, bytes]], limit_body: int | 
 
     Args:
         minor: the minor version digit.
-        headers: lower-case names, and values without outer white space.
+        headers: lower-case names, and values without white space in front.
         limit_body: bytes of body that may be declared; `None` is any number.
 
     Raises:
@@ -439,11 +434,11 @@ def examine(minor: bytes, headers: list[tuple[bytes, bytes]], limit_body: int | 
         if name == b"host":
             if host is not None:
                 raise RequestRefused(refusals.HOST_REPEATED)
-            host = value
+            host = value.rstrip(b" \t")
         elif name in _SPECIAL:
             if special is None:
                 special = {}
-            special.setdefault(name, []).append(value)
+            special.setdefault(name, []).append(value.rstrip(b" \t"))
     if host is None:
         # RFC 9112 section 3.2: required since HTTP/1.1.
         if minor != b"0":

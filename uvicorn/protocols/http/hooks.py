@@ -1,7 +1,7 @@
 """What programs replace of the protocol classes: methods of a subclass, methods and whole classes that are patched.
 
 Upstream's classes have more methods than ours, which programs override as well. Those that have a counterpart here are
-called under upstream's names. The others are what a class says in `never_called`, and the page about migrating lists.
+called under upstream's names. The others are what a class says in `never_called`: to override one ends the start.
 """
 
 from __future__ import annotations
@@ -15,6 +15,17 @@ ClassT = TypeVar("ClassT", bound=type)
 _ORIGINALS: dict[type, dict[str, object]] = {}
 
 logger = logging.getLogger("uvicorn.error")
+
+WAY_OUT = (
+    "Take the method away or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
+    "serves without it."
+)
+
+
+class SkippedOverride(TypeError):
+    """A protocol class has methods that nothing calls."""
+
+    level = logging.CRITICAL  # what ends the start is said at every level
 
 
 def original(cls: ClassT) -> ClassT:
@@ -35,12 +46,19 @@ def never_called(cls: type) -> list[str]:
     return [f"{owner.__name__}.{name}" for owner, name in _replaced(cls) if name in names]
 
 
-def warn_of_never_called(cls: object) -> None:
-    """Say once, for a protocol class that is about to be used, which methods of its author's have no effect."""
-    if isinstance(cls, type):
-        names = never_called(cls)
-        if names:
-            logger.warning("Never called, because this server has no such hook: %s.", ", ".join(names))
+def refuse_never_called(cls: object, allowed: bool) -> None:
+    """Refuse a protocol class that is about to be used if methods of its author's would not be called.
+
+    What such a method checks, or puts into a request, would be missing without a sign: see `allow_skipped_overrides`.
+
+    Raises:
+        SkippedOverride: they are not `allowed` to be skipped.
+    """
+    names = ", ".join(never_called(cls)) if isinstance(cls, type) else ""
+    if names and not allowed:
+        raise SkippedOverride(f"nothing calls {names}. {WAY_OUT}")
+    if names:
+        logger.warning("Nothing calls %s, which allow_skipped_overrides accepts.", names)
 
 
 def _replaced(cls: type) -> Iterator[tuple[type, str]]:

@@ -1,12 +1,16 @@
-"""HTTP/1.1 in Python, under upstream's name for it where httptools is installed.
+"""HTTP/1.1 in Python, read by httptools.
 
-That library is not used: what it could do for us, to cut a field section into fields, it does no faster than the rules
-that have to be applied to them anyway. See docs/architecture.md.
+`RequestReader` holds each head to the rules and gives httptools the bytes of one message at a time. httptools calls the
+methods of the class, each of which a program may override as upstream's: what it changes is what the application gets.
 """
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
 from urllib.parse import unquote
+
+import httptools
 
 from uvicorn._types import (
     ASGI3Application,
@@ -16,12 +20,15 @@ from uvicorn._types import (
     HTTPResponseBodyEvent,
     HTTPResponseStartEvent,
     HTTPScope,
+    ProtocolConfig,
 )
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
+from uvicorn.protocols.http.head import CHUNKED, RequestRefused
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
+from uvicorn.protocols.http.refusals import Refusal
 from uvicorn.protocols.http.response import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE
 from uvicorn.protocols.utils import (
     get_client_addr,
@@ -61,6 +68,28 @@ __all__ = [
 ]
 
 
+METHODS = frozenset(
+    b"GET HEAD POST PUT DELETE OPTIONS PATCH TRACE PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK SEARCH REPORT "
+    b"MKACTIVITY CHECKOUT MERGE BIND REBIND UNBIND ACL MKCALENDAR LINK UNLINK PURGE SUBSCRIBE UNSUBSCRIBE NOTIFY "
+    b"M-SEARCH QUERY".split()
+)
+"""Those that llhttp takes; any other is read as POST, and called what it is in the scope."""
+
+_CLOSED = "Connection: close"
+_UNREADABLE = Refusal(400, "not understood by httptools")
+_METHOD_FAILED = Refusal(400, "a method of the protocol class has failed")
+
+
+class _Rest:
+    """Hands a body on, and the end of its message."""
+
+    __slots__ = ("on_body", "on_message_complete")
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+
 @original
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
@@ -70,17 +99,142 @@ class RequestResponseCycle(Cycle):
 
 @original
 class HttpToolsProtocol(HTTPProtocol):
-    """One HTTP/1.1 connection."""
+    """One HTTP/1.1 connection whose requests are read by httptools.
 
-    __slots__ = ()
+    Attributes:
+        url: the target of the request being read, as it was sent.
+        expect_100_continue: its client holds the body back until it is asked for it.
+    """
+
+    __slots__ = ("url", "expect_100_continue", "_parser", "_reads_rest")
 
     never_called = (
-        *("handle_websocket_upgrade", "on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body"),
-        "on_message_complete",
+        *("_unset_keepalive_if_required", "_get_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),
+        *("_should_upgrade", "_start_asgi_task"),
     )
     """Methods of upstream's that nothing calls; see `hooks`."""
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.url = b""
+        self.expect_100_continue = False
+        self._parser: httptools.HttpRequestParser | None = None
+        self._reads_rest = False  # it has read no head
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
         """What serves one request."""
         return RequestResponseCycle
+
+    @staticmethod
+    def library_is_patched() -> bool:
+        """Tell whether a program has replaced the parser."""
+        return not httptools.HttpRequestParser.__module__.startswith("httptools.")
+
+    @property
+    def parser(self) -> httptools.HttpRequestParser:
+        """What reads the requests of the connection, and calls the methods below."""
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
+        return self._parser
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        super().connection_lost(exc)
+        self._parser = None  # which knows it
+
+    def feed_head(self, head: bytes) -> None:
+        """Have httptools read a head."""
+        method, _, minor, _, _, framing, target = self._look
+        if method not in METHODS or minor > b"1" or framing[0] == CHUNKED:
+            # It is within the rules, but llhttp may not know it.
+            fields = head[head.index(b"\r\n") + 2 :]
+            if framing[0] == CHUNKED:
+                fields = fields.replace(b"\t\r\n", b"\r\n")
+            method = method if method in METHODS else b"POST"
+            head = b"%b %b HTTP/1.%b\r\n%b" % (method, target, min(minor, b"1"), fields)
+        if self._reads_rest:
+            self._reads_rest = False
+            self._parser = None
+        self.feed(head)
+
+    def feed(self, data: bytes) -> None:
+        """Have httptools read more of the message."""
+        try:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade:
+                raise
+            except httptools.HttpParserCallbackError:
+                raise
+            except httptools.HttpParserError as error:
+                if _CLOSED not in str(error):
+                    raise
+                # What llhttp takes for the end, `Proxy-Connection: close`, is none.
+                self._parser = None
+                self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._parser = None  # which has come to its end
+            if self._is_leaving:
+                self.handle_websocket_upgrade()
+            else:
+                self._read_rest(self._look[5][0])
+        except httptools.HttpParserCallbackError as error:
+            self.logger.error("Exception in a method of %s", type(self).__name__, exc_info=error.__context__ or error)
+            self._refuse(RequestRefused(_METHOD_FAILED))
+        except httptools.HttpParserError as error:
+            raise RequestRefused(_UNREADABLE) from error
+
+    def _read_rest(self, length: int) -> None:
+        """Read the body of a request that asks for another protocol: llhttp takes its head for the end of it all."""
+        if length:
+            self._reads_rest = True
+            self._parser = httptools.HttpRequestParser(_Rest(self))
+            framing = b"Transfer-Encoding: chunked" if length == CHUNKED else b"Content-Length: %d" % length
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+
+    # What httptools calls, for each request that is not known word for word, and each of a class of the program's.
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self.url = b""
+        self.expect_100_continue = False
+        self._scope = self._base.begin([])
+
+    def on_url(self, url: bytes) -> None:
+        """This is its target, as it was sent."""
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """This is a header field, as it was sent."""
+        name = name.lower()
+        if name == b"expect":
+            self.expect_100_continue = self._look[5][2]
+        if value and value[-1] < 0x21:
+            value = value.rstrip(b" \t")
+        self._scope["headers"].append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Its head is complete: make its cycle."""
+        if not self._is_leaving:
+            self._meet(self._scope, self.url, self.expect_100_continue)
+
+    def on_body(self, body: bytes) -> None:
+        """This is a piece of its body."""
+        self._feed_cycle(body)
+
+    def on_message_complete(self) -> None:
+        """It is complete."""
+        framing = self._look[5]
+        if self._reads_rest or not (framing[3] and framing[0]):
+            self._end_body()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Give the connection to the WebSocket protocol."""
+        self._hand_over_as(self.url, self._scope["headers"])

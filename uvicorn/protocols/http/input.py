@@ -60,20 +60,27 @@ class Input:
 
     def take(self, piece: Piece) -> bool:
         """Give the application a piece of its request's body. Returns whether it may still have it."""
-        cycle, deadline = self.cycle, self._deadline
+        cycle = self.cycle
         assert cycle is not None
         if cycle.state is COMPLETE:
             return False
         if piece.data:
             cycle.feed(piece.data)
-            if len(cycle.body) > HIGH_WATER_LIMIT and not piece.end:
-                self.regulate()
+        if piece.end:
+            cycle.feed_end()
+        self.account(cycle, piece)
+        return True
+
+    def account(self, cycle: RequestResponseCycle, piece: Piece) -> None:
+        """The cycle was given a piece: read on or not, and move the deadline on."""
+        deadline = self._deadline
         if piece.end:
             deadline.waits = NOTHING
-            cycle.feed_end()
-        elif deadline.waits:
+            return
+        if piece.data and len(cycle.body) > HIGH_WATER_LIMIT:
+            self.regulate()
+        if deadline.waits:
             deadline.put_off(piece.size / limits.BODY_BYTES_PER_SECOND, self.settings.timeout_body)
-        return True
 
     # Whether the socket is read.
 

@@ -2,8 +2,8 @@
 
 ::
 
-    data_received ──▶ RequestReader ──Request──▶ Runner ──▶ RequestResponseCycle ──▶ the application
-                            ▲          Piece──▶ Input ─────────────▲ │ start, body, …
+    data_received ──▶ RequestReader ──head──▶ library ──▶ Runner ──▶ RequestResponseCycle ──▶ the application
+                            ▲        └Piece──▶ library ──▶ Input ──────────▲ │ start, body, …
     transport ◀── Carrier ◀─┼─ ResponseWriter ◀── H1Stream ◀─────────┘
                             └ Patience ──▶ Deadline ──▶ Refusal, Closing
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Any, cast
 
 from uvicorn._types import HTTPScope, ProtocolConfig
@@ -29,17 +30,17 @@ from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h1_stream import H1Stream
-from uvicorn.protocols.http.head import RequestRefused, asks_for_head
+from uvicorn.protocols.http.head import CHUNKED, Field, Look, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.refusal import Refusal
-from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, WAIT, Piece, Request, RequestReader, Special
+from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
 from uvicorn.protocols.http.response import encode_interim
 from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.protocols.http.runner import Runner
-from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.scope import RequestLine, ScopeBase
 from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure, is_ssl, tls_of
 from uvicorn.state import ServerState
@@ -73,6 +74,11 @@ class HTTPProtocol(Attributes):
         "_patience",
         "_refusal",
         "_runner",
+        "_look",
+        "_line",
+        "_is_fed",
+        "_is_leaving",
+        "_adopted",
         "_announced",
         "_logger",
         "__weakref__",
@@ -112,7 +118,12 @@ class HTTPProtocol(Attributes):
         self._closing: Closing = cast(Closing, None)
         self._patience: Patience = cast(Patience, None)
         self._announced = False  # before there was one
-        self._last_scope: HTTPScope | None = None  # for a subclass that looks at it when the response is complete
+        self._scope: Any = None
+        self._look: Look = cast(Look, None)  # at the head of the request in hand
+        self._line: RequestLine = cast(RequestLine, None)  # what its request line means
+        self._is_fed = False  # the library reads it, body included
+        self._is_leaving = False  # it opens a WebSocket
+        self._adopted: RequestResponseCycle | None = None  # a program has made it, and starts the application
 
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
@@ -123,6 +134,11 @@ class HTTPProtocol(Attributes):
     def cycle_class() -> type[RequestResponseCycle]:
         """What serves one request: what the module of the class has under that name, for whoever replaces it there."""
         return RequestResponseCycle
+
+    @staticmethod
+    def library_is_patched() -> bool:
+        """Tell whether a program has replaced what reads requests, so that each has to be read by that."""
+        return False
 
     @property
     def logger(self) -> logging.Logger:
@@ -162,9 +178,9 @@ class HTTPProtocol(Attributes):
             settings.extensions,
             tls_of(transport),
         )
-        self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, base.line)
+        self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory)
         self._carrier = carrier = Carrier(transport, is_tls, base, reader, settings, self.logger, self.connection_lost)
-        self._deadline = deadline = Deadline(self.loop, context, settings, self._expired)
+        self._deadline = deadline = Deadline(self.loop, transport, context, settings, self._expired)
         self._input = source = Input(carrier, flow, reader, deadline, settings, context)
         self._writer = writer = ResponseWriter()
         self._closing = closing = Closing(carrier, flow, reader, writer, deadline, source)
@@ -173,9 +189,7 @@ class HTTPProtocol(Attributes):
         self._patience = patience = Patience(deadline, reader, source, closing, settings)
         self._refusal = Refusal(carrier, reader, writer, source, closing, self.server_state, settings)
         stream = H1Stream(self, carrier, flow, reader, writer, source, closing, patience)
-        self._runner = Runner(
-            self.loop, carrier, self.server_state, base, reader, source, stream, deadline, patience, settings
-        )
+        self._runner = Runner(self.loop, carrier, self.server_state, base, source, stream, deadline, settings)
         self.server_state.connections.add(self)
         if settings.metrics is not None:
             settings.metrics.add(OPENED)
@@ -189,7 +203,7 @@ class HTTPProtocol(Attributes):
         self._forget()
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection lost")
         self._input.close()
-        self._last_scope = None
+        self._scope = None
         self._runner = cast(Runner, None)  # whose stream knows its connection
         self.flow.resume_writing()
         self._carrier.leave()
@@ -229,7 +243,6 @@ class HTTPProtocol(Attributes):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
         reader, carrier, source = self._reader, self._carrier, self._input
-        runner = self._runner
         if self.settings.metrics is not None:
             self.settings.metrics.words[BYTES_RECEIVED] += len(data)
         budget = limits.MAX_EAGER_REQUESTS
@@ -238,10 +251,10 @@ class HTTPProtocol(Attributes):
             event = reader.receive(data) if data else reader.resume()
             while event is not None:
                 if type(event) is Piece:
-                    if not source.take(event):
+                    if not self._take(event):
                         self._drop(event)
-                elif event[4] is None or not self._leaves(event):
-                    runner.begin(event)
+                else:
+                    self._begin(event)
                 if not reader.more:
                     break
                 if type(event) is not Piece:
@@ -273,17 +286,116 @@ class HTTPProtocol(Attributes):
 
     # Requests.
 
-    def _leaves(self, request: Request) -> bool:
-        """Deal with a request that is special. Returns false if it is one for the application."""
-        line, _, framing, _, special = request
-        head, https = cast(Special, special)
-        if https and not self._refusal.may_ask_for_https(self._base):
-            self._refuse(RequestRefused(refusals.MISDIRECTED), line[0] == "HEAD")
+    def _begin(self, request: Request) -> None:
+        """Have the library read a head, unless it is known, and start the application with what is here of the body."""
+        head, look, known, body = request
+        settings, runner, source = self.settings, self._runner, self._input
+        framing = look[5]
+        self._is_fed = known is None
+        if known is not None:
+            cycle = runner.meet(self._base.build(known[1], [*known[2]]), look, framing[2])
+        else:
+            self._look = look
+            if (look[4] or framing[3]) and self._leaves(head, look):
+                return
+            self.feed_head(head)
+            if source.cycle is None or self._reader.state >= LINGER:
+                return  # a method of the program's has dealt with it
+            cycle = source.cycle
+            # A chunked one, and one that asks for an upgrade, are read each time.
+            if not settings.customised and framing[0] >= 0 and not framing[3] and settings.memory.recurs(head):
+                settings.memory.keep(head, (look, self._line, tuple(cycle.scope["headers"])))
+        app = runner.enter(cycle, look)
+        if body is None:
+            if not cycle.expect_continue:
+                self._patience.await_body()
+            # What is there reaches the cycle before the application starts, which then need not wait for it.
+            piece = self._reader.read()
+            if piece is not None:
+                self._take(cast(Piece, piece))
+        elif known is not None:
+            cycle.body = body
+            cycle.more_body = False
+        elif body:
+            self.feed(body)
+        if self._reader.state < LINGER and cycle is not self._adopted:
+            runner.begin(cycle, app)
+
+    def _leaves(self, head: bytes, look: Look) -> bool:
+        """Deal with a request that is for another server, or for the WebSocket protocol. Returns false for others."""
+        framing = look[5]
+        if look[4] and not self._refusal.may_ask_for_https(self._base):
+            self._refuse(RequestRefused(refusals.MISDIRECTED), look[0] == b"HEAD")
             return True
-        if head and not self._refusal.refuses_upgrade(framing):
-            self._hand_over(head, framing.expect_continue)
+        self._is_leaving = bool(framing[3]) and not self._refusal.refuses_upgrade(framing)
+        if self._is_leaving and not self.settings.customised:
+            self._hand_over(head)
             return True
         return False
+
+    def _meet(self, scope: HTTPScope, target: bytes, expect_continue: bool) -> None:
+        """The library has read the head of a request for `target`, whose scope was begun: make its cycle."""
+        look = self._look
+        if target == look[6]:
+            target = look[1]
+            if look[3] is not None:
+                # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
+                others = [field for field in scope["headers"] if field[0] != b"host"]
+                scope["headers"][:] = [(b"host", look[3]), *others]  # type: ignore[index]
+        self._line = line = self._base.line(look[0], target, look[2])
+        self._base.complete(scope, line)
+        self._runner.meet(scope, look, expect_continue and look[2] != b"0")
+
+    def adopt(self, cycle: RequestResponseCycle) -> tuple[H1Stream, bool]:
+        """A program has made a cycle itself, and starts its application: return its stream, and whether 100 is due."""
+        self._adopted = cycle
+        return self._runner.expect(self._look), self._look[5][2]
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Do nothing: deadlines look after themselves. For methods of programs that are written after upstream's."""
+
+    def _should_upgrade(self) -> bool:
+        """Tell whether the request in hand opens a WebSocket. For methods of programs, as above."""
+        return self._is_leaving
+
+    # What the library of a subclass is asked for, which answers by `_meet`, and by feeding the cycle.
+
+    def feed_head(self, head: bytes) -> None:
+        """Have the library read a head that is complete and held to the rules, which makes the cycle of its request."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> None:
+        """Have the library read more of the message."""
+        raise NotImplementedError
+
+    def _feed_cycle(self, body: bytes) -> None:
+        """The library has read some of the body."""
+        cycle = self._input.cycle
+        if cycle is not None and cycle.state is not COMPLETE:
+            cycle.feed(body)
+
+    def _end_body(self) -> None:
+        """The library has read the end of the message."""
+        cycle = self._input.cycle
+        if cycle is not None and cycle.state is not COMPLETE:
+            cycle.feed_end()
+
+    def _take(self, piece: Piece) -> bool:
+        """Give the application a piece of its request's body. Returns whether it may still have it."""
+        source = self._input
+        if not self._is_fed:
+            return source.take(piece)
+        data = piece.data
+        if self._look[5][0] == CHUNKED:
+            # The chunks, cut anew: their extensions and the trailers have been dropped.
+            data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + (b"0\r\n\r\n" if piece.end else b"")
+        if data:
+            self.feed(data)
+        cycle = source.cycle
+        if cycle is None or cycle.state is COMPLETE:
+            return cycle is None
+        source.account(cycle, piece)
+        return True
 
     def _drop(self, piece: Piece) -> None:
         """Nobody reads what is left of the body: the response is complete."""
@@ -298,8 +410,8 @@ class HTTPProtocol(Attributes):
         settings, source = self.settings, self._input
         if settings.metrics is not None and source.cycle is not None and source.cycle.course is not None:
             source.cycle.course.end()
-        if settings.customised:
-            self._last_scope = self.scope
+        self._adopted = None
+        self._scope = self.scope if settings.customised else None
         self.server_state.request_complete()
         reader = self._reader
         if reader.state is CLOSED:
@@ -343,9 +455,14 @@ class HTTPProtocol(Attributes):
         """Answer what is no request with `msg`, and end the connection."""
         self._refusal.answer(400, msg)
 
-    def _hand_over(self, head: bytes, expect_continue: bool) -> None:
-        """Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it."""
-        if expect_continue:
+    def _hand_over_as(self, target: bytes, fields: Iterable[Field]) -> None:
+        """Give the connection to the WebSocket protocol, with a handshake that a program may have changed."""
+        lines = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self._hand_over(b"%b %b HTTP/1.%b\r\n%b\r\n" % (self._look[0], target, self._look[2], lines))
+
+    def _hand_over(self, head: bytes) -> None:
+        """Give the connection to the WebSocket protocol, with its handshake and what is behind it."""
+        if self._look[5][2]:
             # RFC 9110 section 7.8: the one in front of the other.
             self._carrier.write(encode_interim(100))
         self._carrier.note(TRACE_LOG_LEVEL, "Upgrading to WebSocket")

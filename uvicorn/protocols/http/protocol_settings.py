@@ -20,7 +20,8 @@ from uvicorn.protocols.http.hang_up import HangUps
 from uvicorn.protocols.http.head import HeadLimits
 from uvicorn.protocols.http.hooks import replaced
 from uvicorn.protocols.http.readers import Readers
-from uvicorn.protocols.http.request_reader import Memory
+from uvicorn.protocols.http.recurring import Recurring
+from uvicorn.protocols.http.request_reader import Known
 from uvicorn.protocols.utils import EAGER_START, clock_of
 from uvicorn.request_id import RequestIds
 from uvicorn.shortcuts import Shortcut, chosen
@@ -35,6 +36,10 @@ class ProtocolClass(Protocol):
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
         """Bytes a request head may have."""
+
+    @staticmethod
+    def library_is_patched() -> bool:
+        """Tell whether a program has replaced what reads requests."""
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
@@ -105,7 +110,7 @@ class ProtocolSettings:
         self.timeout_idle = max(config.timeout_keep_alive, 1e-6)
         self.timeout_head = config.timeout_request_head
         self.timeout_body = config.timeout_request_body
-        self.memory = Memory()
+        self.memory: Recurring[Known] = Recurring(128, longest=2048)
         self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
         self.ws_protocol_class: Any = config.ws_protocol_class
         # Tests hand in a loop that can only create_task and call_later.
@@ -114,7 +119,8 @@ class ProtocolSettings:
         self.cycle_class = protocol_class.cycle_class()
         # Whoever has methods of his own may rely on the order of things that upstream has: the application starts when
         # `data_received` has returned.
-        self.customised = bool(replaced(protocol_class) or replaced(self.cycle_class))
+        changed = replaced(protocol_class) or replaced(self.cycle_class)
+        self.customised = bool(changed) or protocol_class.library_is_patched()
         self.eager = EAGER_START and self.real_loop and not self.customised and Shortcut.EAGER in chosen()
         self.metrics = metrics
         self.mounts: Mounts | None = None

@@ -12,8 +12,10 @@ import contextvars
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
+from uvicorn.grace import Grace, has_pending_io
 from uvicorn.protocols.http.limits import READ_BYTES_PER_SECOND
 
 if sys.platform == "win32":
@@ -77,7 +79,7 @@ class Readers:
         clock: what the time is.
     """
 
-    __slots__ = ("_loop", "_context", "_seconds", "_clock", "_awaited", "_timer")
+    __slots__ = ("_loop", "_context", "_seconds", "_clock", "_awaited", "_timer", "_due")
 
     def __init__(
         self,
@@ -90,15 +92,16 @@ class Readers:
         self._context = context
         self._seconds = seconds
         self._clock = clock
-        # Until when, and what was unsent; all wait equally long, so the first in it is the first to be late.
-        self._awaited: OrderedDict[Writer, tuple[float, int]] = OrderedDict()
+        # Until when, what was unsent and what was granted; all wait equally long: the first is the first to be late.
+        self._awaited: OrderedDict[Writer, tuple[float, int, Grace]] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
 
     def wait(self, writer: Writer) -> None:
         """Give the client of `writer` its time, from now on."""
         if self._seconds <= 0:
             return
-        self._awaited[writer] = self._clock() + self._seconds, unsent(writer.transport)
+        self._awaited[writer] = self._clock() + self._seconds, unsent(writer.transport), Grace()
         self._awaited.move_to_end(writer)
         if self._timer is None:
             self._arm(self._seconds)
@@ -116,22 +119,29 @@ class Readers:
 
     def _arm(self, seconds: float) -> None:
         # In the context of the server: that of a request would live as long as the timer.
-        self._timer = self._context.run(self._loop.call_later, seconds, self.sweep)
+        self._due = self._clock() + seconds
+        self._timer = self._context.run(self._loop.call_later, seconds, self._fire)
 
-    def sweep(self) -> None:
-        """End the connections whose clients are late, and come back for the next."""
+    def _fire(self) -> None:
+        self.sweep(self._clock() - self._due)
+
+    def sweep(self, lag: float = 0.0) -> None:
+        """End the connections whose clients are late, `lag` seconds after the next should have been looked at."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now = self._clock()
-        for writer, (until, before) in list(self._awaited.items()):
+        for writer, (until, before, grace) in list(self._awaited.items()):
             if until > now:
                 break
-            if before - unsent(writer.transport) >= self._seconds * READ_BYTES_PER_SECOND:
+            longer = grace.grant(lag, partial(has_pending_io, writer.transport))
+            if longer:
+                self._awaited[writer] = now + longer, before, grace  # still in front
+            elif before - unsent(writer.transport) >= self._seconds * READ_BYTES_PER_SECOND:
                 self.wait(writer)
             else:
                 self.forget(writer)
                 writer.reader_is_late()
         if self._awaited and self._timer is None:
-            until, _ = next(iter(self._awaited.values()))
+            until = next(iter(self._awaited.values()))[0]
             self._arm(max(until - now, 0.0))

@@ -37,19 +37,23 @@ class Recurring(Generic[Value]):
     def __len__(self) -> int:
         return len(self._known)
 
-    def note(self, key: bytes, value: Value) -> None:
-        """Take note of a conclusion, which must not be changed afterwards."""
-        if len(key) > self._longest or key in self._known:
-            return
+    def recurs(self, key: bytes) -> bool:
+        """Take note of a key, and tell whether it came before and its value is to be kept."""
+        if len(key) > self._longest:
+            return False
         # The hash of bytes is keyed with a secret of the process, so nobody can aim at a collision; and one would do no
         # harm, for values are found by their bytes.
         met = hash(key)
-        if met not in self._met_once:
-            if len(self._met_once) >= _MET_ONCE:
-                self._met_once.clear()
-            self._met_once.add(met)
-            return
-        self._met_once.discard(met)
+        if met in self._met_once:
+            self._met_once.discard(met)
+            return key not in self._known
+        if len(self._met_once) >= _MET_ONCE:
+            self._met_once.clear()
+        self._met_once.add(met)
+        return False
+
+    def keep(self, key: bytes, value: Value) -> None:
+        """Keep the value of a key that recurs; the value must not be changed afterwards."""
         if len(self._known) >= self._capacity:
             del self._known[next(iter(self._known))]
         self._known[key] = value

@@ -1,4 +1,4 @@
-"""Reading the requests of one HTTP/1.1 connection: bytes in; requests, and pieces of their bodies, out.
+"""Cutting what one HTTP/1.1 connection sends: bytes in; heads held to the rules, and pieces of their bodies, out.
 
 ::
 
@@ -8,33 +8,19 @@
       │                           ▲
       └──── whole request ────────┘
 
+What a head means is read by a library (`httptools_impl`, `h11_impl`), which gets exactly the bytes of one message.
 No transport, no clock, no application. What arrives behind a request that is not answered yet waits in `pending`, and
 is looked at only when its turn comes: a bad request never overtakes a good one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias, final
 
 from uvicorn.protocols.http import limits, refusals
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
-from uvicorn.protocols.http.head import (
-    CHUNKED,
-    Field,
-    FieldMemory,
-    Framing,
-    HeadLimits,
-    HeadScan,
-    RequestRefused,
-    examine,
-    is_usual,
-    match_line,
-    match_plain_line,
-    refuse,
-    split_target,
-)
+from uvicorn.protocols.http.head import CHUNKED, Field, HeadLimits, HeadScan, Look, RequestRefused, look_at
 from uvicorn.protocols.http.recurring import Recurring
 from uvicorn.protocols.http.scope import RequestLine
 
@@ -53,14 +39,13 @@ class Reading(IntEnum):
 HEAD, BODY, WAIT, LINGER, CLOSED = Reading
 
 
-Special: TypeAlias = tuple[bytes, bool]
-"""What few requests have: the head as the client has sent it, if that asks for another protocol (`Framing.upgrade`);
-whether its target is one of https, in absolute form."""
+Known: TypeAlias = tuple[Look, RequestLine, tuple[Field, ...]]
+"""What is remembered of a head: what was found in it, what its request line means, and its fields."""
 
-Request: TypeAlias = tuple[RequestLine, list[Field], Framing, bytes | None, Special | None]
-"""A request: line, fields, framing; its body, unless that is not whole and pieces follow; what is special about it.
+Request: TypeAlias = tuple[bytes, Look, "Known | None", "bytes | None"]
+"""A request: its head, what was found there, what is remembered of it; its body, unless pieces of that follow.
 
-Not a class: to make an object of one costs as much as to read a head that was met before."""
+Not a class: to make an object of one costs as much as to look up a head that was met before."""
 
 
 @final
@@ -72,33 +57,13 @@ class Piece(NamedTuple):
     end: bool
 
 
-class Memory:
-    """What the connections of one server remember of heads: the conclusions from bytes that come again.
-
-    They are within the limits, and for versions later than 1.0.
-
-    Attributes:
-        lines: of request lines.
-        sections: of whole field sections, with the empty line behind them.
-        fields: of field lines.
-    """
-
-    __slots__ = ("lines", "sections", "fields")
-
-    def __init__(self) -> None:
-        self.lines: Recurring[RequestLine] = Recurring(256, longest=256)
-        self.sections: Recurring[tuple[tuple[Field, ...], Framing]] = Recurring(64, longest=2048)
-        self.fields = FieldMemory()
-
-
 class RequestReader:
     """The reading side of one connection.
 
     Args:
         head_limits: of each head.
         limit_body: bytes of body a request may have; `None` is any number.
-        memory: shared with other connections.
-        meaning: what a request line means.
+        memory: of heads that come again word for word; shared with other connections.
 
     Attributes:
         state: what the next byte belongs to; `HEAD` is assigned when the request in hand is answered.
@@ -121,7 +86,6 @@ class RequestReader:
         "_limits",
         "_limit_body",
         "_memory",
-        "_meaning",
         "_data",
         "_at",
         "_scan",
@@ -134,8 +98,7 @@ class RequestReader:
         self,
         head_limits: HeadLimits,
         limit_body: int | None,
-        memory: Memory,
-        meaning: Callable[[bytes, bytes, bytes], RequestLine],
+        memory: Recurring[Known],
     ) -> None:
         self.state = HEAD
         self.more = False
@@ -147,7 +110,6 @@ class RequestReader:
         self._limits = head_limits
         self._limit_body = limit_body
         self._memory = memory
-        self._meaning = meaning
         self._data = b""  # is being read, from _at on
         self._at = 0
         self._scan: HeadScan | None = None  # of the head that begins `pending`
@@ -263,22 +225,12 @@ class RequestReader:
             if self.pending:
                 self._await_head()
             return None
-        line_end = data.find(b"\r\n", begin) + 2
-        known = self._memory.sections.get(data[line_end:end])
-        text = data[begin:line_end]
-        if (
-            known is not None
-            and end - begin <= self._limits.head
-            and (line := self._memory.lines.get(text) or self._read_line(text)) is not None
-        ):
-            fields, framing = [*known[0]], known[1]
-            special = None
-        else:
-            head = data[begin:end] if begin or end < len(data) else data
-            line, fields, framing, special = self._read_new_head(head, line_end - begin)
+        head = data[begin:end] if begin or end < len(data) else data
+        known = self._memory.get(head)
+        look = look_at(head, self._limits, self._limit_body) if known is None else known[0]
         self.first = False
         self._empty_lines = 0
-        length = framing[0]
+        length = look[5][0]
         size = len(data)
         # Chunks need their decoder, and have a negative length.
         if 0 <= length <= size - end:
@@ -295,7 +247,7 @@ class RequestReader:
         else:
             self._data = b""
             self.more = False
-        return line, fields, framing, body, special
+        return head, look, known, body
 
     def _skip_empty_lines(self, data: bytes, at: int) -> int:
         """RFC 9112 section 2.2: an empty line in front of a request is ignored."""
@@ -305,65 +257,6 @@ class RequestReader:
             if self._empty_lines > limits.MAX_EMPTY_LINES:
                 raise RequestRefused(refusals.EMPTY_LINES, limits.MAX_EMPTY_LINES)
         return at
-
-    def _read_line(self, text: bytes) -> RequestLine | None:
-        """Return what a plain request line means; `None` if it is not plain, and has to be looked at more closely."""
-        match = match_plain_line(text)
-        if match is None:
-            return None
-        method, target, minor = match.groups()
-        if len(text) > self._limits.head or len(target) > self._limits.target:
-            return None
-        line = self._meaning(method, target, minor)
-        self._memory.lines.note(text, line)
-        return line
-
-    def _read_new_head(self, head: bytes, line_end: int) -> tuple[RequestLine, list[Field], Framing, Special | None]:
-        """Read a head whose fields were not met before together, or whose request line is not plain."""
-        text = head[:line_end]
-        line = self._memory.lines.get(text) or self._read_line(text)
-        minor, host = b"1", None
-        if line is None:
-            line, minor, host = self._read_odd_line(head, text)
-        fields, met = self._read_fields(head, line_end)
-        framing = examine(minor, fields, self._limit_body)
-        if met and minor != b"0" and not framing[3]:
-            self._memory.sections.note(head[line_end:], (tuple(fields), framing))
-        https = False
-        if host is not None:
-            if line[0] == "CONNECT":
-                raise RequestRefused(refusals.CONNECT)
-            https = text.partition(b" ")[2][:6].lower() == b"https:"
-            # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
-            fields = [(b"host", host), *(field for field in fields if field[0] != b"host")]
-        special = (head if framing[3] else b"", https) if https or framing[3] else None
-        return line, fields, framing, special
-
-    def _read_odd_line(self, head: bytes, text: bytes) -> tuple[RequestLine, bytes, bytes | None]:
-        """Return what a request line means that is not plain; the minor version; and the authority that it names."""
-        match = match_line(text)
-        if match is None:
-            refuse(head, self._limits)
-        method, target, minor = match.groups()
-        host = None
-        if not self._limits.allow(len(head), method, target):
-            refuse(head, self._limits)
-        if not is_usual(method, target):
-            target, host = split_target(method, target)
-        return self._meaning(method, target, minor), minor, host
-
-    def _read_fields(self, head: bytes, line_end: int) -> tuple[list[Field], bool]:
-        """Return the fields, and whether each of them was met before."""
-        lines = head[line_end:-4].split(b"\r\n") if line_end < len(head) - 2 else []
-        if len(head) > self._limits.head or len(lines) > self._limits.fields:
-            refuse(head, self._limits)
-        memory = self._memory.fields
-        before = memory.unknown
-        try:
-            fields = [*map(memory.__getitem__, lines)]
-        except KeyError:
-            refuse(head, self._limits)
-        return fields, memory.unknown == before
 
     # Bodies.
 

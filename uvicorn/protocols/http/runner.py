@@ -15,10 +15,9 @@ from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline
 from uvicorn.protocols.http.h1_stream import H1Stream
+from uvicorn.protocols.http.head import Look
 from uvicorn.protocols.http.input import Input
-from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.request_reader import Piece, Request, RequestReader
 from uvicorn.protocols.http.response_writer import AWAITING
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.states import HERE, OPEN
@@ -38,11 +37,9 @@ class Runner:
         carrier: of the connection.
         state: of the server.
         base: of each scope.
-        reader: what the requests were read by.
         source: gives a request the body behind it.
         stream: what responses go to.
         deadline: of the connection.
-        patience: waits for bodies.
         settings: of the connection.
 
     Attributes:
@@ -55,11 +52,9 @@ class Runner:
         "_carrier",
         "_state",
         "_base",
-        "_reader",
         "_input",
         "_stream",
         "_deadline",
-        "_patience",
     )
 
     def __init__(
@@ -68,11 +63,9 @@ class Runner:
         carrier: Carrier,
         state: ServerState,
         base: ScopeBase,
-        reader: RequestReader,
         source: Input,
         stream: H1Stream,
         deadline: Deadline,
-        patience: Patience,
         settings: ProtocolSettings,
     ) -> None:
         self.settings = settings
@@ -80,41 +73,42 @@ class Runner:
         self._carrier = carrier
         self._state = state
         self._base = base
-        self._reader = reader
         self._input = source
         self._stream = stream
         self._deadline = deadline
-        self._patience = patience
 
-    def begin(self, request: Request) -> None:
-        """Start the application on a request."""
-        line, fields, framing, body, _ = request
-        settings = self.settings
-        state, stream, source = self._state, self._stream, self._input
-        _, stream.keep_alive, expect_continue, _, forwarded = framing
-        app = settings.app if forwarded else settings.direct_app
-        scope = self._base.build(line, fields)
-        if settings.has_rules or settings.limit_concurrency is not None:
-            app = self._choose(app, scope, fields, forwarded)
-        writer = stream.writer
+    def meet(self, scope: HTTPScope, look: Look, expect_continue: bool) -> RequestResponseCycle:
+        """Make the cycle of a request whose head was read; `enter` and `begin` follow."""
+        stream = self.expect(look)
+        cycle = self._input.cycle = self.settings.cycle_class(stream, scope, True, expect_continue)
+        return cycle
+
+    def expect(self, look: Look) -> H1Stream:
+        """Make ready for the response to a request, and return what that goes to."""
+        stream, writer = self._stream, self._stream.writer
         writer.state = AWAITING
-        writer.head_request = line[0] == "HEAD"
-        writer.http_10 = line[1] == "1.0"
+        writer.head_request = look[0] == b"HEAD"
+        writer.http_10 = look[2] == b"0"
+        stream.keep_alive = look[5][1]
         self._deadline.waits = NOTHING
-        source.cycle = cycle = settings.cycle_class(stream, scope, body is None, expect_continue)
+        return stream
+
+    def enter(self, cycle: RequestResponseCycle, look: Look) -> ASGI3Application:
+        """The head of a request was read: count it, and return who answers it."""
+        settings = self.settings
+        forwarded = look[5][4] or settings.customised  # a program may have put such a field there
+        app = settings.app if forwarded else settings.direct_app
+        if settings.has_rules or settings.limit_concurrency is not None:
+            app = self._choose(app, cycle.scope, forwarded)
         if settings.formatted is not None:
-            cycle.entry = settings.formatted.begin(scope)
+            cycle.entry = settings.formatted.begin(cycle.scope)
         if settings.metrics is not None:
-            cycle.course = settings.metrics.begin(scope["method"])
-        if body is not None:
-            cycle.body = body
-        else:
-            if not expect_continue:
-                self._patience.await_body()
-            # What is there reaches the cycle before the application starts, which then need not wait for it.
-            piece = self._reader.read()
-            if piece is not None:
-                source.take(cast(Piece, piece))
+            cycle.course = settings.metrics.begin(cycle.scope["method"])
+        return app
+
+    def begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Start what answers a request, with what is here of its body."""
+        settings, state, source = self.settings, self._state, self._input
         if source.end is not OPEN:
             cycle.disconnect(reachable=True)
         if settings.has_rules and self._is_dealt_with(cycle, app):
@@ -129,9 +123,7 @@ class Runner:
 
     # Where not every request goes to the application at once.
 
-    def _choose(
-        self, app: ASGI3Application, scope: HTTPScope, fields: list[tuple[bytes, bytes]], forwarded: bool
-    ) -> ASGI3Application:
+    def _choose(self, app: ASGI3Application, scope: HTTPScope, forwarded: bool) -> ASGI3Application:
         """Who answers a request: `app`, unless there are too many of them or it asks for a file; it is named, too."""
         settings, state = self.settings, self._state
         limit = settings.limit_concurrency
@@ -141,7 +133,7 @@ class Runner:
         elif settings.mounts is not None:
             app = cast(ASGI3Application, settings.mounts.answer(scope, forwarded) or app)
         if settings.request_ids is not None:
-            scope["request_id"] = request_id = settings.request_ids.of(fields, self._base.client)
+            scope["request_id"] = request_id = settings.request_ids.of(scope["headers"], self._base.client)
             self._stream.id_line = settings.request_ids.line(request_id)
         return app
 

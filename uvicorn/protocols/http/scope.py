@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope, WebSocketScope
@@ -78,27 +78,38 @@ class ScopeBase:
             return name, "1.0", path, raw_path, query, extensions
         return name, "1.1", path, raw_path, query, self.extensions
 
-    def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
-        """Return the scope of one request."""
-        method, http_version, path, raw_path, query_string, extensions = line
+    def begin(self, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
+        """Return what is known of a scope before its request line is read; see `complete`."""
         state = self.state
-        scope: HTTPScope = {
+        scope: Any = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": http_version,
+            "http_version": "1.1",
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,
-            "method": method,
             "root_path": self.root_path,
-            "path": path,
-            "raw_path": raw_path,
-            "query_string": query_string,
             "headers": headers,
             "state": state.copy() if state else {},
         }
+        return cast(HTTPScope, scope)
+
+    def complete(self, scope: HTTPScope, line: RequestLine) -> None:
+        """Put the rest into a scope that was begun."""
+        method, http_version, path, raw_path, query_string, extensions = line
+        scope["http_version"] = http_version
+        scope["method"] = method
+        scope["path"] = path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = query_string
         if extensions:
-            scope["extensions"] = self._offer(extensions)
+            # What a program has put there meanwhile stays.
+            scope["extensions"] = {**self._offer(extensions), **scope.get("extensions", {})}
+
+    def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
+        """Return the scope of one request."""
+        scope = self.begin(headers)
+        self.complete(scope, line)
         return scope
 
     def _offer(self, extensions: Sequence[str]) -> dict[str, dict[Any, Any]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
+from uvicorn.grace import GraceTimer, has_pending_io
 from uvicorn.protocols.http.limits import READ_BYTES_PER_SECOND
 from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.websockets import limits
@@ -23,7 +25,7 @@ class Closer:
         self._transport = transport
         self._unsent = 0  # bytes the peer had to take when the deadline was set
         self._seconds = 0.0
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: GraceTimer | None = None
 
     def close(self) -> None:
         """Close once everything is written."""
@@ -35,7 +37,7 @@ class Closer:
         self.cancel()
         self._unsent = unsent(self._transport)
         self._seconds = seconds
-        self.timer = self._loop.call_later(seconds, self._expire)
+        self.timer = GraceTimer(self._loop, seconds, self._expire, partial(has_pending_io, self._transport))
 
     def linger(self) -> None:
         """Close, but not while the peer sends what nobody reads: the kernel would reset the connection."""

@@ -18,7 +18,6 @@ from uvicorn.protocols.http.head import (
     HeadScan,
     RequestRefused,
     examine,
-    is_usual,
     match_head,
     refuse,
     split_fields,
@@ -124,15 +123,16 @@ def parse_handshake(head: bytes, limits: HeadLimits) -> Handshake:
     match = match_head(head)
     if match is None:
         refuse(head, limits)
-    method, target, minor = match.groups()
-    headers = split_fields(head, match.end(3) + 2)
+    method, plain, sent, minor = match.groups()
+    target = plain or sent
+    headers = split_fields(head, match.end(4) + 2)
     if not limits.allow(len(head), method, target) or len(headers) > limits.fields:
         refuse(head, limits)
     if minor == b"0":
         raise RequestRefused(refusals.WEBSOCKET_VERSION)
     if method != b"GET":
         raise RequestRefused(refusals.WEBSOCKET_METHOD)
-    if not is_usual(method, target):
+    if plain is None:
         target, host = split_target(method, target)
         if host is not None:
             # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.

@@ -11,6 +11,8 @@ import asyncio
 import os
 from typing import Protocol
 
+from uvicorn.grace import GraceTimer
+
 
 class Pinged(Protocol):
     """The session whose peer is asked for signs of life."""
@@ -21,6 +23,9 @@ class Pinged(Protocol):
 
     def unsent(self) -> int:
         """Bytes that the peer has yet to take, those in the kernel included."""
+
+    def has_pending_io(self) -> bool:
+        """Something of the peer is there that nobody has dealt with."""
 
     def send_keepalive_ping(self) -> None:
         """A ping is due: call `KeepAlive.ping`."""
@@ -63,7 +68,7 @@ class KeepAlive:
         self.interval = interval
         self.timeout = timeout
         self.ping_timer: asyncio.TimerHandle | None = None
-        self.pong_timer: asyncio.TimerHandle | None = None
+        self.pong_timer: GraceTimer | None = None
         self.payload: bytes | None = None
         self.sent_at = 0.0
         self.rtt = 0.0
@@ -105,7 +110,7 @@ class KeepAlive:
         if self.timeout:
             self._unsent = self._session.unsent()
             self.ping_timer = None
-            self.pong_timer = self._loop.call_later(self.timeout, self._pong_due)
+            self._await_pong(self.timeout)
         elif self.interval:
             self.schedule(self.interval)
 
@@ -129,7 +134,11 @@ class KeepAlive:
         """Reading goes on after a pause: the pong has all of its time again."""
         if self.pong_timer is not None and self.timeout:
             self.pong_timer.cancel()
-            self.pong_timer = self._loop.call_later(self.timeout, self._pong_due)
+            self._await_pong(self.timeout)
+
+    def _await_pong(self, seconds: float) -> None:
+        assert self._session is not None
+        self.pong_timer = GraceTimer(self._loop, seconds, self._pong_due, self._session.has_pending_io)
 
     def _pong_due(self) -> None:
         if self._session is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from uvicorn.grace import GraceTimer
+from uvicorn.protocols.utils import clock_of
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.limits import ANSWER_SECONDS
 
@@ -16,13 +18,14 @@ class PeerEnd:
     ends, or some time after it took the last event.
     """
 
-    __slots__ = ("_loop", "_inbox", "_act", "_timer")
+    __slots__ = ("_loop", "_clock", "_inbox", "_act", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inbox: Inbox) -> None:
         self._loop = loop
+        self._clock = clock_of(loop)
         self._inbox = inbox
         self._act: Callable[[], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: GraceTimer | None = None
 
     def __bool__(self) -> bool:
         """Tell whether there is one that has not taken effect."""
@@ -45,8 +48,8 @@ class PeerEnd:
             act()
 
     def _await_answers(self) -> None:
-        left = self._inbox.took_at + ANSWER_SECONDS - self._loop.time()
+        left = self._inbox.took_at + ANSWER_SECONDS - self._clock()
         if left > 0:
-            self._timer = self._loop.call_later(left, self._await_answers)
+            self._timer = GraceTimer(self._loop, left, self._await_answers)
         else:
             self.take_effect()

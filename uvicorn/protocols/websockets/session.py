@@ -34,6 +34,7 @@ from uvicorn._types import (
     WebSocketScope,
 )
 from uvicorn.gate import Place
+from uvicorn.grace import has_pending_io
 from uvicorn.metrics import (
     ACCEPTED,
     BYTES_RECEIVED,
@@ -641,6 +642,10 @@ class WebSocketSession(Attributes):
     def unsent(self) -> int:
         """Bytes that the client has yet to take, those in the kernel included."""
         return unsent(self.transport)
+
+    def has_pending_io(self) -> bool:
+        """Something of the peer is there that nobody has dealt with."""
+        return has_pending_io(self.transport)
 
     def send_ping(self, payload: bytes) -> None:
         """Write a ping frame."""

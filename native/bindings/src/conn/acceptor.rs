@@ -107,23 +107,16 @@ impl Listening {
         }
     }
 
-    /// Look away from what waits, for others to take.
-    fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
-        self.looks_away.set(true);
-        self.listener.borrow().as_ref().map_or(Ok(()), |listener| poll.ignore(listener))
-    }
-}
-
-impl Accepts for Listening {
-    fn accept(self: Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
+    /// Take what waits, up to a bound. Returns whether more may wait.
+    fn take(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<bool> {
         for _ in 0..BATCH {
             if self.resting.get() || !reactor.may_take(py, |poll| self.look_away(poll))? {
-                return Ok(());
+                return Ok(false);
             }
             let visit = match &self.enter {
                 Some(enter) => match Visit::begin(py, enter)? {
                     // The listener rests until there is room.
-                    None => return Ok(()),
+                    None => return Ok(false),
                     visit => visit,
                 },
                 None => None,
@@ -141,21 +134,39 @@ impl Accepts for Listening {
                 visit.leave(py)?;
             }
             match error {
-                None => return Ok(()),
+                None => return Ok(false),
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     reactor.all_taken();
-                    return Ok(());
+                    return Ok(false);
                 }
                 Some(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Some(error) => {
                     let rests = self.on_error.bind(py).call1((sys::os_error(&error).into_value(py),))?.is_truthy()?;
                     if rests {
-                        return Ok(());
+                        return Ok(false);
                     }
                 }
             }
         }
+        Ok(true)
+    }
+
+    /// Take all that waits.
+    fn take_rest(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
+        while self.take(py, reactor)? {}
         Ok(())
+    }
+
+    /// Look away from what waits, for others to take.
+    fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
+        self.looks_away.set(true);
+        self.listener.borrow().as_ref().map_or(Ok(()), |listener| poll.ignore(listener))
+    }
+}
+
+impl Accepts for Listening {
+    fn accept(self: Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
+        self.take(py, reactor).map(drop)
     }
 
     fn is_resting(&self) -> bool {
@@ -317,6 +328,11 @@ impl Listener {
     fn give_up_opening(&self, py: Python<'_>) -> PyResult<()> {
         let listening = self.listening.here()?;
         self.poller.get().reactor()?.give_up_opening(py, |socket| socket.is_opening_for(listening))
+    }
+
+    /// Take all that wait: the system resets those that nobody has when the socket is closed.
+    fn take_rest(&self, py: Python<'_>) -> PyResult<()> {
+        self.listening.here()?.take_rest(py, self.poller.get().reactor()?)
     }
 
     /// Take connections no more.

@@ -9,6 +9,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 
 use super::carrier::Carrier;
+use super::grace::Pending;
 use super::hub::Hub;
 use crate::base::error;
 use crate::base::home::Home;
@@ -130,6 +131,12 @@ pub(crate) trait Carried {
             Ok(answer) => Ok(Some(answer)),
             Err(error) => self.give_up(py, error).map(|()| None),
         }
+    }
+
+    /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
+    #[cold]
+    fn look_for_peer(&self, py: Python<'_>) -> PyResult<Pending> {
+        Ok(self.on_carrier(py, |carrier, _| carrier.look(py))?.unwrap_or(Pending::Nothing))
     }
 
     /// Whether nothing can be written any more.

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::ends::Ends;
+use super::grace::Pending;
 use super::hub::Hub;
 use super::socket::Socket;
 use super::tunnel::{StreamTransport, Tunnel};
@@ -153,6 +154,19 @@ impl Carrier {
             Self::Transport(transport) => {
                 let readers = py.import("uvicorn.protocols.http.readers")?;
                 readers.call_method1("unsent", (&**transport,))?.extract()
+            }
+        }
+    }
+
+    /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
+    pub(crate) fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        match self {
+            Self::Socket(socket) => socket.look(py),
+            Self::Stream(stream) => stream.look(py),
+            Self::Transport(transport) => {
+                let grace = py.import("uvicorn.grace")?;
+                let found = grace.call_method1("has_pending_io", (&**transport,))?.is_truthy()?;
+                Ok(if found { Pending::Something } else { Pending::Nothing })
             }
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Whoever waits for the peer says until when; the timer is set for the earliest, but sweeps are at least
 //! `GRANULARITY` apart, so that ten thousand idle connections cost one pass over a vector and not ten thousand timers.
+//!
+//! A deadline that is over is no verdict yet: a peer that could not be heard has more time (`grace.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,35 +11,39 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
+use super::grace::{GRANULARITY, Grace, Pending, lag_since};
 use crate::base::error::guard_server;
 use crate::base::ffi::thread_bound::{ThreadBound, bury};
 use crate::base::home::Home;
-
-/// How late a deadline may be noticed.
-const GRANULARITY: Duration = Duration::from_millis(50);
 
 /// Has deadlines, for itself and for its parts.
 pub(crate) trait Patient {
     /// Until when `part` waits.
     fn deadline(&self, part: u32) -> &Deadline;
+    /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
+    fn look(&self, py: Python<'_>) -> PyResult<Pending>;
     /// That of `part` has passed. Does not fail without having ended what was late.
     fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()>;
 }
 
 /// Until when a connection, or one part of it, waits for its peer. It counts while it is among the [`Deadlines`].
 #[derive(Default)]
-pub(crate) struct Deadline(Cell<Option<Instant>>);
+pub(crate) struct Deadline {
+    until: Cell<Option<Instant>>,
+    grace: Grace,
+}
 
 impl Deadline {
     #[inline]
     pub(crate) fn get(&self) -> Option<Instant> {
-        self.0.get()
+        self.until.get()
     }
 
     /// Somebody has to see to it that the timer [covers](Deadlines::watch) it.
     #[inline]
     pub(crate) fn set(&self, until: Option<Instant>) {
-        self.0.set(until);
+        self.until.set(until);
+        self.grace.renew();
     }
 }
 
@@ -55,6 +61,8 @@ pub(crate) struct Deadlines {
     free: RefCell<Vec<usize>>,
     next: Cell<Option<Instant>>,
     timer: RefCell<Option<Py<PyAny>>>,
+    /// When the loop should call, by the system's clock.
+    due: Cell<Option<Instant>>,
     /// How far our clock is ahead of the system's.
     ahead: Cell<Duration>,
     /// When the system's clock was stopped, if it was.
@@ -69,6 +77,7 @@ impl Deadlines {
             free: RefCell::default(),
             next: Cell::new(None),
             timer: RefCell::default(),
+            due: Cell::new(None),
             ahead: Cell::default(),
             held: Cell::new(None),
         }
@@ -148,6 +157,7 @@ impl Deadlines {
         }
         self.disarm(py)?;
         self.next.set(Some(now + delay));
+        self.due.set(Some(Instant::now() + delay));
         let Home { names, event_loop, context, .. } = &*self.home;
         let sweep = Py::new(py, Sweep { deadlines: ThreadBound::new(self.clone()) })?;
         // In the server's context: that of a request would live as long as the timer.
@@ -157,8 +167,9 @@ impl Deadlines {
         Ok(())
     }
 
-    /// End what is over its deadline, and set the timer for the earliest of the others.
-    pub(crate) fn sweep(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+    /// End what is over its deadline and could be heard, and set the timer for the earliest of the others. The loop came `lag`
+    /// too late.
+    pub(crate) fn sweep(self: &Rc<Self>, py: Python<'_>, lag: Duration) -> PyResult<()> {
         self.disarm(py)?;
         let now = self.now();
         let mut earliest: Option<Instant> = None;
@@ -175,9 +186,19 @@ impl Deadlines {
         for Entry { owner, part } in expired {
             let deadline = owner.deadline(part);
             // What ended before it may have changed that.
-            if deadline.get().is_some_and(|until| until <= now) {
-                deadline.set(None);
-                outcome = outcome.and(owner.expire(py, part));
+            if deadline.get().is_none_or(|until| until > now) {
+                continue;
+            }
+            match deadline.grace.grant(lag, || owner.look(py)) {
+                Ok(Some(longer)) => {
+                    let until = now + longer;
+                    deadline.until.set(Some(until));
+                    earliest = Some(earliest.map_or(until, |other| other.min(until)));
+                }
+                granted => {
+                    deadline.set(None);
+                    outcome = outcome.and(granted.map(drop)).and(owner.expire(py, part));
+                }
             }
         }
         match earliest {
@@ -198,6 +219,6 @@ impl Sweep {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
         let deadlines = self.deadlines.here()?;
         bury();
-        guard_server(py, &deadlines.home, "sweep", || deadlines.sweep(py))
+        guard_server(py, &deadlines.home, "sweep", || deadlines.sweep(py, lag_since(deadlines.due.get())))
     }
 }

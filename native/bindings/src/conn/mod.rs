@@ -14,6 +14,7 @@ pub(crate) mod carried;
 pub(crate) mod carrier;
 pub(crate) mod deadline;
 pub(crate) mod ends;
+pub(crate) mod grace;
 pub(crate) mod handler;
 pub(crate) mod hub;
 mod output;

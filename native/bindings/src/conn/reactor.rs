@@ -19,6 +19,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::grace::{Grace, lag_since};
 use super::registry::Registry;
 use super::share::Share;
 use super::socket::{Keeper, Local, Socket};
@@ -84,6 +85,13 @@ pub(super) trait Accepts {
     fn look_again(&self, poll: &Poll, token: u64) -> io::Result<bool>;
 }
 
+/// A connection that is not open yet, and until when it has to be.
+struct Opening {
+    due: Instant,
+    token: u64,
+    grace: Grace,
+}
+
 /// What accepts, reads and writes for one event loop.
 pub(crate) struct Reactor {
     /// While there is anything to watch.
@@ -102,13 +110,13 @@ pub(crate) struct Reactor {
     /// Whose end is due.
     lost: RefCell<Vec<u64>>,
     /// Whose handshake must be complete by then, in the order of time.
-    opening: RefCell<VecDeque<(Instant, u64)>>,
+    opening: RefCell<VecDeque<Opening>>,
     /// Of several workers.
     share: RefCell<Option<Share>>,
     /// The loop was asked to call `look_again`.
     looking_away: Cell<bool>,
-    /// The loop was asked to call `expire`.
-    expiring: Cell<bool>,
+    /// When the loop was asked to call `expire`.
+    expiring: Cell<Option<Instant>>,
     after: RefCell<Vec<Rc<dyn AfterTurn>>>,
     /// Where is counted how long connections wait for their turns, if anybody asks for it.
     metrics: OnceCell<Metrics>,
@@ -142,7 +150,7 @@ impl Reactor {
             opening: RefCell::default(),
             share: RefCell::default(),
             looking_away: Cell::new(false),
-            expiring: Cell::new(false),
+            expiring: Cell::new(None),
             after: RefCell::default(),
             metrics: OnceCell::new(),
             buffer: Cell::default(),
@@ -362,33 +370,41 @@ impl Reactor {
 
     /// Give up on `socket` when its handshake is not complete after `patience`.
     pub(super) fn expect_opening(&self, py: Python<'_>, socket: &Socket, patience: Duration) -> PyResult<()> {
-        self.opening.borrow_mut().push_back((Instant::now() + patience, socket.token()));
+        let (due, token) = (Instant::now() + patience, socket.token());
+        self.opening.borrow_mut().push_back(Opening { due, token, grace: Grace::default() });
         self.expire_later(py)
     }
 
     fn expire_later(&self, py: Python<'_>) -> PyResult<()> {
-        let Some((due, _)) = self.opening.borrow().front().copied() else { return Ok(()) };
-        if self.expiring.replace(true) {
+        let Some(due) = self.opening.borrow().front().map(|front| front.due) else { return Ok(()) };
+        if self.expiring.get().is_some() {
             return Ok(());
         }
+        self.expiring.set(Some(due));
         self.call_later(py, due.saturating_duration_since(Instant::now()).as_secs_f64(), "expire")
     }
 
-    /// Give up on those whose time is over.
+    /// Give up on those whose time is over, and who could be heard.
     fn expire(&self, py: Python<'_>) -> PyResult<()> {
-        self.expiring.set(false);
+        let lag = lag_since(self.expiring.take());
         let now = Instant::now();
         let mut outcome = Ok(());
         loop {
-            let front = self.opening.borrow().front().copied();
-            let Some((due, token)) = front else { break };
-            let socket = self.registry.get(token).filter(|socket| socket.is_opening());
-            if due > now && socket.is_some() {
+            let front = self.opening.borrow_mut().pop_front();
+            let Some(front) = front else { break };
+            let Some(socket) = self.registry.get(front.token).filter(|socket| socket.is_opening()) else { continue };
+            if front.due > now {
+                self.opening.borrow_mut().push_front(front);
                 break;
             }
-            self.opening.borrow_mut().pop_front();
-            if let Some(socket) = socket {
-                outcome = outcome.and(socket.give_up_late(py));
+            match front.grace.grant(lag, || socket.look(py)) {
+                Ok(Some(longer)) => {
+                    let due = now + longer;
+                    let mut opening = self.opening.borrow_mut();
+                    let place = opening.partition_point(|other| other.due <= due);
+                    opening.insert(place, Opening { due, ..front });
+                }
+                granted => outcome = outcome.and(granted.map(drop)).and(socket.give_up_late(py)),
             }
         }
         outcome.and(self.expire_later(py))
@@ -396,7 +412,7 @@ impl Reactor {
 
     /// Give up the handshakes of those that are `meant`.
     pub(super) fn give_up_opening(&self, py: Python<'_>, meant: impl Fn(&Socket) -> bool) -> PyResult<()> {
-        let tokens: Vec<u64> = self.opening.borrow().iter().map(|(_, token)| *token).collect();
+        let tokens: Vec<u64> = self.opening.borrow().iter().map(|opening| opening.token).collect();
         let mut outcome = Ok(());
         for socket in tokens.into_iter().filter_map(|token| self.registry.get(token)) {
             if meant(&socket) {

@@ -14,6 +14,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
+use super::grace::Pending;
 use super::handler::Handler;
 use super::output::Output;
 use super::preface::{self, Preface, Told};
@@ -120,6 +121,8 @@ pub(crate) struct Socket {
     output: RefCell<Output>,
     /// It stands in the reactor's queue.
     pub(super) queued: Cell<bool>,
+    /// Somebody waits for its turn, to judge it by what comes of that.
+    is_examined: Cell<bool>,
     /// Since when, if anybody asks for it.
     pub(super) queued_at: Cell<Option<Instant>>,
     /// There may be input that was not read yet.
@@ -171,6 +174,7 @@ impl Socket {
             writing: Cell::new(Writing::On),
             output: RefCell::default(),
             queued: Cell::new(false),
+            is_examined: Cell::new(false),
             queued_at: Cell::new(None),
             readable: Cell::new(true),
             writable: Cell::new(true),
@@ -283,6 +287,25 @@ impl Socket {
         reads || self.writable.get() && self.waiting() > 0 || self.yields.get() || self.end_is_news()
     }
 
+    /// Whether there is anything to read, or room to write, that no turn has dealt with yet; the next one does. Nobody is late
+    /// before that.
+    #[cold]
+    pub(crate) fn look(self: &Rc<Self>, py: Python<'_>) -> PyResult<Pending> {
+        if self.queued.get() {
+            return Ok(if self.is_examined.replace(true) { Pending::Unserved } else { Pending::Something });
+        }
+        let Some(descriptor) = self.descriptor().filter(|_| self.phase.get() != Phase::Lost) else {
+            return Ok(Pending::Nothing);
+        };
+        let (readable, writable) = descriptor.is_ready((self.is_reading(), self.waiting() > 0));
+        if !readable && !writable {
+            return Ok(Pending::Nothing);
+        }
+        self.notice(readable, writable, false);
+        self.is_examined.set(true);
+        self.keeper.queue(py, self).map(|()| Pending::Something)
+    }
+
     /// Whether the peer has ended while no input is taken, and the handler does not know.
     #[inline]
     fn end_is_news(&self) -> bool {
@@ -292,6 +315,7 @@ impl Socket {
 
     /// Read and write as much as one turn allows.
     pub(super) fn serve(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8], reads: usize) -> PyResult<()> {
+        self.is_examined.set(false);
         if self.is_opening() {
             self.go_on_opening(py, buffer)?;
         }
@@ -774,7 +798,20 @@ impl Socket {
                 return self.lose(py, Some(os_error(&error)));
             }
         }
-        if self.phase.get() == Phase::Closing { self.lose(py, None) } else { Ok(()) }
+        if self.phase.get() == Phase::Closing { self.lose_written(py) } else { Ok(()) }
+    }
+
+    /// Everything is written, and nothing more will come. The descriptor is closed at the end of a turn, and the peer is told
+    /// at once: what it sends until it hears of that is lost to it.
+    fn lose_written(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.keeper.is_running()
+            && self.writing.get() == Writing::On
+            && let Some(descriptor) = self.descriptor()
+        {
+            // Whoever is gone by now need not be told.
+            let _ = descriptor.end_output();
+        }
+        self.lose(py, None)
     }
 
     /// Tell the peer that nothing more will come, once everything is written.

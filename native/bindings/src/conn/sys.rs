@@ -107,6 +107,20 @@ mod linux {
             Ok(net::shutdown(&self.0, Shutdown::Write)?)
         }
 
+        /// Whether there is something to read at this moment, or room for more, if that is `wanted`.
+        pub(crate) fn is_ready(&self, wanted: (bool, bool)) -> (bool, bool) {
+            let (mut input, mut output) = (PollFlags::IN | PollFlags::RDHUP, PollFlags::OUT);
+            input.set(PollFlags::IN | PollFlags::RDHUP, wanted.0);
+            output.set(PollFlags::OUT, wanted.1);
+            let mut asked = [PollFd::new(&self.0, input | output)];
+            let gone = PollFlags::ERR | PollFlags::HUP;
+            let found = match poll(&mut asked, Some(&NOW)) {
+                Ok(_) => asked.iter().fold(PollFlags::empty(), |found, asked| found | asked.revents()),
+                Err(_) => PollFlags::empty(),
+            };
+            (wanted.0 && found.intersects(input | gone), wanted.1 && found.intersects(output | gone))
+        }
+
         /// Whether the connection is no more, where it was reset; not if its peer has only nothing more to send.
         pub(crate) fn is_reset(&self) -> bool {
             let mut asked = [PollFd::new(&self.0, PollFlags::empty())];
@@ -325,6 +339,10 @@ mod elsewhere {
         }
 
         pub(crate) fn end_output(&self) -> io::Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn is_ready(&self, _wanted: (bool, bool)) -> (bool, bool) {
             match *self {}
         }
 

@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
+use super::grace::Pending;
 use super::handler::handler_of;
 use super::socket::Socket;
 use crate::base::ffi::thread_bound::ThreadBound;
@@ -118,6 +119,11 @@ impl Transport {
     /// Bytes that the peer has yet to take, those in the kernel included.
     fn get_unsent_size(&self) -> PyResult<usize> {
         Ok(self.socket.here()?.unsent())
+    }
+
+    /// Whether there is anything to read, or room to write, that no turn of the loop has dealt with; the next one does.
+    fn has_pending_io(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.socket.here()?.look(py)? != Pending::Nothing)
     }
 
     /// Write bytes, or keep them to be written.

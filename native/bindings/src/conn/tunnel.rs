@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::ends::Ends;
+use super::grace::Pending;
 use crate::base::ffi::thread_bound::ThreadBound;
 
 /// What a [`Carrier`](super::carrier::Carrier) can be asked for, of a stream. What stands on it is a
@@ -19,6 +20,8 @@ pub(crate) trait Tunnel {
     fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()>;
     /// Bytes that wait for the windows.
     fn waiting(&self) -> usize;
+    /// What is there of the peer that nobody has dealt with.
+    fn look(&self, py: Python<'_>) -> PyResult<Pending>;
     /// Take input, or none.
     fn set_reading(&self, py: Python<'_>, reading: bool) -> PyResult<()>;
     /// End the stream once everything is written.

@@ -13,6 +13,7 @@ use super::states::Ending;
 use crate::asgi::refused::Refused;
 use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
+use crate::conn::grace::Pending;
 
 /// The parts of a connection that have deadlines: what the client has to send, and what it has to take.
 const INPUT: u32 = 0;
@@ -22,6 +23,11 @@ impl Patient for Connection {
     #[inline]
     fn deadline(&self, part: u32) -> &Deadline {
         if part == READER { &self.reader.deadline } else { &self.deadline }
+    }
+
+    #[cold]
+    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.look_for_peer(py)
     }
 
     fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {
@@ -74,34 +80,40 @@ impl Connection {
         if self.has_all() || !self.is_open() {
             return Ok(false);
         }
-        {
-            let settings = &self.core.settings;
-            let state = &mut *self.state.borrow_mut();
-            if self.resume_scheduled.get() && !state.pending.is_empty() {
-                // It is there.
-                return Ok(true);
+        if !self.sets_last_call() {
+            if self.look_for_peer(py)? == Pending::Nothing {
+                return Ok(false);
             }
-            let now = self.core.hub.deadlines.now();
-            let until = match state.wire.awaits() {
-                Awaits::Idle => {
-                    let usual = if self.first.get() {
-                        settings.timeout_request_head
-                    } else {
-                        Some(settings.timeout_keep_alive)
-                    };
-                    // Without a deadline nobody knows since when the client has nothing to ask.
-                    let since = self.deadline.get().zip(usual).and_then(|(until, usual)| until.checked_sub(usual));
-                    since.map(|since| since + settings.last_call)
-                }
-                _ => Some(now + settings.last_call),
-            };
-            match until {
-                Some(until) if until > now => self.deadline.set(Some(until)),
-                _ => return Ok(false),
-            }
+            // Nobody has looked at what it has asked meanwhile.
+            self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
         }
         self.watch(py)?;
         Ok(true)
+    }
+
+    /// Set the deadline for one more request, or leave it if that is there; `false` if its time is over.
+    fn sets_last_call(&self) -> bool {
+        let settings = &self.core.settings;
+        let state = self.state.borrow();
+        if self.resume_scheduled.get() && !state.pending.is_empty() {
+            return true;
+        }
+        let now = self.core.hub.deadlines.now();
+        let until = match state.wire.awaits() {
+            Awaits::Idle => {
+                let usual =
+                    if self.first.get() { settings.timeout_request_head } else { Some(settings.timeout_keep_alive) };
+                // Without a deadline nobody knows since when the client has nothing to ask.
+                let since = self.deadline.get().zip(usual).and_then(|(until, usual)| until.checked_sub(usual));
+                since.map(|since| since + settings.last_call)
+            }
+            _ => Some(now + settings.last_call),
+        };
+        let until = until.filter(|until| *until > now);
+        if until.is_some() {
+            self.deadline.set(until);
+        }
+        until.is_some()
     }
 
     /// Bytes of a body have come: they give back some of the time that has passed.

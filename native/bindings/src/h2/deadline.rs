@@ -14,6 +14,7 @@ use super::states::{Awaits, Ending, Presence};
 use crate::asgi::refused::Refused;
 use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
+use crate::conn::grace::Pending;
 
 /// The parts of a connection that have deadlines: what the client has to send, what it has to take, whether it is there.
 const INPUT: u32 = 0;
@@ -40,6 +41,11 @@ impl Patient for Connection {
             PING => &self.ping_deadline,
             _ => &self.deadline,
         }
+    }
+
+    #[cold]
+    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.look_for_peer(py)
     }
 
     fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {
@@ -220,6 +226,11 @@ impl Patient for Stream {
     #[inline]
     fn deadline(&self, part: u32) -> &Deadline {
         if part == WINDOW { &self.window_deadline } else { &self.deadline }
+    }
+
+    #[cold]
+    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.connection.look_for_peer(py)
     }
 
     fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {

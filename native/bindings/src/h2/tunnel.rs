@@ -22,6 +22,7 @@ use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
 use crate::conn::ends::Ends;
+use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
 use crate::conn::tunnel::Tunnel;
 
@@ -209,6 +210,10 @@ impl Tunnel for Stream {
 
     fn waiting(&self) -> usize {
         self.queue.borrow().len()
+    }
+
+    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.connection.look_for_peer(py)
     }
 
     fn set_reading(&self, py: Python<'_>, reading: bool) -> PyResult<()> {

@@ -11,11 +11,17 @@ use super::states::Ping;
 use super::waits::{WAITS, Wait};
 use crate::conn::carried::Carried;
 use crate::conn::deadline::{Deadline, Patient};
+use crate::conn::grace::Pending;
 
 impl Patient for Session {
     #[inline]
     fn deadline(&self, _part: u32) -> &Deadline {
         &self.times.earliest
+    }
+
+    #[cold]
+    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.look_for_peer(py)
     }
 
     fn expire(self: Rc<Self>, py: Python<'_>, _part: u32) -> PyResult<()> {

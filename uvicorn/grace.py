@@ -1,0 +1,162 @@
+"""Time in which the event loop was busy, and heard nobody, is not held against a peer.
+
+A deadline that is over ends nothing yet: a peer gets the time back by which the loop came too late to look, once, and
+what it has sent by then is read. The native core does the same (`conn/grace.rs`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+GRANULARITY = 0.05
+"""Seconds. A timer that is later than that tells that the loop was busy; a look takes effect within them."""
+
+MOST_LOOKS = 4
+"""Looks at a peer that is late and has sent something each time: it is slow, and not unheard."""
+
+
+class Grace:
+    """What was granted to a peer since its deadline was set."""
+
+    __slots__ = ("_looks",)
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def renew(self) -> None:
+        """The deadline is another one."""
+        self._looks = 0
+
+    def grant(self, lag: float, look: Callable[[], bool]) -> float:
+        """Return how many seconds longer a peer that is late is waited for; 0: it had its time.
+
+        Args:
+            lag: seconds by which the loop came too late.
+            look: tells whether something of the peer is there that nobody has dealt with.
+        """
+        if not self._looks and lag > GRANULARITY:
+            self._looks = 1
+            return lag
+        if self._looks < MOST_LOOKS and look():
+            self._looks += 1
+            return GRANULARITY
+        return 0.0
+
+
+class GraceTimer:
+    """Calls `expire` in `seconds`, or later if the peer could not be heard meanwhile.
+
+    Args:
+        loop: the event loop.
+        seconds: from now on.
+        expire: called without arguments.
+        look: as `Grace.grant` has it; by default nothing is there.
+    """
+
+    __slots__ = ("_loop", "_expire", "_look", "_grace", "_due", "_handle")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seconds: float,
+        expire: Callable[[], object],
+        look: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._loop = loop
+        self._expire = expire
+        self._look = look
+        self._grace = Grace()
+        self._due = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+        self._arm(seconds)
+
+    def cancel(self) -> None:
+        """Do not call."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _arm(self, seconds: float) -> None:
+        self._due = self._loop.time() + seconds
+        self._handle = self._loop.call_later(seconds, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        longer = self._grace.grant(self._loop.time() - self._due, self._look)
+        if longer:
+            self._arm(longer)
+        else:
+            self._expire()
+
+
+async def wait_for(awaitable: Awaitable[T], seconds: float, look: Callable[[], bool]) -> T:
+    """Await what a peer has to do its part for, as `asyncio.wait_for`, but not longer than a `GraceTimer` allows.
+
+    Raises:
+        asyncio.TimeoutError: the peer had its time.
+    """
+    future = asyncio.ensure_future(awaitable)
+    is_over = False
+
+    def expire() -> None:
+        nonlocal is_over
+        is_over = future.cancel()
+
+    timer = GraceTimer(future.get_loop(), seconds, expire, look)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if is_over:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+def is_readable(sock: socket.socket) -> bool:
+    """Tell whether there is something to read, the end included."""
+    return _is_ready(sock.fileno(), True, False)
+
+
+def has_pending_io(transport: asyncio.Transport) -> bool:
+    """Tell whether there is anything to read, or room to write, that the loop has not dealt with.
+
+    It does so before a timer of `GRANULARITY` seconds is over, which no loop calls before it has looked at all sockets.
+    """
+    own = getattr(transport, "has_pending_io", None)
+    if own is not None:  # a transport of ours
+        return bool(own())
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return False
+    try:
+        reads = transport.is_reading()
+        return _is_ready(sock.fileno(), reads, transport.get_write_buffer_size() > 0)
+    except (AttributeError, NotImplementedError, OSError, ValueError):
+        return False  # it is closed, or a double that cannot tell
+
+
+if sys.platform == "win32":
+
+    def _is_ready(descriptor: int, reads: bool, writes: bool) -> bool:
+        if descriptor < 0:
+            return False
+        found = select.select([descriptor] if reads else [], [descriptor] if writes else [], [], 0)
+        return bool(found[0] or found[1])
+
+else:
+
+    def _is_ready(descriptor: int, reads: bool, writes: bool) -> bool:
+        asked = (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0)
+        if descriptor < 0 or not asked:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, asked)
+        return bool(poll.poll(0))
