@@ -182,10 +182,13 @@ MAKING = ("plain", "plain", "eager", "ensure", "subclass")
 def make_wait(random: Random, case: Case, active: list[int]) -> Scene:
     """One waits for a tree, and somebody acts on that."""
     waiter = case.participants[active[0]]
-    may_receive = waiter.kind == WEBSOCKET and waiter.leaves is None and random.random() < 0.25
-    tree = make_tree(random, random.choice([0, 1, 1, 2, 3]), may_receive)
+    special = ""
+    if waiter.kind == WEBSOCKET and waiter.leaves is None and random.random() < 0.3:
+        can_block = case.connections[waiter.connection] == "http/1"
+        special = random.choice(["receive", "receive", "receive", "send" if can_block else "receive"])
+    tree = make_tree(random, random.choice([0, 1, 1, 2, 3]), special)
     receives = ("leaf", "receive") in leaves_of(tree)
-    actors = ["child", "eager-child", "soon", "later"] + ["peer"] * 5 * (len(active) > 1)
+    actors = ["child", "eager-child", "soon", "later", "thread"] + ["peer"] * 5 * (len(active) > 1)
     data: dict[str, Any] = {"tree": tree, "actor": random.choice(actors)}
     data["actor_waits"] = random.choice(["poll", "future", "callback", "hold"])
     kind = random.choice(["release", "release", "fail", "cancel-leaf", "cancel", "cancel", "cancel-task", "expire"])
@@ -212,11 +215,11 @@ def make_wait(random: Random, case: Case, active: list[int]) -> Scene:
     return Scene("wait", members, data)
 
 
-def make_tree(random: Random, depth: int, may_receive: bool = False) -> Tree:
-    """Something to wait for."""
+def make_tree(random: Random, depth: int, special: str = "") -> Tree:
+    """Something to wait for; one leaf is special, which no two can be at once."""
     if not depth:
-        return ("leaf", "receive" if may_receive else random.choice(LEAVES))
-    inner = make_tree(random, depth - 1, may_receive)
+        return ("leaf", special or random.choice(LEAVES))
+    inner = make_tree(random, depth - 1, special)
     kind = random.choice(AROUND)
     if kind == "task":
         return ("task", random.choice(MAKING), inner)

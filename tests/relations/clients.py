@@ -56,6 +56,8 @@ class Frames:
             start = 2
             if length == 126:
                 start, length = 4, int.from_bytes(self._data[2:4], "big")
+            elif length == 127:
+                start, length = 10, int.from_bytes(self._data[2:10], "big")
             if len(self._data) < start + length:
                 break
             if first & 0x0F == _CLOSE:
@@ -80,7 +82,7 @@ class Connection:
         self.closed = self.half_closed = False
         self.frames = {member: Frames() for member in members}
         self.sent = dict.fromkeys(members, 0)
-        self.is_cut = False
+        self.is_cut = self.paused = False
         #: Participants whose client has said that nothing follows on their stream.
         self.ended: set[int] = set()
         self._h2_input = b""
@@ -171,9 +173,9 @@ class Connection:
     def read(self) -> int:
         """Take what there is; how much it was."""
         size = 0
-        while not self.closed:
+        while not (self.closed or self.paused):
             try:
-                data = self.sock.recv(65536)
+                data = self.sock.recv(262_144)
             except BlockingIOError:
                 break
             except OSError:
@@ -274,7 +276,9 @@ class Clients:
         wishes, self.application.wishes = self.application.wishes, []
         for member, how in wishes:
             connection = self.of[member]
-            if how == "message":
+            if how in ("pause", "resume"):
+                connection.paused = how == "pause"
+            elif how == "message":
                 connection.outbox.append(connection.message(member, b"extra"))
             else:
                 self.gone.add(member)

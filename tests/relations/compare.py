@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pickle
 import subprocess
@@ -14,8 +15,6 @@ from tests.relations.case import Case, reductions
 from tests.relations.runner import Outcome, Services
 
 ROOT = Path(__file__).parents[2]
-
-ORACLES = ("none", "python", "python-none", "upstream")
 
 
 class Upstream:
@@ -42,12 +41,12 @@ class Upstream:
 
 
 class Servers:
-    """What cases are run on.
+    """The servers that run each case.
 
     Args:
-        shortcuts: those that the server under test takes, as in `UVICORN_SHORTCUTS`; by default all.
-        upstream: a Python with upstream, if there is one.
-        names: of the oracles.
+        shortcuts: those under test, as in `UVICORN_SHORTCUTS`; all if None. The oracles take none.
+        upstream: the executable of a Python that has upstream.
+        native: whether the native core runs cases, too.
     """
 
     def __init__(self, shortcuts: str | None = None, upstream: str | None = None, native: bool = True) -> None:
@@ -61,7 +60,7 @@ class Servers:
     def outcomes(self, case: Case) -> dict[str, Outcome]:
         """Run a case on each."""
         found = {name: self._services.run(case, *variant) for name, variant in self._variants.items()}
-        # What free programs must not see is said of this server, not of others.
+        # The invariants of free programs are promises of this server.
         if self._upstream is not None and case.form == "scenes":
             found["upstream"] = self._upstream.run(case)
         return found
@@ -137,6 +136,4 @@ def upstream_python() -> str | None:
 
 def loops() -> list[str]:
     """The event loops that are installed."""
-    import importlib.util
-
     return ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") and sys.platform != "win32" else [])]

@@ -30,6 +30,11 @@ from tests.relations.player import (
 SETTLED = 40
 """Turns of the loop after which an action has come to whatever it comes to: more than a tree is high, by far."""
 
+LARGE = b"x" * 65_536
+
+MOST_SENDS = 400
+"""More than fits between a server and a client that does not read."""
+
 Note = Any
 
 
@@ -151,10 +156,21 @@ class Leaf:
         if self.released:
             return "nothing"
         player = self.wait.players[0]
+        if kind == "send":
+            return await self.send_until_released(player)
         message = await player.receive()
         if message["type"] == "websocket.disconnect":
             player.gone = True
         return message["type"]
+
+    async def send_until_released(self, player: Player) -> str:
+        """Send to a client that does not read, until that is waited for."""
+        self.wait.application.wishes.append((player.number, "pause"))
+        for _ in range(MOST_SENDS):
+            await player.send({"type": "websocket.send", "bytes": LARGE})
+            if self.released:
+                return "sent"
+        return str(await self.future)
 
     def release(self) -> None:
         """Let whoever waits go on."""
@@ -176,6 +192,9 @@ class Leaf:
             self.wait.help(self._notify())
         elif kind == "receive" and self.inside:
             self.wait.ask_client()
+        elif kind == "send":
+            settle(self.future, "never waited")
+            self.wait.application.wishes.append((self.wait.players[0].number, "resume"))
 
     async def _notify(self) -> None:
         async with self.condition:
@@ -215,7 +234,7 @@ class Wait(State):
         self.announcements = Announcements(len(self.kinds))
         self.leaves: dict[tuple[int, ...], Leaf] = {}
         self.tasks: dict[tuple[int, ...], asyncio.Task[Any]] = {}
-        self.helpers: list[asyncio.Task[Any]] = []
+        self.helpers: list[asyncio.Future[Any]] = []
         self.came: dict[tuple[int, ...], Any] = {}
         self.seen: list[Any] = []
         self.woken = False
@@ -225,6 +244,11 @@ class Wait(State):
     def receives(self) -> bool:
         """Whether a leaf is the client's next message."""
         return "receive" in self.kinds
+
+    @property
+    def is_observable(self) -> bool:
+        """Whether what the task waits for is the program's own, and not the server's."""
+        return not {"receive", "send"} & {*self.kinds} and self.data["actor"] != "self"
 
     async def play(self, player: Player, index: int) -> Note:
         if index:
@@ -241,6 +265,8 @@ class Wait(State):
             loop.call_soon(self.act_soon)
         elif actor == "later":
             loop.call_later(0, self.act_soon)
+        elif actor == "thread":
+            self.helpers.append(loop.run_in_executor(None, loop.call_soon_threadsafe, self.act_soon))
         elif actor == "self":
             self.act()
         elif actor == "nobody":
@@ -263,7 +289,7 @@ class Wait(State):
         for path in paths_of_leaves(self.data["tree"], ()):
             kind = self.kinds[len(self.leaves)]
             # Whose client has gone would not wait.
-            gone = kind == "receive" and self.players[0].gone
+            gone = kind in ("receive", "send") and self.players[0].gone
             leaf = self.leaves[path] = Leaf(self, "future" if gone else kind)
             if leaf.kind == "lock":
                 await leaf.lock.acquire()
@@ -296,7 +322,7 @@ class Wait(State):
     def act(self) -> None:
         """Do the one thing, and see to it that the scene ends."""
         task = self.players[0].task
-        if not self.receives and self.data["actor"] != "self":
+        if self.is_observable:
             self.seen.append(seen_of(task))
         kind, *arguments = self.data["action"]
         leaves = list(self.leaves.values())
