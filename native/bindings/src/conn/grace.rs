@@ -34,11 +34,7 @@ impl Grace {
 
     /// How much longer a peer that is late is waited for, if it is: the loop came `lag` too late to look, and `look` says what
     /// is there of the peer.
-    pub(super) fn grant(
-        &self,
-        lag: Duration,
-        look: impl FnOnce() -> PyResult<Pending>,
-    ) -> PyResult<Option<Duration>> {
+    pub(super) fn grant(&self, lag: Duration, look: impl FnOnce() -> PyResult<Pending>) -> PyResult<Option<Duration>> {
         let looks = self.0.get();
         if looks == 0 && lag > GRANULARITY {
             self.0.set(1);
