@@ -48,8 +48,8 @@ WORKERS_IMPORT = (
 )
 """What else every worker imports before it serves."""
 
-PARENTS_SIGNALS = ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2", "WINCH")
-"""What only the parent takes, and most of which would end or stop a process that does not handle it."""
+PARENTS_SIGNALS = ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2")
+"""What only the parent acts on or ignores, and would end or stop a process that does not handle it."""
 
 OWN_THREADS = ("uvicorn-metrics",)
 """Threads of the parent that hold nothing while it forks."""

@@ -13,7 +13,11 @@ use super::ffi::descriptor;
 
 const STACK: usize = 64 * 1024;
 
+/// Room for as many handlers as there are signals that mean something to a server, interrupting each other.
+const SIGNAL_STACK: usize = 256 * 1024;
+
 /// Write a number of 8 bytes at the beginning of a file, one more every `interval` seconds, as long as it can be written.
+/// A signal stack that `faulthandler` has set up in this thread is enlarged.
 ///
 /// Raises `OSError` if `descriptor` is none, `ValueError` if `interval` is no duration.
 #[cfg(unix)]
@@ -23,6 +27,7 @@ pub(crate) fn beat(descriptor: i32, interval: f64) -> PyResult<()> {
 
     let interval = Duration::try_from_secs_f64(interval).map_err(|error| PyValueError::new_err(error.to_string()))?;
     let file = File::from(descriptor::duplicate(descriptor)?);
+    descriptor::enlarge_signal_stack(SIGNAL_STACK);
     let count = move || {
         let mut pulse: u64 = 1;
         while file.write_all_at(&pulse.to_ne_bytes(), 0).is_ok() {

@@ -55,6 +55,24 @@ pub(crate) fn signal_self(signal: i32) {
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 
+/// Give this thread's signal handlers so many bytes, for good, where they have a stack of their own that is smaller.
+///
+/// That of `faulthandler` has room for few: signals of different numbers interrupt each other's handlers, and four of them
+/// overflow it on processors whose registers take kilobytes.
+#[cfg(unix)]
+pub(crate) fn enlarge_signal_stack(bytes: usize) {
+    let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+    // SAFETY: without a new stack this stores what is said of the present one, at an address that is ours.
+    let told = unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) } == 0;
+    if !told || stack.ss_flags & libc::SS_DISABLE != 0 || stack.ss_size >= bytes {
+        return;
+    }
+    let room = Box::leak(vec![0_u8; bytes].into_boxed_slice());
+    let larger = libc::stack_t { ss_sp: room.as_mut_ptr().cast(), ss_flags: 0, ss_size: bytes };
+    // SAFETY: the memory is leaked, so it outlives every handler; the kernel refuses a change while one runs there.
+    unsafe { libc::sigaltstack(&raw const larger, std::ptr::null_mut()) };
+}
+
 /// Have the C library keep up to so many bytes that were given back for the next who ask for some; larger pieces it gets of the
 /// kernel one by one. Returns whether it does: only glibc can be told.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
