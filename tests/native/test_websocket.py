@@ -258,6 +258,31 @@ async def test_step_inside_of_a_read_is_one_of_its_task() -> None:
         assert seen == ["the application's", True] and variable.get() == "nobody's"
 
 
+@at_once
+async def test_what_an_idle_task_waits_for_looks_like_a_future() -> None:
+    """anyio asks `isinstance` and `done()` of it before it cancels; tools print it."""
+    tasks: list[Any] = []
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        tasks.append(asyncio.current_task())
+        await receive()
+
+    async with connected(AtOnceWebSocketProtocol, Application(script)) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.waits_to_receive)
+        (task,) = tasks
+        waiter = task._fut_waiter
+        assert type(waiter) is not asyncio.Future and isinstance(waiter, asyncio.Future)
+        assert repr(waiter) == "<Future pending cb=[Task.task_wakeup()]>" and repr(waiter) in repr(task)
+        with pytest.raises(asyncio.InvalidStateError):
+            waiter.exception()
+        assert task.cancel("enough") and repr(waiter) == "<Future cancelled>"
+        with pytest.raises(asyncio.CancelledError, match="enough"):
+            waiter.exception()
+        await peer.until(lambda: task.done())
+
+
 async def stepped(script: Any, data: bytes, condition: Callable[[Any], object]) -> Any:
     """A client whose application, in the middle of `script`, takes a step inside of the read of `data`."""
     async with connected(AtOnceWebSocketProtocol, Application(script)) as peer:

@@ -214,6 +214,36 @@ fn call_soon(waiter: &Bound<'_, Waiter>, callback: &Callback) -> PyResult<()> {
 
 #[pymethods]
 impl Waiter {
+    /// Whoever looks into a task, as anyio does, asks `isinstance(task._fut_waiter, asyncio.Future)`.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a getter")]
+    fn __class__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("asyncio")?.getattr("Future")
+    }
+
+    /// As that of a future.
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let state = self.state.here()?;
+        let name = match state.outcome.get() {
+            Outcome::Pending => "pending",
+            Outcome::Done => "finished result=None",
+            Outcome::Cancelled => "cancelled",
+        };
+        let callbacks: Vec<_> = state.callbacks.borrow().iter().map(|one| one.function.clone_ref(py)).collect();
+        let names = callbacks.iter().map(|one| Ok(one.bind(py).getattr("__qualname__")?.to_string()));
+        let names = names.collect::<PyResult<Vec<_>>>()?.join("(), ");
+        Ok(if names.is_empty() { format!("<Future {name}>") } else { format!("<Future {name} cb=[{names}()]>") })
+    }
+
+    /// The cancellation, if it was cancelled.
+    fn exception(&self, py: Python<'_>) -> PyResult<()> {
+        match self.state.here()?.outcome.get() {
+            Outcome::Pending => Err(InvalidStateError::new_err("Exception is not set.")),
+            Outcome::Done => Ok(()),
+            Outcome::Cancelled => Err(self.cancellation(py)?),
+        }
+    }
+
     /// A task has asked whether it may wait for this, and is told so once.
     #[getter]
     fn _asyncio_future_blocking(&self) -> PyResult<bool> {
