@@ -17,6 +17,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+
+from uvicorn.grace import GraceTimer, is_readable
 
 QUIET_PERIOD = 10.0
 """Seconds within which an address, or that all places are taken, is not logged again."""
@@ -295,7 +298,7 @@ class Farewells:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._staying: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._staying: dict[socket.socket, GraceTimer] = {}
         self._taken: dict[socket.socket, int] = {}
         self._is_closed = False
 
@@ -309,7 +312,9 @@ class Farewells:
             sock.close()
             return
         self._taken[sock] = 0
-        self._staying[sock] = self._loop.call_later(LAST_MOMENT, self._close, sock)
+        self._staying[sock] = GraceTimer(
+            self._loop, LAST_MOMENT, partial(self._close, sock), partial(is_readable, sock)
+        )
         self._loop.add_reader(sock.fileno(), self._read, sock)
 
     def _read(self, sock: socket.socket) -> None:

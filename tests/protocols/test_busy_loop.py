@@ -32,6 +32,7 @@ from tests.protocols.websocket_tools import (
     parse_frames,
 )
 from tests.utils import turns, wait_until
+from uvicorn import admission
 from uvicorn.acceptor import Checkpoint, WatchedServer
 from uvicorn.drain import Drain, Latch
 from uvicorn.protocols.http import limits as http_limits
@@ -241,6 +242,20 @@ async def tls_handshake(ground: Ground) -> None:
         assert (await call(lambda: tls.read(65536))).startswith(b"HTTP/1.1 200 ")
 
 
+async def turned_away(ground: Ground) -> None:
+    """Who is still sending when there is no room for it reads so."""
+    ground.set(admission, "LAST_MOMENT")
+    ours, theirs = socket.socketpair()
+    farewells = admission.Farewells(asyncio.get_running_loop())
+    client = Client(theirs)
+    with theirs:
+        farewells.tell(ours)
+        await busy(sends(client, GET))
+        assert (await client.response()).status == 503
+        assert await client.rest() == b""  # no reset
+        await wait_until(lambda: not len(farewells))
+
+
 async def proxy_header(ground: Ground) -> None:
     expected = Checkpoint(expects=lambda host: True)
     async with ground.serve(respond(), checkpoint=expected, handshake_timeout=TIME) as service:
@@ -356,7 +371,7 @@ async def websocket_writing(ground: Ground) -> None:
 
 HTTP1: list[Callable[[Ground], Awaitable[None]]] = [
     *(first_request, rest_of_first_head, rest_of_head, keep_alive, rest_of_body, rest_of_body_that_nobody_reads),
-    *(lingering, writing, last_call, server_end, listen_queue, tls_handshake, proxy_header),
+    *(lingering, writing, last_call, server_end, listen_queue, tls_handshake, proxy_header, turned_away),
     *(pong, answer_to_close, answers_to_last_messages, websocket_lingering, websocket_writing),
 ]
 
