@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 PS_PATIENCE = 5.0
 """Seconds `ps` gets."""
 FREED_BYTES = 32 * 1024 * 1024
 """What stays with the process of memory it has freed: several of the largest messages and bodies that are usual."""
+EXCESS = 32 * 1024 * 1024
+"""By how much a process must have grown before it is worth while to see what of that is free."""
+INTERVAL = 2.0
+"""Seconds between two looks, each of which costs some microseconds."""
 _CHOSEN_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
+
+
+def is_chosen_by_environment() -> bool:
+    """Whether the environment says what the C library does with memory that is freed."""
+    return any(name in os.environ for name in _CHOSEN_BY) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
 
 
 def keep_freed_memory() -> bool:
@@ -19,13 +32,86 @@ def keep_freed_memory() -> bool:
     glibc gives it back to the kernel as soon as there is a little, and asks again for the next large message or body: a
     fourth of what those cost. Nothing is done where the environment says how it is to be, or without the native core.
     """
-    if any(name in os.environ for name in _CHOSEN_BY) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+    if is_chosen_by_environment():
         return False
     try:
         from uvicorn._native import keep_freed_memory as keep
     except ImportError:
         return False
     return keep(FREED_BYTES)
+
+
+class FreedMemory:
+    """Gives memory back to the kernel that the C library holds between what is in use.
+
+    What clients made the server hold (responses they did not read, large messages) is scattered over the heap. The C
+    library by itself gives back only what is free at the end of it.
+
+    Args:
+        loop: calls `look` every `INTERVAL` seconds, from `start` to `stop`.
+        resident: returns the bytes of this process that are in memory.
+        heap: the C library's; None if it cannot be told to give anything back.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        resident: Callable[[], int | None] = lambda: resident_memory(os.getpid()),
+        heap: Callable[[], Heap | None] = lambda: glibc(),
+    ) -> None:
+        self._loop = loop
+        self._resident = resident
+        self._heap = heap
+        self._least: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look from now on; does nothing where memory cannot be given back."""
+        if sys.platform == "linux" and not is_chosen_by_environment():
+            self.look()
+
+    def look(self) -> None:
+        """Give back what is free if the process has grown by `EXCESS`, and as much of that is free."""
+        self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
+        resident = self._resident()
+        if resident is None:
+            return
+        self._least = resident if self._least is None else min(self._least, resident)
+        if resident - self._least < EXCESS:
+            return
+        heap = self._heap()
+        if heap is not None and heap.free() >= EXCESS:
+            heap.trim(0)
+            self._least = self._resident()
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class Heap(NamedTuple):
+    """What the C library says of its memory: how many bytes are free in it; and what gives back all but so many."""
+
+    free: Callable[[], int]
+    trim: Callable[[int], object]
+
+
+def glibc() -> Heap | None:
+    """Return the heap of glibc, None if the C library is another one."""
+    import ctypes  # by those that have grown
+
+    library = ctypes.CDLL(None)
+    trim, told = getattr(library, "malloc_trim", None), getattr(library, "mallinfo2", None)
+    number: Any = ctypes.c_size_t
+    if told is None:  # before 2.33, and in numbers of 32 bits
+        told, number = getattr(library, "mallinfo", None), ctypes.c_uint
+    if trim is None or told is None:
+        return None
+    trim.argtypes = [ctypes.c_size_t]
+    fields = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    told.restype = type("mallinfo", (ctypes.Structure,), {"_fields_": [(name, number) for name in fields]})
+    return Heap(lambda: int(told().fordblks), trim)
 
 
 def resident_memory(pid: int) -> int | None:

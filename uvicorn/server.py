@@ -36,7 +36,7 @@ from uvicorn.drain import ENDING, Drain, Latch, Stage, Watched, announce_close, 
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.interruption import Guard, Interruption
 from uvicorn.loads import LoadPlace
-from uvicorn.memory import keep_freed_memory
+from uvicorn.memory import FreedMemory, keep_freed_memory
 from uvicorn.metrics import Page
 from uvicorn.middleware.lifecycle import Report
 from uvicorn.protocols.http.hooks import replaced
@@ -118,6 +118,7 @@ class Server:
         self.metrics_page: Page | None = None
         self.door: Door | None = None
         self._measurement: Measurement | None = None
+        self._freed_memory: FreedMemory | None = None
         self._vigil: Vigil | None = None
         self._debugging: Debugging | None = None
         self.stage = Stage.STARTING
@@ -335,6 +336,8 @@ class Server:
         if sockets is None:
             self._log_started_message(bound)
         self.started = True
+        self._freed_memory = FreedMemory(asyncio.get_running_loop())
+        self._freed_memory.start()
         self._enter(Stage.SERVING)
 
     def _watch_certificates(self) -> None:
@@ -577,6 +580,8 @@ class Server:
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hold nothing any more that would keep `loop`, on which this server served, and the application alive."""
         self.server_state.close()
+        if self._freed_memory is not None:
+            self._freed_memory.stop()
         if self._measurement is not None:
             self._measurement.close()
         if self._debugging is not None:

@@ -1,0 +1,75 @@
+"""Memory that is free is given back to the kernel: `uvicorn.memory`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from uvicorn.memory import FreedMemory, Heap, glibc
+
+MIB = 2**20
+
+
+class _Loop:
+    """Notes what is to be called later."""
+
+    def __init__(self) -> None:
+        self.later: list[Any] = []
+
+    def call_later(self, delay: float, callback: Any) -> Any:
+        self.later = [callback]
+        return SimpleNamespace(cancel=self.later.clear)
+
+
+def test_memory_is_given_back_once_it_is_free() -> None:
+    loop, trimmed = _Loop(), []
+    size = {"resident": 40 * MIB, "free": 1 * MIB}
+
+    def trim(kept: int) -> None:
+        trimmed.append(kept)
+        size["resident"] = 40 * MIB
+
+    freed = FreedMemory(loop, lambda: size["resident"], lambda: Heap(lambda: size["free"], trim))  # type: ignore[arg-type]
+    freed.start()
+    for resident, free, expected in (
+        (40, 1, 0),
+        (60, 20, 0),  # not worth while
+        (400, 2, 0),  # all of it is in use
+        (400, 370, 1),
+        (40, 370, 1),  # free, and given back
+        (45, 370, 1),
+        (400, 370, 2),  # again
+    ):
+        size.update(resident=resident * MIB, free=free * MIB)
+        (look,) = loop.later
+        look()
+        assert len(trimmed) == expected, (resident, free)
+    assert set(trimmed) == {0}
+    freed.stop()
+    assert not loop.later
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_glibc_tells_what_is_free_and_gives_it_back() -> None:
+    heap = glibc()
+    if heap is None:
+        pytest.skip("the C library is another one")
+    code = """
+from uvicorn.memory import glibc, keep_freed_memory, resident_memory
+import os
+keep_freed_memory()
+pieces = [bytes([1]) * 100_000 for _ in range(2000)]
+kept = pieces[::200]
+used = resident_memory(os.getpid())
+heap = glibc()
+assert heap.free() < 64 * 2**20
+del pieces
+assert heap.free() > 100 * 2**20 or resident_memory(os.getpid()) < used - 100 * 2**20
+heap.trim(0)
+assert resident_memory(os.getpid()) < used - 100 * 2**20
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
