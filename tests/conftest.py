@@ -141,6 +141,16 @@ def recycling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UVICORN_POISON", raising=False)
 
 
+@pytest.fixture(params=["short", "long"])
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Servers take every shortcut that is proved here, or none, as on an interpreter of which nothing is proved."""
+    if request.param == "long":
+        monkeypatch.setenv("UVICORN_SHORTCUTS", "none")
+    else:
+        monkeypatch.delenv("UVICORN_SHORTCUTS", raising=False)
+    return str(request.param)
+
+
 @pytest.fixture
 def unused_tcp_port() -> int:
     """A loopback TCP port nobody listened on a moment ago."""

@@ -404,3 +404,23 @@ async def test_in_debug_mode_a_task_is_what_it_is_without_a_core(http_protocol_c
     finally:
         loop.set_debug(before)
     assert outer == [(True, False), False]
+
+
+async def test_task_that_is_cancelled_before_its_first_step_is_over(http_protocol_cls: Any) -> None:
+    made: list[Any] = []
+
+    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **keywords: Any) -> Any:
+        task = asyncio.Task(coroutine, loop=loop, **keywords)
+        if coroutine.__qualname__.endswith("run_asgi"):
+            made.append(task)
+            task.cancel()
+        return task
+
+    async with serve(http_protocol_cls, respond()) as service:
+        asyncio.get_running_loop().set_task_factory(factory)
+        try:
+            client = await service.connect()
+            await client.send(GET)
+            await wait_until(lambda: made and made[0].done() and not service.state.tasks)
+        finally:
+            asyncio.get_running_loop().set_task_factory(None)

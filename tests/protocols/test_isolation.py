@@ -16,7 +16,7 @@ from tests.utils import PATIENCE, run_server, server_port, wait_until
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.config import Config
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling", "ways")]
 
 anyio_backend = loops.each
 

@@ -176,4 +176,13 @@ async def run_asgi(self: Awaitable[None]) -> None:
     await self
 
 
+def end_with(cycle: Any) -> Callable[[asyncio.Future[Any]], None]:
+    """Return what ends a native cycle when its task is done: one cancelled before its first step never awaited it."""
+
+    def end(_task: asyncio.Future[Any]) -> None:
+        cycle.close()
+
+    return end
+
+
 run_asgi.__qualname__ = "RequestResponseCycle.run_asgi"

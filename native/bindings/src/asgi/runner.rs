@@ -35,8 +35,9 @@ pub(crate) struct Runner {
     eager_call: EagerCall,
     reentrance: Reentrance,
     new_context: Py<PyAny>,
-    /// `utils.run_asgi`
+    /// `utils.run_asgi` and `utils.end_with`
     run_asgi: Py<PyAny>,
+    end_with: Py<PyAny>,
     /// The set of live connections.
     connections: Connections,
     pub(crate) app: Py<PyAny>,
@@ -83,6 +84,7 @@ impl Runner {
             reentrance: Reentrance::of(event_loop)?,
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
             run_asgi: py.import("uvicorn.protocols.utils")?.getattr("run_asgi")?.unbind(),
+            end_with: py.import("uvicorn.protocols.utils")?.getattr("end_with")?.unbind(),
             gate: Gate::of_state(host.state.bind(py), config, event_loop)?,
             connections: Connections::new(&host.state.bind(py).getattr("connections")?)?,
             app: app.unbind(),
@@ -314,7 +316,11 @@ impl Runner {
         self.spare_cycles.give(served, false, |_| {});
         let (task, keywords) = started?;
         cycle.get().set_task(task.clone().unbind());
-        host.tasks.bind(py).call_method1(&host.names.add, (task,))?;
+        host.tasks.bind(py).call_method1(&host.names.add, (&task,))?;
+        if start == Start::Inspectably && host.is_real {
+            let end = self.end_with.bind(py).call1((&cycle,))?;
+            task.call_method1("add_done_callback", (end,))?;
+        }
         keywords.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names))
     }
 
