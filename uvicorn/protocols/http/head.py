@@ -103,7 +103,8 @@ class Framing(NamedTuple):
     forwarded: bool = False
 
 
-_PLAIN = Framing(0, True, False, b"")
+PLAIN = Framing(0, True, False, b"")
+"""That of a request without a body, and with nothing said about the connection."""
 _PLAIN_CLOSE = Framing(0, False, False, b"")
 
 # Hosts seen to be valid: a server is asked for few names, many times.
@@ -300,11 +301,12 @@ def look_at(head: bytes, limits: HeadLimits, limit_body: int | None) -> Look:
     if match is None:
         refuse(head, limits)
     method, target, sent, minor = match.groups()
-    size, most = len(head), limits.fields
+    size = len(head)
+    largest, most, longest = limits
     # A field line has four bytes or more.
     if (
-        size > limits.head
-        or len(target or sent) > limits.target
+        size > largest
+        or len(target or sent) > longest
         or len(method) > MAX_METHOD_LENGTH
         or (size > 4 * most and head.count(b"\r\n") - 2 > most)
     ):
@@ -318,7 +320,7 @@ def look_at(head: bytes, limits: HeadLimits, limit_body: int | None) -> Look:
         sent = target
     found = _framing_fields(head.lower())
     if len(found) == 1 and found[0][0] == b"host" and found[0][1] in _known_hosts:
-        framing = _PLAIN if minor != b"0" else _PLAIN_CLOSE
+        framing = PLAIN if minor != b"0" else _PLAIN_CLOSE
     else:
         framing = examine(minor, found, limit_body)
     if method == b"CONNECT":
@@ -447,7 +449,7 @@ def examine(minor: bytes, headers: list[tuple[bytes, bytes]], limit_body: int | 
         raise RequestRefused(refusals.HOST)
     if special is not None:
         return _examine_special(minor, special, limit_body)
-    return _PLAIN if minor != b"0" else _PLAIN_CLOSE
+    return PLAIN if minor != b"0" else _PLAIN_CLOSE
 
 
 _FORWARDED = frozenset((b"x-forwarded-for", b"x-forwarded-proto"))

@@ -25,7 +25,7 @@ from uvicorn._types import (
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
-from uvicorn.protocols.http.head import CHUNKED, RequestRefused
+from uvicorn.protocols.http.head import CHUNKED, PLAIN, Field, RequestRefused
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.refusals import Refusal
@@ -78,6 +78,36 @@ METHODS = frozenset(
 _CLOSED = "Connection: close"
 _UNREADABLE = Refusal(400, "not understood by httptools")
 _METHOD_FAILED = Refusal(400, "a method of the protocol class has failed")
+
+
+class _Gatherer:
+    """Reads heads for all connections of a server whose methods nobody has replaced, without calling those.
+
+    Only of requests that have no body and let their connection live on, so that the parser is at its beginning again.
+    """
+
+    __slots__ = ("_fields", "_parser")
+
+    def __init__(self) -> None:
+        self._fields: list[Field] = []
+        self._parser = httptools.HttpRequestParser(self)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by httptools for each field."""
+        self._fields.append((name.lower(), value.rstrip(b" \t")))
+
+    def read(self, head: bytes) -> list[Field] | None:
+        """Return the fields of a head; `None` if llhttp does not take it."""
+        fields: list[Field] = []
+        self._fields = fields
+        try:
+            self._parser.feed_data(head)
+        except httptools.HttpParserError:
+            self._parser = httptools.HttpRequestParser(self)
+            return None
+        finally:
+            self._fields = []
+        return fields or None
 
 
 class _Rest:
@@ -151,7 +181,16 @@ class HttpToolsProtocol(HTTPProtocol):
 
     def feed_head(self, head: bytes) -> None:
         """Have httptools read a head."""
-        method, _, minor, _, _, framing, target = self._look
+        settings, look = self.settings, self._look
+        method, path, minor, host, _, framing, target = look
+        if framing is PLAIN and host is None and not settings.customised:
+            if settings.gatherer is None:
+                settings.gatherer = _Gatherer()
+            fields = settings.gatherer.read(head)
+            if fields is not None:
+                self._line = line = self._base.line(method, path, minor)
+                self._runner.meet(self._base.build(line, fields), look, False).more_body = False
+                return
         if method not in METHODS or minor > b"1" or framing[0] == CHUNKED:
             # It is within the rules, but llhttp may not know it.
             fields = head[head.index(b"\r\n") + 2 :]
@@ -199,12 +238,12 @@ class HttpToolsProtocol(HTTPProtocol):
             framing = b"Transfer-Encoding: chunked" if length == CHUNKED else b"Content-Length: %d" % length
             self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
 
-    # What httptools calls, for each request that is not known word for word, and each of a class of the program's.
+    # What httptools calls: for each request of a class of the program's, and for others that have a body.
 
     def on_message_begin(self) -> None:
         """A request begins."""
         self.url = b""
-        self.expect_100_continue = False
+        self.expect_100_continue = self._look[5][2]
         self._scope = self._base.begin([])
 
     def on_url(self, url: bytes) -> None:
@@ -213,12 +252,7 @@ class HttpToolsProtocol(HTTPProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """This is a header field, as it was sent."""
-        name = name.lower()
-        if name == b"expect":
-            self.expect_100_continue = self._look[5][2]
-        if value and value[-1] < 0x21:
-            value = value.rstrip(b" \t")
-        self._scope["headers"].append((name, value))
+        self._scope["headers"].append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Its head is complete: make its cycle."""

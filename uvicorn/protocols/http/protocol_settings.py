@@ -65,6 +65,7 @@ class ProtocolSettings:
         "timeout_head",
         "timeout_body",
         "memory",
+        "gatherer",
         "access",
         "formatted",
         "log_lines",
@@ -111,6 +112,7 @@ class ProtocolSettings:
         self.timeout_head = config.timeout_request_head
         self.timeout_body = config.timeout_request_body
         self.memory: Recurring[Known] = Recurring(128, longest=2048)
+        self.gatherer: Any = None  # of the httptools implementation
         self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
         self.ws_protocol_class: Any = config.ws_protocol_class
         # Tests hand in a loop that can only create_task and call_later.

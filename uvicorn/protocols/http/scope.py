@@ -108,8 +108,26 @@ class ScopeBase:
 
     def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
         """Return the scope of one request."""
-        scope = self.begin(headers)
-        self.complete(scope, line)
+        # As `begin` and `complete`, at once.
+        method, http_version, path, raw_path, query_string, extensions = line
+        state = self.state
+        scope: HTTPScope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": http_version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": method,
+            "root_path": self.root_path,
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query_string,
+            "headers": headers,
+            "state": state.copy() if state else {},
+        }
+        if extensions:
+            scope["extensions"] = self._offer(extensions)
         return scope
 
     def _offer(self, extensions: Sequence[str]) -> dict[str, dict[Any, Any]]:
