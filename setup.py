@@ -6,6 +6,7 @@ UVICORN_REQUIRE_NATIVE=1 it fails instead.
 
 import os
 import re
+import runpy
 import shutil
 import sys
 import sysconfig
@@ -32,12 +33,23 @@ def manifest() -> str:
     return str(path)
 
 
+def oldest_rust() -> str:
+    """The first release that can build it."""
+    found = re.search(r'^rust-version = "(.*)"', (SOURCES / "Cargo.toml").read_text(), flags=re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+# The module knows what it was built from.
+os.environ["UVICORN_NATIVE_SOURCES"] = runpy.run_path(str(SOURCES / "fingerprint.py"))["fingerprint"]()
+
 setup(
     rust_extensions=[
         RustExtension(
             "uvicorn._native",
             path=manifest(),
             binding=Binding.PyO3,
+            rust_version=f">={oldest_rust()}",
             debug=False,
             optional=os.environ.get("UVICORN_REQUIRE_NATIVE") != "1",
         )

@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 import logging
 import os
+import runpy
 import signal
 import socket
 import ssl
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import reaper
+from tests.process import ROOT
 from uvicorn.config import LOGGING_CONFIG
 
 if TYPE_CHECKING:
@@ -48,6 +50,19 @@ def pytest_sessionstart() -> None:
             signal.signal(number, lambda *_: None)
             names.append(name)
     os.environ[IGNORED] = " ".join(names)
+
+
+def pytest_configure() -> None:
+    """Refuse to test a native core of other sources than those beside it."""
+    spec = importlib.util.find_spec("uvicorn._native")
+    if spec is None or spec.origin is None or Path(spec.origin).parent != ROOT / "uvicorn":
+        return
+    try:
+        sources: str | None = importlib.import_module("uvicorn._native").SOURCES
+    except (AttributeError, ImportError):  # so old that it does not even say it
+        sources = None
+    if sources != runpy.run_path(str(ROOT / "native" / "fingerprint.py"))["fingerprint"]():
+        pytest.exit(f"{spec.origin} was not built from the sources in native; run scripts/install test", returncode=2)
 
 
 def pytest_collection_finish() -> None:
@@ -239,6 +254,7 @@ def tls_client_certificate_path(tls_certificate_authority: trustme.CA, tls_direc
 def tls_ca_ssl_context(tls_certificate_authority: trustme.CA) -> ssl.SSLContext:
     """A client's context that trusts the authority and nobody else."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # set by some distributions
     tls_certificate_authority.configure_trust(context)
     return context
 

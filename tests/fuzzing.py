@@ -157,7 +157,7 @@ def _scope_with(lines: Sequence[bytes]) -> Any:
     scope |= {"server": ("127.0.0.1", 8000), "root_path": "", "path": "/", "raw_path": b"/"}
     app: Any = lambda scope, receive, send: None  # noqa: E731
     middleware: Any = ForwardedMiddleware(app, ["127.0.0.1", "10.0.0.0/8"], ("forwarded",))
-    middleware(scope, None, None)
+    middleware.correct(scope)
     return scope
 
 

@@ -434,7 +434,8 @@ async def test_whoever_has_all_answers_of_a_turn_finds_all_its_lines_written() -
                 assert (await client.response()).status == 200
         # In one write, unless the turn was cut short.
         assert stream.writes <= 5
-        assert stream.answered[-1] == 4
+        if sys.version_info >= (3, 12):  # before, the applications start in turns of the loop
+            assert stream.answered[-1] == 4
         assert stream.getvalue().count("\n") == 15
 
 

@@ -654,7 +654,8 @@ async def test_lines_of_one_turn_are_written_at_once_and_in_order(http_protocol_
             await client.response()
         await wait_until(lambda: stream.getvalue().count("\n") == 10)
     assert stream.getvalue().splitlines() == [f"/{number} 2" for number in range(10)]
-    assert stream.writes < 10
+    if sys.version_info >= (3, 12):  # before, each of the tasks starts in a turn of its own
+        assert stream.writes < 10
 
 
 # Logging of the user's own

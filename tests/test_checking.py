@@ -144,6 +144,7 @@ def test_certificate_is_told_of(cwd: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no TOML")
 def test_each_pool_is_checked_with_its_variables(cwd: Path) -> None:
     (cwd / "pools.toml").write_text(
         '[pools.one]\napp = "app:app"\nuds = "one"\nenvironment = { MARK = "first" }\n'

@@ -20,7 +20,7 @@ from tests.utils import as_cwd
 
 HERE = "tests.test_cli:app"
 
-NOT_BUILT = "the native core was not built: install Rust (https://rustup.rs), then uvicorn again"
+NOT_BUILT = "the native core was not built: install Rust 1.88 or later (https://rustup.rs), then uvicorn again"
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -353,7 +353,8 @@ def test_mistakes_in_settings_end_before_there_are_processes(
     ("name", "reason"),
     [
         ("broken.json", "Expecting property name"),
-        ("broken.ini", "broken.ini is invalid: File contains no section headers."),
+        # What Python says of it; from 3.12 on with the name of the file in front.
+        ("broken.ini", f"{'broken.ini is invalid: ' * (sys.version_info >= (3, 12))}File contains no section headers."),
         ("partial.ini", "there is no section or key 'formatters'."),
     ],
 )

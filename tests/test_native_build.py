@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.process import ServerProcess
+from tests import conftest
+from tests.process import ROOT, ServerProcess
 from tests.utils import is_listening, request, wait_for
 
 APP = """
@@ -19,7 +23,9 @@ async def app(scope, receive, send):
         await send({"type": "http.response.body"})
 """
 LINE = "INFO:     The native core was not built; HTTP is served by "
-HOW = "install Rust (https://rustup.rs), then uvicorn again"
+HOW = "install Rust {} or later (https://rustup.rs), then uvicorn again".format(
+    re.findall('^rust-version = "(.*)"$', (ROOT / "native" / "Cargo.toml").read_text(), flags=re.MULTILINE)[0]
+)
 
 BUILT = importlib.util.find_spec("uvicorn._native") is not None
 
@@ -85,3 +91,39 @@ def test_version_says_that_the_native_core_was_not_built(without_native: dict[st
         check=True,
     )
     assert result.stdout.splitlines()[1].endswith(f" (the native core was not built: {HOW})")
+
+
+# Which sources it is of.
+
+needs_module = pytest.mark.skipif(not BUILT, reason="the native core was not built")
+
+
+@needs_module
+@pytest.mark.parametrize("sources", ["of another tree", None])
+def test_native_core_of_other_sources_is_not_tested(sources: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("uvicorn._native")
+    if Path(str(module.__file__)).parent != ROOT / "uvicorn":
+        pytest.skip("it is installed elsewhere")
+    conftest.pytest_configure()
+    if sources is None:
+        monkeypatch.delattr(module, "SOURCES")
+    else:
+        monkeypatch.setattr(module, "SOURCES", sources)
+    with pytest.raises(pytest.exit.Exception, match=r"_native\..* was not built from the sources in native; "):
+        conftest.pytest_configure()
+
+
+def test_fingerprint_is_that_of_what_the_module_is_built_from(tmp_path: Path) -> None:
+    fingerprint = runpy.run_path(str(ROOT / "native" / "fingerprint.py"))["fingerprint"]
+    for name in ("Cargo.toml", "bindings/build.rs", "bindings/src/h1/a.rs", "wire/Cargo.toml", "wire/src/b.rs"):
+        before = fingerprint(tmp_path)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a")
+        added = fingerprint(tmp_path)
+        (tmp_path / name).write_text("b")
+        assert len({before, added, fingerprint(tmp_path)}) == 3
+    whole = fingerprint(tmp_path)
+    for name in ("target/release/build/out.rs", "wire/tests/c.rs", "wire/fuzz/src/d.rs", "bindings/src/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a")
+        assert fingerprint(tmp_path) == whole

@@ -137,6 +137,7 @@ def test_rolling_restart_is_told_of(cwd: Path, manager: Manager) -> None:
         assert manager.next() == "STOPPING=1"
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no TOML")
 def test_several_pools_are_one_service(cwd: Path, manager: Manager) -> None:
     (cwd / "pools.toml").write_text(
         'systemd = true\n[pools.one]\napp = "app:app"\nport = 0\n[pools.two]\napp = "app:app"\nport = 0\n'

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import io
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar
 
-__all__ = ["asyncio_run", "iscoroutinefunction", "marked_as_coroutine_function"]
+__all__ = ["asyncio_run", "iscoroutinefunction", "marked_as_coroutine_function", "text_buffer"]
 
 T = TypeVar("T")
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
@@ -83,3 +84,15 @@ def marked_as_coroutine_function(function: _Function) -> _Function:
         return await function(*args, **kwargs)
 
     return awaited  # type: ignore[return-value]
+
+
+def text_buffer() -> io.StringIO:
+    """Return an empty buffer for a text that comes in pieces.
+
+    Before 3.12 one that was made empty keeps each piece as an object of its own, of 50 bytes for a letter.
+    """
+    if sys.version_info >= (3, 12):
+        return io.StringIO()
+    buffer = io.StringIO(" ")
+    buffer.truncate(0)
+    return buffer

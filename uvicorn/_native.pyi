@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Generator, Iterable
 from types import CodeType, FrameType
-from typing import Any, final
+from typing import Any, Final, final
 
 from typing_extensions import Self, disjoint_base
 
@@ -18,6 +18,7 @@ from uvicorn.access import FormattedLog
 from uvicorn.state import ServerState
 
 __all__ = [
+    "SOURCES",
     "Call",
     "Callable",
     "Cores",
@@ -35,6 +36,9 @@ __all__ = [
     "end_with_pipe",
     "keep_freed_memory",
 ]
+
+SOURCES: Final[str]
+"""A hash of the sources it was built from: `native/fingerprint.py`."""
 
 @final
 class Poller:

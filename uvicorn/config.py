@@ -141,7 +141,7 @@ _NONE_IS_DEFAULT = (
     "ws_max_queue",
 )
 
-BUILDING_THE_CORE = "install Rust (https://rustup.rs), then uvicorn again"
+BUILDING_THE_CORE = "install Rust 1.88 or later (https://rustup.rs), then uvicorn again"
 
 DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
 

@@ -163,6 +163,8 @@ def create_ssl_context(
     context.certificate = certificate
     # What clients can do with it they do better with a new connection (RFC 9325 section 3.5).
     context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
+    # Some distributions have an end without a word taken for a proper one: what was cut off would count as complete.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     try:
         context.load_cert_chain(certfile, keyfile, password)
     except ssl.SSLError as exc:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from tests.applications.conftest import APPS, require_clean_log
 from tests.process import ServerProcess
@@ -54,8 +55,9 @@ def test_starlette_files(
             assert client.get("/static/file", headers={"if-none-match": response.headers["etag"]}).status_code == 304
             client.get("/kinds")
 
-            assert client.get("/hinted").text == "hinted"
-            seen = ["http.response.early_hint", "http.response.start", "http.response.body"]
-            assert client.get("/kinds").json() == seen
+            if hasattr(Request, "send_early_hints"):  # the last Starlette for Python 3.10 has none
+                assert client.get("/hinted").text == "hinted"
+                seen = ["http.response.early_hint", "http.response.start", "http.response.body"]
+                assert client.get("/kinds").json() == seen
         server.stop()
         require_clean_log(server)

@@ -95,7 +95,7 @@ time.sleep(600)
 
 
 def test_a_server_that_ends_says_its_last_words(tmp_path: Path) -> None:
-    server = _server(tmp_path, "print('one'); raise SystemExit('cannot find the application')")
+    server = _server(tmp_path, "print('one', flush=True); raise SystemExit('cannot find the application')")
     with pytest.raises(ServerError, match="test ended with status 1: cannot find the application"):
         server.wait_ready(Request(), 20)
     server.stop()

@@ -26,12 +26,7 @@ def seen(
     kind: str = "http",
 ) -> dict[str, Any]:
     """The scope of a request with these fields, as the application sees it."""
-    scopes: list[Any] = []
-
-    def app(scope: Any, receive: Any, send: Any) -> Any:
-        scopes.append(scope)
-
-    scope = {
+    scope: dict[str, Any] = {
         "type": kind,
         "client": (peer, 1) if peer else None,
         "scheme": "ws" if kind == "websocket" else "http",
@@ -45,8 +40,8 @@ def seen(
             *((n.encode(), v.encode("latin-1")) for n, v in lines),
         ],
     }
-    ForwardedMiddleware(app, trusted, fields, hops)(scope, None, None)  # type: ignore[arg-type]
-    return scopes[0]  # type: ignore[no-any-return]
+    ForwardedMiddleware(None, trusted, fields, hops).correct(scope)  # type: ignore[arg-type]
+    return scope
 
 
 def client(*values: str, **options: Any) -> Any:

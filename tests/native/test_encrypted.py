@@ -38,6 +38,8 @@ LARGE = os.urandom(1024) * 4096
 @pytest.fixture
 def server_context(tls_certificate: trustme.LeafCert) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # As the server's own contexts do, also where Python has been told to take every end for a proper one.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     tls_certificate.configure_cert(context)
     return context
 
@@ -102,7 +104,8 @@ class Client:
                 continue
             except ssl.SSLZeroReturnError:
                 data = b""
-            except ssl.SSLEOFError:
+            except ssl.SSLError as exc:
+                assert isinstance(exc, ssl.SSLEOFError) or exc.reason == "UNEXPECTED_EOF_WHILE_READING"
                 self.ended = "cut off"
                 break
             if not data:

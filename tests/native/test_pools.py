@@ -82,7 +82,8 @@ async def test_buffer_that_is_sent_in_two_parts_is_counted_for_each(native: Any)
             await client.response()
             proceed.clear()
             assert stats(service)["in_use"] == 0
-        assert stats(service)["created"] == stats(service)["idle"] == 2
+        # Before 3.12 the second application starts when the first response has left.
+        assert stats(service)["created"] == stats(service)["idle"] == (2 if sys.version_info >= (3, 12) else 1)
 
 
 async def test_pool_keeps_no_more_than_its_bound(native: Any) -> None:

@@ -240,6 +240,7 @@ async def test_large_message_that_ends_early_is_not_told(end: str) -> None:
     assert app.messages == ([bytes(1_000_000)] if end == "unmasked" else [])
 
 
+@at_once
 async def test_step_inside_of_a_read_is_one_of_its_task() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nobody's")
     seen: list[Any] = []

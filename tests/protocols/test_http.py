@@ -11,6 +11,7 @@ import pytest
 
 from tests.doubles import MockLoop, MockTransport
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, Calls, echo, make_config, request, respond
+from tests.utils import wait_until
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -74,8 +75,7 @@ async def test_responses_of_one_read_are_one_write(http_protocol_cls: Any) -> No
     protocol = http_protocol_cls(config=config, server_state=ServerState(), app_state={})
     protocol.connection_made(transport)
     protocol.data_received(GET * 16)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await wait_until(lambda: len(transport.buffer) >= len(OK * 16))
     assert transport.buffer == OK * 16
     assert len(transport.writes) <= 16
     protocol.connection_lost(None)

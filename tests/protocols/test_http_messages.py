@@ -63,9 +63,10 @@ def refused(type_: str) -> str:
     return f"Unexpected ASGI message '{type_}' sent, after response already completed."
 
 
+@pytest.mark.parametrize("waits", [False, True], ids=["at-once", "later"])
 @pytest.mark.parametrize("where", ["list", "pair"])
 async def test_response_sent_while_the_headers_of_another_are_read_comes_first_and_alone(
-    http_protocol_cls: Any, where: str
+    http_protocol_cls: Any, where: str, waits: bool
 ) -> None:
     """Three requests in one piece: what their responses are made of must not change their order."""
 
@@ -73,6 +74,8 @@ async def test_response_sent_while_the_headers_of_another_are_read_comes_first_a
         if scope["path"] != "/2":
             await respond(scope["path"].encode())(scope, receive, send)
             return
+        if waits:  # so that the next request could be begun in the middle of this one's head
+            await asyncio.sleep(0)
         inner = [{**START, "status": 201}, {**BODY, "body": b"in"}]
         if where == "list":
             headers: Any = Reentrant(send, inner, START["headers"])

@@ -8,6 +8,7 @@ import gc
 import inspect
 import io
 import sys
+import traceback
 import types
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
@@ -197,6 +198,7 @@ async def test_exception_of_any_kind_is_answered_and_ends_no_other_request(
     assert messages(caplog) == ["Exception in ASGI application\n"]
     assert caplog.records[0].exc_info is not None
     assert caplog.records[0].exc_info[0] is error
+    assert [frame.name for frame in traceback.extract_tb(caplog.records[0].exc_info[2])][-1:] == ["app"]
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: error.__name__)
@@ -221,9 +223,10 @@ async def test_call_that_is_thrown_away_costs_its_connection_and_is_not_logged(
     http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As the interpreter throws away what nobody will ever go on with: here while the loop is still there."""
-    ended = []
+    begun, ended = [], []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(scope)
         try:
             await asyncio.Event().wait()
         finally:
@@ -232,7 +235,7 @@ async def test_call_that_is_thrown_away_costs_its_connection_and_is_not_logged(
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET)
-        await wait_until(lambda: service.state.tasks)
+        await wait_until(lambda: begun)
         (task,) = service.state.tasks
         task.get_coro().close()
         assert ended == [GeneratorExit]
@@ -297,7 +300,7 @@ async def test_task_says_what_it_runs_and_where(http_protocol_cls: Any) -> None:
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET)
-        await wait_until(lambda: service.state.tasks)
+        await wait_until(lambda: app.inside)
         (task,) = service.state.tasks
         coroutine: Any = task.get_coro()
         assert (coroutine.__name__, coroutine.__qualname__) == ("run_asgi", "RequestResponseCycle.run_asgi")
@@ -328,7 +331,7 @@ async def test_what_a_task_waits_for_can_be_followed_to_its_end(http_protocol_cl
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET)
-        await wait_until(lambda: service.state.tasks)
+        await wait_until(lambda: app.inside)
         (task,) = service.state.tasks
         codes = []
         coroutine: Any = task.get_coro()

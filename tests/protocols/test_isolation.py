@@ -158,5 +158,6 @@ async def test_requests_that_come_wherever_python_code_runs_stay_apart(http_prot
             sys.setprofile(None)
             await client.response()
         others.clear()
-    assert fed
+    # Before 3.12 a profiler is not told of what uvloop calls.
+    assert fed or (sys.version_info < (3, 12) and "uvloop" in type(asyncio.get_running_loop()).__module__)
     assert all(len(values) == 9 and len(set(values)) == 1 for values in seen)

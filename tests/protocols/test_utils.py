@@ -240,7 +240,7 @@ async def test_task_factory_is_used_where_there_is_one() -> None:
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("version", [(3, 10), (3, 11)])
+@pytest.mark.parametrize("version", [(3, 10), (3, 11)] if sys.version_info >= (3, 11) else [(3, 10)])
 async def test_older_interpreters_start_the_task_in_its_context_too(
     monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]
 ) -> None:

@@ -63,10 +63,14 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
     def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Awaitable[None]:
         """Correct the scope if the peer is trusted and has sent one of the fields, then call the application."""
         if scope["type"] != "lifespan":
-            said = self._said(scope)
-            if said is not None:
-                _apply(scope, said)
+            self.correct(scope)
         return self.app(scope, receive, send)
+
+    def correct(self, scope: WWWScope) -> None:
+        """Correct the scope if the peer is trusted and has sent one of the fields."""
+        said = self._said(scope)
+        if said is not None:
+            _apply(scope, said)
 
     def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
         """Return whom the application will see as the client; the scope stays as it is."""

@@ -221,13 +221,17 @@ class ProxyHeadersMiddleware:
         request, or WebSocket, and do nothing.
         """
         if scope["type"] != "lifespan":
-            client = scope.get("client")
-            if self.trusted_hosts.answers[client[0] if client else None]:
-                for name, _ in scope["headers"]:
-                    if name in _FORWARDED_FIELDS:
-                        self._correct(scope)
-                        break
+            self.correct(scope)
         return self.app(scope, receive, send)
+
+    def correct(self, scope: WWWScope) -> None:
+        """Correct the scope if the peer is trusted and has sent forwarded fields."""
+        client = scope.get("client")
+        if self.trusted_hosts.answers[client[0] if client else None]:
+            for name, _ in scope["headers"]:
+                if name in _FORWARDED_FIELDS:
+                    self._correct(scope)
+                    break
 
     def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
         """Return whom the application will see as the client; the scope stays as it is."""

@@ -53,6 +53,13 @@ mod native {
     #[pymodule_export]
     use crate::websocket::WebSocketProtocol;
 
+    /// What it was built from (`native/fingerprint.py`); empty where cargo was not called by `setup.py`.
+    #[pymodule_export]
+    const SOURCES: &str = match option_env!("UVICORN_NATIVE_SOURCES") {
+        Some(sources) => sources,
+        None => "",
+    };
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::base::panic::keep_panics();

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import BODY, RequestReader
-from uvicorn.protocols.http.response import BodyFraming, encode_interim, error_response
+from uvicorn.protocols.http.response import BodyFraming, encode_interim, encode_parts, error_response
 from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
 from uvicorn.protocols.http.states import ENDING_NONE, HERE
 from uvicorn.request_id import with_line
@@ -123,8 +123,12 @@ class H1Stream:
         if reader.state is BODY:
             # The body that is held back may come or not: nobody can tell which bytes are the next request.
             close = close or (cycle.expect_continue and not reader.body_begun)
-        if not writer.start(status, fields, connection.server_state.default_head, close):
+        default_head = connection.server_state.default_head
+        parts = encode_parts(status, fields, default_head, writer.head_request, writer.http_10, close)
+        if source.cycle is not cycle or writer.state is not AWAITING:
+            # Reading the fields ran code of the application, which has started the response meanwhile, or completed it.
             return False
+        writer.start(*parts)
         if self.id_line:
             writer.head = with_line(writer.head, self.id_line)
         settings = connection.settings

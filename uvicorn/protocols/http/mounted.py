@@ -19,7 +19,6 @@ in memory. Bytes are read at once only if they are in memory too, as far as the 
 from __future__ import annotations
 
 import asyncio
-import copy
 import errno
 import logging
 import os
@@ -33,7 +32,7 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, ProtocolConfig
+from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, ProtocolConfig, WWWScope
 from uvicorn.admission import Complaints
 from uvicorn.beneath import Directory
 from uvicorn.middleware.forwarded import ForwardedMiddleware
@@ -273,10 +272,6 @@ class _Known:
         return None
 
 
-def _ignore(scope: Any, receive: Any, send: Any) -> None:
-    """Stands behind middleware that is called for what it does to the scope."""
-
-
 class Mounts:
     """The directories that one event loop serves files of.
 
@@ -321,13 +316,10 @@ class Mounts:
         if cache_control:
             self._fields.append((b"cache-control", cache_control.encode("latin-1")))
         self._skipped = len(root_path if root_path.isascii() else quote(root_path))
-        self._correct: Callable[[Any, Any, Any], object] | None = None
+        self._correct: Callable[[WWWScope], None] | None = None
         self._always = type(app) is ForwardedMiddleware
-        if type(app) in (ProxyHeadersMiddleware, ForwardedMiddleware):
-            # The same, with nothing behind it: the access log is to name the client that the application would see.
-            correct: Any = copy.copy(app)
-            correct.app = _ignore
-            self._correct = correct
+        if type(app) is ProxyHeadersMiddleware or type(app) is ForwardedMiddleware:
+            self._correct = app.correct  # the access log names the client that the application would see
         self._known: dict[bytes, _Known] = {}
         self._most_files = _most_files()
         self._complaints = Complaints()
@@ -368,7 +360,7 @@ class Mounts:
             if known is None:
                 return None
         if self._correct is not None and (forwarded or self._always):
-            self._correct(scope, None, None)
+            self._correct(scope)
         method = scope["method"]
         if method != "GET" and method != "HEAD":
             return _answer_to_other_method(method)

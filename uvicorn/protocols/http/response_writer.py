@@ -15,7 +15,7 @@ from enum import IntEnum
 
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.head import Field
-from uvicorn.protocols.http.response import BodyFraming, encode_chunk, encode_fields, encode_parts
+from uvicorn.protocols.http.response import BodyFraming, encode_chunk, encode_fields
 
 
 class Writing(IntEnum):
@@ -54,21 +54,10 @@ class ResponseWriter:
         self.framing = _NONE
         self._left = 0  # of the length that was promised
 
-    def start(self, status: int, fields: Iterable[Field], default_head: bytes, close: bool) -> bool:
-        """Encode the head. Returns false, and nothing is changed, if that was done before.
-
-        Reading the fields may run code of the application, which starts the response meanwhile.
-
-        Raises:
-            RuntimeError: status or a field that may not be sent.
-            TypeError: a value of the wrong type.
-        """
-        parts = encode_parts(status, fields, default_head, self.head_request, self.http_10, close)
-        if self.state is not AWAITING:
-            return False
-        self.head, self.framing, self._left, self.close = parts
+    def start(self, head: bytes, framing: BodyFraming, length: int, close: bool) -> None:
+        """Take the head, as `encode_parts` gives it."""
+        self.head, self.framing, self._left, self.close = head, framing, length, close
         self.state = BODY
-        return True
 
     def cannot_tell_the_end(self) -> bool:
         """Tell whether the regular end of the connection would be taken for that of the body (RFC 9112 section 8)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from uvicorn.protocols.http.response import BodyFraming
+from uvicorn.protocols.http.response import BodyFraming, encode_parts
 from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.request_id import with_line
 
@@ -51,8 +51,9 @@ class DenialResponse:
 
     def _start(self) -> None:
         self._writer = ResponseWriter()
-        self._writer.http_10 = not self._chunks
-        self._writer.start(self.status, self._headers, self._default_head, close=True)
+        self._writer.start(
+            *encode_parts(self.status, self._headers, self._default_head, False, not self._chunks, close=True)
+        )
         self.head = self._writer.head = with_line(self._writer.head, self._own_line)
 
     def encode(self, body: bytes, more_body: bool) -> bytes:

@@ -27,6 +27,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
+from uvicorn._compat import text_buffer
 from uvicorn._types import (
     ASGIReceiveEvent,
     ASGISendEvent,
@@ -612,7 +613,7 @@ class WebSocketSession(Attributes):
         pieces: Any = self._pieces
         if pieces is None:
             # Not a list: an object for each piece would take many times the place of what it carries.
-            pieces = self._pieces = io.StringIO() if isinstance(piece, str) else io.BytesIO()
+            pieces = self._pieces = text_buffer() if isinstance(piece, str) else io.BytesIO()
         pieces.write(piece)
         if final:
             self._pieces = None

@@ -87,7 +87,8 @@ impl Home {
     #[cold]
     pub(crate) fn log_exception(&self, py: Python<'_>, text: &str, error: &PyErr) -> PyResult<()> {
         let details = PyDict::new(py);
-        details.set_item("exc_info", error.value(py))?;
+        // Before Python 3.12 an exception that was never caught does not have its traceback yet: this gives it to it.
+        details.set_item("exc_info", error.clone_ref(py).into_value(py))?;
         self.logger.bind(py).call_method(&self.names.error, (text,), Some(&details)).map(drop)
     }
 }

@@ -372,8 +372,15 @@ impl Tls {
 
     /// Whether `error` says no more than that the peer went without a word.
     pub(super) fn is_sudden_end(&self, py: Python<'_>, error: &PyErr) -> bool {
-        error.is_instance(py, self.encryption.eof.bind(py))
+        error.is_instance(py, self.encryption.eof.bind(py)) || is_unexpected_eof(py, error).unwrap_or(false)
     }
+}
+
+/// What older releases of Python (3.11.2) do not know for an `SSLEOFError`, which OpenSSL 3 says in its own way.
+#[cold]
+fn is_unexpected_eof(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
+    let reason = error.value(py).getattr_opt(intern!(py, "reason"))?;
+    reason.map_or(Ok(false), |reason| reason.eq("UNEXPECTED_EOF_WHILE_READING"))
 }
 
 /// Fill `room` with what stands in `pieces` from `from` on.

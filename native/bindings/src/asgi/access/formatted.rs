@@ -229,7 +229,7 @@ impl FormattedLog {
             return;
         }
         if let Err(error) = self.write(py, entry, about)
-            && let Err(error) = self.lines.python.bind(py).call_method1("failed", (error.value(py),))
+            && let Err(error) = self.lines.python.bind(py).call_method1("failed", (error.into_value(py),))
         {
             error.write_unraisable(py, None);
         }
