@@ -3,7 +3,7 @@
 APP ?= examples.hello:app
 ARGS ?=
 
-.PHONY: help serve test test-consumers test-freethreaded conformance check format settings bench-setup bench-baselines gate clean
+.PHONY: help serve test test-oldest test-consumers test-freethreaded conformance check format settings bench-setup bench-baselines gate clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1:/p' Makefile
@@ -16,6 +16,9 @@ serve:  ## serve $APP (default: examples.hello:app) on 127.0.0.1:8000; ARGS="--r
 test:  ## run every test, with coverage; ARGS="tests/test_cli.py -k version" runs some
 	@scripts/install test
 	@scripts/test $(ARGS)
+
+test-oldest:  ## run every test on the oldest Python there is, without coverage; ARGS as for test
+	@scripts/test-oldest $(ARGS)
 
 test-consumers:  ## start programs that depend on the server with upstream and with this one, and compare (3 GB, half an hour)
 	@scripts/test-consumers $(ARGS)
@@ -55,4 +58,4 @@ gate:  ## fail when this tree got slower than the stored figures allow
 	@.venv/bin/python -m bench gate $(ARGS)
 
 clean:  ## remove the environment and everything that was made
-	@rm -rf .venv .venv-freethreaded .venv-conformance .venv-consumers .venv-peers build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-oldest .venv-freethreaded .venv-conformance .venv-consumers .venv-peers build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
