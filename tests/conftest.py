@@ -52,17 +52,32 @@ def pytest_sessionstart() -> None:
     os.environ[IGNORED] = " ".join(names)
 
 
-def pytest_configure() -> None:
-    """Refuse to test a native core of other sources than those beside it."""
+def stale_core() -> str | None:
+    """Return what to say of a native core of other sources than those beside it."""
     spec = importlib.util.find_spec("uvicorn._native")
     if spec is None or spec.origin is None or Path(spec.origin).parent != ROOT / "uvicorn":
-        return
+        return None
     try:
         sources: str | None = importlib.import_module("uvicorn._native").SOURCES
     except (AttributeError, ImportError):  # so old that it does not even say it
         sources = None
-    if sources != runpy.run_path(str(ROOT / "native" / "fingerprint.py"))["fingerprint"]():
-        pytest.exit(f"{spec.origin} was not built from the sources in native; run scripts/install test", returncode=2)
+    if sources == runpy.run_path(str(ROOT / "native" / "fingerprint.py"))["fingerprint"]():
+        return None
+    return f"{spec.origin} was not built from the sources in native: run scripts/install test."
+
+
+def pytest_configure() -> None:
+    """Refuse to test a native core of other sources where there has to be one: in continuous integration."""
+    complaint = stale_core()
+    if complaint is not None and os.environ.get("UVICORN_REQUIRE_NATIVE") == "1":
+        pytest.exit(complaint, returncode=2)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Elsewhere say it at the end; `make test` builds it anew before."""
+    complaint = stale_core()
+    if complaint is not None:
+        terminalreporter.write_line(complaint, yellow=True)
 
 
 def pytest_collection_finish() -> None:
