@@ -67,7 +67,7 @@ USUAL = 64
 """What is usual follows this many requests,"""
 FEW = 8
 """and what is known of one client so many."""
-MODEST = 4
+MODEST = 8
 """A client that asks for so many times less than is usual is served beyond the limit, however many wait."""
 
 START = 20
@@ -394,7 +394,7 @@ class _Ranking(Generic[TicketT]):
 class Habits:
     """How much clients have asked for lately, each time when there was no place: seconds, which halve again and again.
 
-    A request asks for as long as the others of its client have taken, or all others while that is not known.
+    A request asks for as long as others of its client have taken.
     """
 
     __slots__ = ("_known", "_usual", "_took")
@@ -409,7 +409,7 @@ class Habits:
     def note(self, client: object, now: float) -> None:
         """`client` asks."""
         asked, since, took = self._known.pop(client, (0.0, now, 0.0))
-        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + (took or self._took or 1.0)
+        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + (took or self._guess())
         self._known[client] = (asked, now, took)
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
@@ -417,19 +417,24 @@ class Habits:
 
     def learn(self, client: object, took: float) -> None:
         """A request of `client` has taken so long."""
-        usual = self._took or 1.0
+        guess = self._guess()
         self._took += (took - self._took) / USUAL if self._took else took
         if (known := self._known.get(client)) is not None:
             asked, since, before = known
             if before:
                 self._known[client] = (asked, since, before + (took - before) / FEW)
             else:
-                self._known[client] = (asked * took / usual, since, took)
+                self._known[client] = (asked * took / guess, since, took)
 
-    def is_modest(self, client: object) -> bool:
-        """Whether `client` asks for much less than is usual."""
+    def _guess(self) -> float:
+        """What a request asks for of a client of which that is not known."""
+        return self._took or 1.0
+
+    def is_modest(self, client: object, share: float) -> bool:
+        """Whether `client` asks for much less than is usual, and for less than so many places would give it."""
         known = self._known.get(client)
-        return (known[0] if known is not None else 0.0) * MODEST < self._usual
+        asked = known[0] if known is not None else 0.0
+        return asked * MODEST < self._usual and asked < share * HALF_LIFE
 
 
 class Admission(Generic[TicketT]):
@@ -689,7 +694,9 @@ class Admission(Generic[TicketT]):
 
     def _is_owed(self, client: _Client[TicketT]) -> bool:
         """Whether `client` has less than its share while another has more, and few are like it."""
-        return self._is_short(client) and (self._is_rare(client) or self._habits.is_modest(client.name))
+        if not self._is_short(client):
+            return False
+        return self._is_rare(client) or self._habits.is_modest(client.name, self._share(client))
 
     def _is_short(self, client: _Client[TicketT]) -> bool:
         """Whether `client` has less than its share while another has more."""
@@ -705,7 +712,7 @@ class Admission(Generic[TicketT]):
         free = self.limit.reserve - len(self._extra)
         if free <= 0 or not self._is_short(client):
             return False
-        if self._habits.is_modest(client.name):
+        if self._habits.is_modest(client.name, self._share(client)):
             return True
         # Among many that are much alike some always have less than others, and would use it up.
         return free > self.limit.reserve // 2 and self._is_rare(client)

@@ -430,6 +430,7 @@ async def test_client_below_its_share_is_served_while_another_has_all_the_places
         again = await service.connect()
         await again.send(request("GET", "/2", "x-forwarded-for: 2001:db8::ffff"))
         assert is_refusal(await again.response()), "the same network"
+        app.door("/1").set()
 
 
 async def test_forwarded_hosts_are_clients_by_the_other_middleware_too(http_protocol_cls: Any) -> None:
