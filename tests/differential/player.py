@@ -43,7 +43,8 @@ def freeze(value: Any) -> Any:
     """Return the value of plain data, with its types, in a form that nobody can change."""
     kind = type(value).__name__
     if isinstance(value, dict):
-        return kind, tuple((freeze(key), freeze(item)) for key, item in value.items())
+        # In which order a dict was filled means nothing.
+        return kind, tuple(sorted(((freeze(key), freeze(item)) for key, item in value.items()), key=repr))
     if isinstance(value, (list, tuple)):
         return kind, tuple(freeze(item) for item in value)
     if isinstance(value, (bytes, bytearray, memoryview)):
