@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -492,6 +493,11 @@ async def test_client_that_leaves_ends_the_sending_quietly(
                     service.transport.abort()
                 elif how == "close":
                     writer.close()
+                    if transport == "tls" and sys.version_info < (
+                        3,
+                        11,
+                    ):  # waits for the server's word
+                        writer.transport.resume_reading()
                 else:
                     writer.transport.abort()
                 await service.idle()
