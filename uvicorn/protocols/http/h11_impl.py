@@ -159,7 +159,8 @@ class H11Protocol(HTTPProtocol):
 
     def feed_head(self, head: bytes) -> None:
         """Have h11 read a head."""
-        self._conclude(self.conn)
+        if self._conn is not None:
+            self._conclude(self._conn)
         length = self._look[5][0]
         if length == CHUNKED:
             self._coding = cast("re.Match[bytes]", _coding(head))[1]  # h11 puts it into lower case
