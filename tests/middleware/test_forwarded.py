@@ -200,7 +200,12 @@ def test_prefix_stands_in_front_of_the_path() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "/", "api", "//evil", "/a//b", "/%2F/evil", "/a/../b", "/%2e%2e", "/a?b", "/a b", "/ä"]
+    "value",
+    [
+        *("", "/", "api", "//evil", "/a//b", "/%2F/evil", "/a/../b", "/%2e%2e", "/a?b", "/a b", "/ä", "/a%2f"),
+        *("/a%0d%0ax-evil:%20b", "/a%0a", "/a%00", "/a%09b", "/a%1b[1m", "/a%7f", "/a%c2%85", "/%e2%80%a8"),
+        *("/a\r\nb", "/a\0b", "/a\n", "/%5cevil", "/a%", "/a%0", "/a%zz", "/a%ff", "/%c0%af"),
+    ],
 )
 def test_what_is_no_prefix_changes_nothing(value: str) -> None:
     """P6"""

@@ -217,6 +217,28 @@ async def test_the_rest_is_the_applications(http_protocol_cls: Any, public: Path
         assert (await ask(service, "*", method="OPTIONS")).body == b"application"
 
 
+@pytest.mark.parametrize("length", [4_000, 5_000, 13_000, 60_000])
+async def test_whose_a_long_path_is_decides_what_answers(http_protocol_cls: Any, public: Path, length: int) -> None:
+    """Below a mount nothing reaches the application, and beside one everything does."""
+    long = b"a" * length
+    below = [
+        b"/static/" + long,
+        b"/static/" + b"a/" * (length // 2),
+        b"/%73tatic/" + long,
+        b"/static/sub/" + long + b"/",
+    ]
+    beside = [b"/static" + long, b"/stat" + long, b"/%73tatic" + long, b"/" + long + b"/static/a.txt"]
+    async with serve(http_protocol_cls, APP, mount=f"/static={public}") as service:
+        for target in below:
+            assert (await ask(service, target.decode())).status == 404, target[:20]
+        for target in beside:
+            assert (await ask(service, target.decode())).body == b"application", target[:20]
+    # Where everything is below it, the questions of `--lifecycle-path` are answered at their own paths only.
+    async with serve(http_protocol_cls, APP, mount=f"/={public}", lifecycle_path="/-/") as service:
+        for target in (*beside, b"/-/live/" + long, b"/-/live%2f" + long):
+            assert (await ask(service, target.decode())).status == 404, target[:20]
+
+
 async def test_the_longest_path_wins(http_protocol_cls: Any, public: Path) -> None:
     mounts = [f"/={public / 'sub'}", f"/deep/er={public}", f"/deep={public / 'a:b'}"]
     async with serve(http_protocol_cls, APP, mount=mounts) as service:

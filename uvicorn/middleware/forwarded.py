@@ -30,7 +30,7 @@ MAX_COMMAS = 16
 """Commas in the quoted strings of one member."""
 
 _host = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.~-]+)(?::([0-9]{1,5}))?")
-_prefix = re.compile(r"(?:/[A-Za-z0-9_.~!$&'()*+,;=:@%-]+)+")
+_prefix = re.compile(r"(?:/(?:[A-Za-z0-9_.~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+")
 
 
 class Said(NamedTuple):
@@ -197,10 +197,19 @@ def _apply_host(scope: WWWScope, host: str, port: str) -> None:
 
 
 def _apply_prefix(scope: WWWScope, prefix: str) -> None:
-    decoded = unquote(prefix)
     if _prefix.fullmatch(prefix) is None or not scope["path"].startswith("/"):
         return
-    if "//" in decoded or {".", ".."} & set(decoded.split("/")):
+    try:
+        decoded = unquote(prefix, errors="strict")
+    except UnicodeDecodeError:
+        return
+    # It gets into links, Location and logs: no control characters, and nothing that browsers take for a slash.
+    if (
+        not decoded.isprintable()
+        or "\\" in decoded
+        or "" in decoded.split("/")[1:]
+        or {".", ".."} & set(decoded.split("/"))
+    ):
         return
     scope["root_path"] = decoded + scope["root_path"]
     scope["path"] = decoded + scope["path"]

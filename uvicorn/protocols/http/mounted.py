@@ -67,7 +67,8 @@ _LOOK_AGAIN = 1.0
 _MAX_KNOWN_LENGTH = 512
 
 _MAX_PATH = 3 * 4096
-"""Bytes of a path that may be one of a file: as many as systems have, each percent-encoded."""
+"""Bytes of a path that may be one of a file: as many as systems have, each percent-encoded. Of a longer one no more is
+decoded, which is enough to tell whose it is."""
 
 _TEXT = b"text/plain; charset=utf-8"
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
@@ -373,16 +374,20 @@ class Mounts:
 
     def _find(self, path: bytes) -> _Known | None:
         """Find out what a path stands for: the file of a mount, or nothing of ours."""
-        if len(path) > _MAX_PATH:
-            return _Known(path, self._mounts[0][1], None, b"") if path.startswith(self.prefixes) else None
-        if b"%" in path:
-            segments = [unquote_to_bytes(segment) for segment in path.split(b"/")]
-        elif path.startswith(self.prefixes):
-            segments = path.split(b"/")
-        else:
+        if b"%" not in path and not path.startswith(self.prefixes):
             return None
+        is_too_long = len(path) > _MAX_PATH
+        segments = path[:_MAX_PATH].split(b"/")
+        if is_too_long:
+            segments.pop()  # there may be more of it
+        if b"%" in path:
+            segments = [unquote_to_bytes(segment) for segment in segments]
         mount = next((mount for mount in self._mounts if segments[: len(mount[0])] == mount[0]), None)
-        if mount is None or b"/".join(segments) in self._spared:
+        if mount is None:
+            return None
+        if is_too_long:
+            return _Known(path, mount[1], None, b"")
+        if b"/".join(segments) in self._spared:
             return None
         prefix, directory = mount
         names = segments[len(prefix) :]
