@@ -46,7 +46,7 @@ def test_a_directory_is_found_from_where_the_server_was_started(tmp_path: Path) 
 def test_a_mistake_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, says: str) -> None:
     (tmp_path / "file").touch()
     with as_cwd(tmp_path), caplog.at_level(logging.ERROR, "uvicorn.error"), pytest.raises(ValueError) as caught:
-        Config(respond(), mount=text, log_config=None)
+        Config(respond(), mount=[text], log_config=None)
     assert report_fault(caught.value)
     (line,) = caplog.messages
     assert line.startswith(f"Cannot use mount={text!r}: ")
@@ -62,6 +62,28 @@ def test_cache_control_is_a_field_value(caplog: pytest.LogCaptureFixture) -> Non
     with pytest.raises(ValueError) as caught:
         Config(respond(), mount_cache_control="no-cache\r\nset-cookie: a=b", log_config=None)
     assert report_fault(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["/static"], "write a path and a value"),
+        (["/other=no-store"], "nothing is mounted at /other"),
+        (["/=no-store"], "nothing is mounted at /"),
+        (["/static=no-store", "/static/=public"], "/static has a value already"),
+        (["no-store", "public"], "every mount has a value already"),
+        (["/static=a\r\nset-cookie: a=b"], "cache-control"),
+    ],
+)
+def test_cache_control_is_that_of_a_mount(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, texts: list[str], says: str
+) -> None:
+    with caplog.at_level(logging.ERROR, "uvicorn.error"), pytest.raises(ValueError) as caught:
+        Config(respond(), mount=f"/static={tmp_path}", mount_cache_control=texts, log_config=None)
+    assert report_fault(caught.value)
+    (line,) = caplog.messages
+    assert line.startswith(f"Cannot use mount_cache_control={texts[-1]!r}: ")
+    assert says in line
 
 
 def test_check_names_the_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

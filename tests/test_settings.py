@@ -156,7 +156,11 @@ SAMPLES: dict[str, Sample] = {
     "ssl_min_version": Sample(["--ssl-min-version", "1.3"], "1.3"),
     "ssl_reload": Sample(["--ssl-reload", "7.5"], 7.5),
     "mount": Sample(["--mount", "/one=one", "--mount", "/=two"], ("/one=one", "/=two"), "/one=one /=two"),
-    "mount_cache_control": Sample(["--mount-cache-control", "no-store"], "no-store"),
+    "mount_cache_control": Sample(
+        ["--mount-cache-control", "no-store", "--mount-cache-control", "/static=public, max-age=60"],
+        ("no-store", "/static=public, max-age=60"),
+        "no-store\n/static=public, max-age=60",
+    ),
     "ssl_tickets": Sample(["--ssl-tickets", "none"], "none"),
     "ssl_crl": Sample(["--ssl-crl", "revoked.pem"], "revoked.pem"),
     "ssl_client_errors": Sample(["--ssl-client-errors"], True, "yes"),
@@ -195,6 +199,8 @@ def resolved(name: str, value: Any) -> Any:
     settings: dict[str, Any] = {"log_config": None, "reload": name != "systemd", name: value}
     if name == "ssl_cert":
         settings["ssl_certfile"] = "c"
+    if name == "mount_cache_control":
+        settings["mount"] = "/static=."
     if name == "ssl_crl":
         settings["ssl_cert_reqs"] = 1
     if name == "ssl_client_errors":

@@ -41,6 +41,7 @@ class Row:
         run: whether ``uvicorn.run`` takes it.
         choices: what the command line accepts, where the annotation admits more.
         multiple: whether the command-line option may be repeated.
+        lines: whether each line of its variable is a value, because values may have spaces.
         exists: whether the command line insists that this path exists.
         minimum, maximum: the smallest and the greatest number it takes.
         above: a number that it has to be greater than, in place of a minimum.
@@ -62,6 +63,7 @@ class Row:
         run: bool = True,
         choices: tuple[str, ...] = (),
         multiple: bool = False,
+        lines: bool = False,
         exists: bool = False,
         minimum: int | None = None,
         maximum: int | None = None,
@@ -81,6 +83,7 @@ class Row:
         self.run = run
         self.choices = choices
         self.multiple = multiple
+        self.lines = lines
         self.exists = exists
         self.minimum = minimum
         self.maximum = maximum
@@ -157,6 +160,7 @@ def setting(
     run: bool = True,
     choices: tuple[str, ...] = (),
     multiple: bool = False,
+    lines: bool = False,
     exists: bool = False,
     minimum: int | None = None,
     maximum: int | None = None,

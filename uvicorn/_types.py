@@ -572,7 +572,6 @@ class ProtocolConfig(Protocol):
     ws_shutdown_code: int
     loaded: bool
     encoded_headers: list[tuple[bytes, bytes]]
-    mount_cache_control: str
     unavailable_app: "ASGI3Application | None"
 
     def load(self) -> None:
@@ -585,8 +584,8 @@ class ProtocolConfig(Protocol):
         """Names of the extensions that scopes of requests offer."""
 
     @property
-    def mounts(self) -> "Sequence[tuple[str, str]]":
-        """Where the server answers with files itself, and the directories they are in."""
+    def mounts(self) -> "Sequence[tuple[str, str, str]]":
+        """Where the server answers with files itself, the directories they are in, and their Cache-Control."""
 
     @property
     def limit_exempt(self) -> Sequence[str]:

@@ -35,7 +35,7 @@ from uvicorn.middleware.proxy_headers import (
     check_fields,
     check_trusted_hosts,
 )
-from uvicorn.mounts import Mount, check_prefixes, parse_mount
+from uvicorn.mounts import Mount, check_prefixes, parse_cache_control, parse_mount
 from uvicorn.profile import WorkerProfile, has_gil, processors
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.request_id import check_header
@@ -429,8 +429,19 @@ class Config(Settings):
             with blaming(f"mount={text!r}"):
                 self.mounts.append(parse_mount(text))
                 check_prefixes(self.mounts)
-        with blaming(f"mount_cache_control={self.mount_cache_control!r}"):
-            encode_fields([("cache-control", self.mount_cache_control)])
+        texts = self.mount_cache_control
+        prefixes, values = {None, *(mount.prefix for mount in self.mounts)}, dict[str | None, str]()
+        for text in [texts] if isinstance(texts, str) else texts or ():
+            with blaming(f"mount_cache_control={text!r}"):
+                prefix, value = parse_cache_control(text)
+                encode_fields([("cache-control", value)])
+                if prefix in values:
+                    raise ValueError(f"{'every mount' if prefix is None else prefix or '/'} has a value already.")
+                if prefix not in prefixes:
+                    raise ValueError(f"nothing is mounted at {prefix or '/'}.")
+                values[prefix] = value
+        common = values.get(None, ROWS["mount_cache_control"].default)
+        self.mounts = [mount._replace(cache_control=values.get(mount.prefix, common)) for mount in self.mounts]
 
     def _check_numbers(self) -> None:
         """Convert numbers to their types; refuse what would raise once the server runs."""

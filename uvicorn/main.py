@@ -242,6 +242,12 @@ class _Integer(click.IntRange):
     name = click.INT.name
 
 
+class _Lines(click.types.StringParamType):
+    """Texts that may have spaces: of a variable each line is one."""
+
+    envvar_list_splitter = "\n"
+
+
 class _IntegerOrName(_Integer):
     """A bounded integer, or one of the names that stand for some."""
 
@@ -257,6 +263,8 @@ class _IntegerOrName(_Integer):
 def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
     if row.exists:
         return click.Path(exists=True)
+    if row.lines:
+        return _Lines()
     if not row.choices and (row.multiple or str in kinds):
         return click.STRING
     names = _known_names(kinds)
@@ -474,7 +482,7 @@ def run(
     ssl_min_version: MinVersionType | None = None,
     ssl_reload: float | None = None,
     mount: Sequence[str] | str | None = None,
-    mount_cache_control: str = "no-cache",
+    mount_cache_control: Sequence[str] | str = "no-cache",
     ssl_tickets: TicketsType = "own",
     ssl_crl: str | os.PathLike[str] | None = None,
     ssl_client_errors: bool = False,

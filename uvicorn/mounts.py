@@ -17,10 +17,12 @@ class Mount(NamedTuple):
     Attributes:
         prefix: where it is found: the path of requests without a slash at its end, so that of `/` is empty.
         directory: absolute.
+        cache_control: said of each file; empty to say nothing.
     """
 
     prefix: str
     directory: str
+    cache_control: str = ""
 
     def __str__(self) -> str:
         return f"{self.prefix or '/'} from {self.directory}"
@@ -49,7 +51,21 @@ def check_prefixes(mounts: Iterable[Mount]) -> None:
         ValueError: it says which.
     """
     seen: set[str] = set()
-    for prefix, _ in mounts:
+    for prefix, *_ in mounts:
         if prefix in seen:
             raise ValueError(f"{prefix or '/'} has a directory already.")
         seen.add(prefix)
+
+
+def parse_cache_control(text: str) -> tuple[str | None, str]:
+    """Read `PATH=VALUE`, or a value for all mounts: the prefix of a mount or `None`, and the value.
+
+    Raises:
+        ValueError: a path has no value.
+    """
+    if not text.startswith("/"):
+        return None, text
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("write a path and a value, as in /static=public,max-age=3600.")
+    return path.rstrip("/"), value.strip(" \t")

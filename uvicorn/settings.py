@@ -793,12 +793,14 @@ class Settings:
         help="Answer requests below a path with the files of a directory, without the application: `/static=DIR`. May "
         "be repeated.",
     )
-    mount_cache_control: str = setting(
+    mount_cache_control: Sequence[str] | str = setting(
         default="no-cache",
         section="Files",
         kw_only=True,
-        help="Cache-Control of the files of `mount`. By default clients may keep them and ask each time whether they "
-        "have changed; files with a hash in their names can have `public, max-age=31536000, immutable`. Empty says "
+        multiple=True,
+        lines=True,
+        help="Cache-Control of the files of every `mount`, or of one: `/static=public,max-age=31536000,immutable`. May "
+        "be repeated. By default clients may keep files and ask each time whether they have changed. Empty says "
         "nothing.",
     )
 

@@ -973,6 +973,25 @@ async def test_cache_control_can_be_chosen(http_protocol_cls: Any, public: Path)
             assert (await ask(service, "/static/a.txt")).values(b"cache-control") == expected
 
 
+async def test_cache_control_of_a_mount_is_its_own(http_protocol_cls: Any, public: Path) -> None:
+    """Files with a hash in their names never change, and the page that names them does."""
+    mounts = [f"/={public}", f"/sub={public / 'sub'}", f"/deep={public / 'a:b'}"]
+    forever = "public, max-age=31536000, immutable"
+    cases = {
+        (f"/sub={forever}",): ("no-cache", forever, "no-cache"),
+        (f"/sub/={forever}", "/deep=", "max-age=60"): ("max-age=60", forever, None),
+        ("/=no-store", f"/sub={forever}", ""): ("no-store", forever, None),
+    }
+    for texts, expected in cases.items():
+        async with serve(http_protocol_cls, APP, mount=mounts, mount_cache_control=texts) as service:
+            for target, value in zip(("/", "/sub/", "/deep/"), expected, strict=True):
+                response = await ask(service, target)
+                values = [] if value is None else [value.encode()]
+                assert (response.status, response.values(b"cache-control")) == (200, values), (texts, target)
+                again = await ask(service, target, f"if-none-match: {response.values(b'etag')[0].decode()}")
+                assert (again.status, again.values(b"cache-control")) == (304, values), (texts, target)
+
+
 async def test_headers_of_the_server_are_there_too(http_protocol_cls: Any, public: Path) -> None:
     headers = [("x-own", "1")]
     async with serve(http_protocol_cls, APP, mount=f"/static={public}", headers=headers, server_header=True) as service:
@@ -1000,7 +1019,7 @@ async def test_websockets_are_the_applications(http_protocol_cls: Any, public: P
 
 async def test_what_is_known_of_paths_is_bounded(public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounted, "_MAX_KNOWN", 4)
-    mounts = mounted.Mounts([("/static", str(public))], "", "", APP)
+    mounts = mounted.Mounts([("/static", str(public), "")], "", APP)
     scope: Any = {"method": "GET", "headers": [], "query_string": b""}
     for number in range(20):
         for path in (b"/static/a.txt", b"/static/%61.txt", b"/static/x%d" % number, b"/static/sub/"):

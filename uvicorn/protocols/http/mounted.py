@@ -227,6 +227,7 @@ class _Known:
         directory: that of its mount.
         name: of the file, relative to that; `None` if nothing can have that name.
         last: the last segment of the path, for a redirect to what is behind it.
+        fields: of all that is sent of that mount.
         kind: the media type.
         kept: it is remembered.
         codings: those in which the file is stored beside itself.
@@ -234,13 +235,14 @@ class _Known:
         forms: what was told of the file last, by coding.
     """
 
-    __slots__ = ("path", "directory", "name", "last", "kind", "kept", "codings", "looked", "forms")
+    __slots__ = ("path", "directory", "name", "last", "fields", "kind", "kept", "codings", "looked", "forms")
 
-    def __init__(self, path: bytes, directory: Directory, name: bytes | None, last: bytes) -> None:
+    def __init__(self, path: bytes, directory: Directory, name: bytes | None, last: bytes, fields: list[Field]) -> None:
         self.path = path
         self.directory = directory
         self.name = name
         self.last = last
+        self.fields = fields
         self.kind = media_type(os.fsdecode(name or b""))
         self.kept = False
         self.codings: list[bytes] = []
@@ -273,12 +275,15 @@ class _Known:
         return None
 
 
+def _fields_with(cache_control: str) -> list[Field]:
+    return [_NO_SNIFFING, *([(b"cache-control", cache_control.encode("latin-1"))] if cache_control else [])]
+
+
 class Mounts:
     """The directories that one event loop serves files of.
 
     Args:
-        mounts: prefix and directory of each.
-        cache_control: said of each file; empty to say nothing.
+        mounts: prefix, directory and Cache-Control of each; that is empty to say nothing.
         root_path: what scopes put in front of the paths of requests.
         app: the application, with the middleware that knows the client behind a proxy.
         spared: paths that are the application's all the same.
@@ -290,7 +295,6 @@ class Mounts:
     __slots__ = (
         "prefixes",
         "_mounts",
-        "_fields",
         "_skipped",
         "_correct",
         "_always",
@@ -302,20 +306,19 @@ class Mounts:
 
     def __init__(
         self,
-        mounts: Sequence[tuple[str, str]],
-        cache_control: str = "",
+        mounts: Sequence[tuple[str, str, str]],
         root_path: str = "",
         app: object = None,
         spared: Collection[str] = (),
     ) -> None:
         self._mounts = sorted(
-            ((prefix.encode().split(b"/"), Directory(directory)) for prefix, directory in mounts),
+            (
+                (prefix.encode().split(b"/"), Directory(directory), _fields_with(cache_control))
+                for prefix, directory, cache_control in mounts
+            ),
             key=lambda mount: -len(mount[0]),
         )
-        self.prefixes = tuple(prefix.encode() for prefix, _ in mounts)
-        self._fields: list[Field] = [_NO_SNIFFING]
-        if cache_control:
-            self._fields.append((b"cache-control", cache_control.encode("latin-1")))
+        self.prefixes = tuple(prefix.encode() for prefix, _, _ in mounts)
         self._skipped = len(root_path if root_path.isascii() else quote(root_path))
         self._correct: Callable[[WWWScope], None] | None = None
         self._always = type(app) is ForwardedMiddleware
@@ -333,11 +336,11 @@ class Mounts:
             return None
         below = config.lifecycle_path
         spared = () if below is None else questions(below)
-        return cls(config.mounts, config.mount_cache_control, config.root_path, config.loaded_app, spared)
+        return cls(config.mounts, config.root_path, config.loaded_app, spared)
 
     def close(self) -> None:
         """Let go of the directories."""
-        for _, directory in self._mounts:
+        for _, directory, _ in self._mounts:
             directory.close()
 
     @staticmethod
@@ -385,18 +388,18 @@ class Mounts:
         mount = next((mount for mount in self._mounts if segments[: len(mount[0])] == mount[0]), None)
         if mount is None:
             return None
+        prefix, directory, fields = mount
         if is_too_long:
-            return _Known(path, mount[1], None, b"")
+            return _Known(path, directory, None, b"", fields)
         if b"/".join(segments) in self._spared:
             return None
-        prefix, directory = mount
         names = segments[len(prefix) :]
         if names and not names[-1]:
             names[-1] = INDEX
         # Names that begin with a dot are hidden, and two of them are no names.
         if any(not name or name.startswith(b".") or _UNSAFE.search(name) for name in names):
-            return _Known(path, directory, None, b"")
-        return _Known(path, directory, b"/".join(names) or b".", segments[-1])
+            return _Known(path, directory, None, b"", fields)
+        return _Known(path, directory, b"/".join(names) or b".", segments[-1], fields)
 
     def _keep(self, known: _Known) -> None:
         """Remember a path behind which there was a file."""
@@ -432,7 +435,7 @@ class Mounts:
                 return _error(406, _VARY)
             form = known.forms.get(coding)
             if form is None or form.stamp != _stamp(found):
-                fields = [*self._fields, _VARY] if known.codings else self._fields
+                fields = [*known.fields, _VARY] if known.codings else known.fields
                 form = known.forms[coding] = _Form(found, coding, known.kind, fields)
             answer, parts = _evaluate(form, found_wishes, found.st_size, known.kind, is_get)
             if not parts:
@@ -468,7 +471,7 @@ class Mounts:
         location = b"./%b/" % quote(known.last, safe="!$&'()*+,;=:@").encode()
         if scope["query_string"]:
             location += b"?" + scope["query_string"]
-        return Answer(308, [(b"location", location), (b"content-length", b"0"), *self._fields])
+        return Answer(308, [(b"location", location), (b"content-length", b"0"), *known.fields])
 
     def _failure(self, exc: OSError, name: bytes) -> Answer:
         """The answer where a file cannot be opened; a shortage is told once in a while, whoever asks how often."""
