@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from uvicorn import shortcuts
 from uvicorn.config import Config
 from uvicorn.faults import report_fault
 from uvicorn.shortcuts import VARIABLE, Shortcut, chosen, proved
@@ -63,7 +62,7 @@ def test_interpreter_of_which_nothing_is_proved_takes_the_long_way(monkeypatch: 
     elif other == "later":
         monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
     else:
-        monkeypatch.setattr(shortcuts, "is_free_threaded", lambda: True)
+        monkeypatch.setattr(sys, "version", "3.13.1 experimental free-threading build (main)")
     assert chosen() == proved() == frozenset()
     monkeypatch.setenv(VARIABLE, "eager,reuse")
     assert chosen() == frozenset()

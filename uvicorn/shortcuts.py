@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from enum import Enum
 from typing import NamedTuple
 
@@ -179,7 +178,8 @@ TABLE = {
 
 def is_free_threaded() -> bool:
     """Whether this interpreter was built without the GIL, also where it runs with one."""
-    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    # Not by `sysconfig`: that imports a module with a name of its own for each build, after which no worker is forked.
+    return "free-threading build" in sys.version
 
 
 def proved() -> frozenset[Shortcut]:

@@ -360,7 +360,7 @@ def test_a_module_that_has_changed_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_foreign_modules_have_code_that_is_neither_ours_nor_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "modules", {"os.path": os.path, "uvicorn.config": start, "click": start})
-    for name in ("__editable___app_finder", "_cython_3_0"):
+    for name in ("__editable___app_finder", "_cython_3_0", "_sysconfigdata__linux_x86_64-linux-gnu"):
         sys.modules[name] = ModuleType(name)
     assert foreign_modules() == []
     sys.modules["space"] = namespace = ModuleType("space")

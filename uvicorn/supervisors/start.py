@@ -46,8 +46,8 @@ KNOWN = frozenset(
 )
 """Top-level modules, besides the standard library, that are the same in every process."""
 
-KNOWN_PREFIXES = ("__editable__", "_cython_")
-"""Of the names of finders for editable installations, and of what extensions have in common."""
+KNOWN_PREFIXES = ("__editable__", "_cython_", "_sysconfigdata_")
+"""Of the names of finders for editable installations, of what extensions have in common, and what `sysconfig` reads."""
 
 Stamp = tuple[int, int, int]
 
