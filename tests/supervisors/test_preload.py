@@ -20,7 +20,7 @@ from tests.process import ServerProcess
 from tests.utils import request, wait_for
 from uvicorn.config import Config
 from uvicorn.supervisors import Multiprocess
-from uvicorn.supervisors.signals import SIGNALS
+from uvicorn.supervisors.signals import PARENTS_SIGNALS, SIGNALS, leave_to_parent
 
 if sys.platform in ("win32", "darwin"):
     pytest.skip("nothing is forked here", allow_module_level=True)
@@ -185,9 +185,9 @@ def test_a_child_handles_signals_as_a_program_does_that_has_just_begun() -> None
             fork.use_default_handlers()
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
             others = {number: signal.getsignal(number) for number in SIGNALS if number != signal.SIGINT}
-            left = [SIGNALS[number] for number, handler in others.items() if handler is fork.leave_to_parent]
-            assert sorted(left) == sorted(fork.PARENTS_SIGNALS)
-            assert {handler for handler in others.values() if handler is not fork.leave_to_parent} == {signal.SIG_DFL}
+            left = [SIGNALS[number] for number, handler in others.items() if handler is leave_to_parent]
+            assert sorted(left) == sorted(PARENTS_SIGNALS)
+            assert {handler for handler in others.values() if handler is not leave_to_parent} == {signal.SIG_DFL}
             assert signal.set_wakeup_fd(-1) == -1
         finally:
             signal.set_wakeup_fd(before)

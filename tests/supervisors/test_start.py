@@ -26,6 +26,7 @@ from uvicorn._subprocess import is_command
 from uvicorn.config import LOGGING_CONFIG, Config
 from uvicorn.supervisors import Multiprocess, start
 from uvicorn.supervisors.pools import Plan, Pools
+from uvicorn.supervisors.signals import PARENTS_SIGNALS
 from uvicorn.supervisors.start import WorkerStart, foreign_modules
 
 if sys.platform != "linux":
@@ -167,11 +168,12 @@ def test_the_next_worker_runs_the_code_as_it_is_then(cwd: Path, how: str) -> Non
         assert server.stop() == 0
 
 
-def test_signals_that_mean_the_parent_do_nothing_to_a_forked_worker(cwd: Path) -> None:
-    """They reach it where somebody signals all processes that have its command line, or hangs up the terminal."""
-    with ServerProcess(*ARGUMENTS, cwd=cwd) as server:
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_signals_that_mean_the_parent_do_nothing_to_a_worker(cwd: Path, method: str) -> None:
+    """They reach it where somebody signals a group, all processes of its command line, or hangs up the terminal."""
+    with ServerProcess(*ARGUMENTS, "--worker-start", method, cwd=cwd) as server:
         pids = workers(server)
-        for name in fork.PARENTS_SIGNALS:
+        for name in PARENTS_SIGNALS:
             number = signal.Signals[f"SIG{name}"]
             for pid in pids:
                 os.kill(pid, number)

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 from uvicorn._subprocess import arguments_of, be_a_module, subprocess_started
 from uvicorn.config import Config
 from uvicorn.faults import blaming
-from uvicorn.supervisors.signals import SIGNALS
+from uvicorn.supervisors.signals import SIGNALS, leave_signals_to_parent
 
 assert sys.platform != "win32", "nothing can be forked here"
 
@@ -47,9 +47,6 @@ WORKERS_IMPORT = (
     "uvicorn.protocols.websockets.limits",
 )
 """What else every worker imports before it serves."""
-
-PARENTS_SIGNALS = ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2")
-"""What only the parent acts on or ignores, and would end or stop a process that does not handle it."""
 
 OWN_THREADS = ("uvicorn-metrics",)
 """Threads of the parent that hold nothing while it forks."""
@@ -202,23 +199,15 @@ def look_anew_for_modules() -> None:
 
 
 def use_default_handlers() -> None:
-    """Handle signals as a program does that has just been started, but for those that mean the parent.
-
-    The child has the same command line, so they reach it from whoever finds processes by that.
-    """
+    """Handle signals as a program does that has just been started, but for those that mean the parent."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, name in SIGNALS.items():
+    for number in SIGNALS:
         if number == signal.SIGINT:
             signal.signal(number, signal.default_int_handler)
-        elif name in PARENTS_SIGNALS:
-            signal.signal(number, leave_to_parent)
         else:
             signal.signal(number, signal.SIG_DFL)
-
-
-def leave_to_parent(number: int, frame: object) -> None:
-    """Do nothing. Unlike SIG_IGN a handler is no legacy of programs that the application starts."""
+    leave_signals_to_parent()
 
 
 def write_kept_records() -> None:

@@ -19,6 +19,24 @@ SIGNALS: dict[int, str] = {
 }
 """Signals the parent of several workers takes, as far as the platform has them, and their names without SIG."""
 
+PARENTS_SIGNALS = ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2")
+"""What only the parent acts on or ignores, and would end or stop a process that does not handle it."""
+
+
+def leave_signals_to_parent() -> None:
+    """Ignore in a worker what means its parent, as far as the program has no handlers of its own.
+
+    Workers get such signals with their process group or control group (a closed terminal, `systemctl kill`), and forked
+    ones, whose command line is the parent's, from whoever finds processes by that.
+    """
+    for number, name in SIGNALS.items():
+        if name in PARENTS_SIGNALS and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, leave_to_parent)
+
+
+def leave_to_parent(number: int, frame: object) -> None:
+    """Do nothing. Unlike SIG_IGN a handler is no legacy of programs that the application starts."""
+
 
 class Wakeup:
     """Becomes readable when any thread or signal handler calls `set`: a pair of sockets, while it is open."""

@@ -29,6 +29,7 @@ from uvicorn.metrics import Page
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat, LoopProbe
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
+from uvicorn.supervisors.signals import leave_signals_to_parent
 
 if TYPE_CHECKING:
     from uvicorn.debugging import LoopListing
@@ -270,6 +271,8 @@ class ProcessWorker:
         if sys.platform == "win32":
             # Ctrl+Break is what the parent can send; the server knows SIGTERM everywhere.
             signal.signal(signal.SIGBREAK, lambda sig, frame: signal.raise_signal(signal.SIGTERM))
+        if threading.current_thread() is threading.main_thread():
+            leave_signals_to_parent()
         if self._recorder is not None:
             self._recorder.record(Heartbeat(self.config.timeout_worker_healthcheck).interval)
         threading.Thread(target=self.always_pong, name="uvicorn-pong", daemon=True).start()
