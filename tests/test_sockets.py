@@ -297,7 +297,9 @@ async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, so
         bind_sockets(Settings(bind=["nowhere.invalid:80"]), logger)
 
 
-@pytest.mark.parametrize("text", ["", "80", "unix:", "fd:x", "fd:", "a:b", "::1:80", "1.2.3.4:65536", "http://a:80"])
+@pytest.mark.parametrize(
+    "text", ["", "80", "unix:", "fd:x", "fd:", "fd:9999999999", "a:b", "::1:80", "1.2.3.4:65536", "http://a:80"]
+)
 def test_what_names_no_place(text: str) -> None:
     with pytest.raises(ValueError, match="it is HOST:PORT, unix:PATH, "):
         place_of(text)

@@ -137,8 +137,10 @@ class Row:
             raise ValueError(f"it must be from {least} to {most}{hint}")
         if least is not None and value < least:
             raise ValueError(f"it must be at least {least}{hint}")
-        if value == math.inf:
+        if math.isinf(value):
             raise ValueError(f"it must be finite{hint}")
+        if isinstance(value, int) and value > sys.maxsize:
+            raise ValueError(f"it must be at most {sys.maxsize}{hint}")
 
     def parameter(self) -> inspect.Parameter:
         """Return this row as a parameter of ``__init__``."""

@@ -87,6 +87,7 @@ class Settings:
         default=None,
         section="Socket",
         minimum=0,
+        maximum=2**31 - 1,
         help="Take over the socket with this file descriptor instead of binding one.",
     )
     loop: LoopFactoryType | str = setting(
@@ -270,6 +271,7 @@ class Settings:
         default=2048,
         section="Socket",
         minimum=0,
+        maximum=2**31 - 1,
         help="Most connections the system keeps waiting until they are accepted.",
     )
     timeout_keep_alive: int = setting(
@@ -392,6 +394,7 @@ class Settings:
         section="Timeouts",
         kw_only=True,
         minimum=0,
+        maximum=10**9,
         help="Seconds a TLS handshake may take; 0 stands for 60.",
     )
     limit_request_head: int = setting(

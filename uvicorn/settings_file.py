@@ -153,10 +153,11 @@ def _checked(name: str, value: object, tables: Sequence[str]) -> object:
     is_multiple = name in ROWS and ROWS[name].multiple
     if isinstance(value, dict):
         raise SettingsFileError(f"{name} takes one value, not a table.")
-    if not isinstance(value, list):
-        return [value] if is_multiple else _typed(name, value)
+    if not isinstance(value, list) and not is_multiple:
+        return _typed(name, value)
     if not is_multiple:
         raise SettingsFileError(f"{name} takes one value, not a list.")
+    value = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str) for item in value):
         raise SettingsFileError(f"{name} takes texts.")
     return value
@@ -164,18 +165,15 @@ def _checked(name: str, value: object, tables: Sequence[str]) -> object:
 
 def _typed(name: str, value: object) -> object:
     """Return one value as the type of its setting."""
-    if name not in ROWS:
-        return value
-    row = ROWS[name]
-    kinds = row.kinds - {"None"}
+    kinds = ROWS[name].kinds - {"None"} if name in ROWS else {"str"}
     if kinds == {"bool"}:
         if value not in (True, False):
             raise SettingsFileError(f"{name}={value!r}: it must be true or false.")
         return bool(value)
-    if kinds == {"str"} and not isinstance(value, str):
+    if "str" in kinds and "int" not in kinds and not isinstance(value, str):
         raise SettingsFileError(f"{name}={value!r}: it must be a text.")
     try:
-        return row.number(value)
+        return ROWS[name].number(value) if name in ROWS else value
     except ValueError as exc:
         raise SettingsFileError(f"{name}={value!r}: {exc}") from None
 

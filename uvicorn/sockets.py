@@ -136,7 +136,7 @@ def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
     kind, _, rest = text.partition(":")
     if kind == "unix" and rest:
         return UnixPath(rest)
-    if kind == "fd" and rest.isdecimal():
+    if kind == "fd" and re.fullmatch("[0-9]{1,9}", rest):
         return Descriptor(int(rest))
     if text == "systemd" or (kind == "systemd" and rest):
         return Passed(rest or None)
