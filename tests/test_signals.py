@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import assert_signal, open_connection, read_until, turns, wait_for, wait_until
 from uvicorn.config import Config
+from uvicorn.interruption import Guard, Interruption
 from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
 
 if sys.platform == "win32":
@@ -74,6 +76,18 @@ async def blocking_request(scope, receive, send):
     else:
         print("blocking", flush=True)
         time.sleep(3600)
+
+async def waiting_for_thread(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await app(scope, receive, send)
+    else:
+        print("blocking", flush=True)
+        await asyncio.to_thread(time.sleep, 3600)
+
+async def starting_in_thread(scope, receive, send):
+    await receive()
+    print("starting", flush=True)
+    await asyncio.to_thread(time.sleep, 3600)
 
 async def stubborn(scope, receive, send):
     print("blocking", flush=True)
@@ -449,6 +463,45 @@ def test_first_signal_ends_a_request_that_blocks(cwd: Path, loop: str) -> None:
             assert server.wait(timeout=30) == -signal.SIGTERM
         assert "interrupting it" in server.error_output
         assert "Application shutdown" not in server.error_output, "the end was forced"
+
+
+@pytest.mark.measures_children
+@pytest.mark.parametrize("mode", [[], ["--threads", "2"]], ids=["single", "threads"])
+@pytest.mark.parametrize("name", ["waiting_for_thread", "starting_in_thread"])
+def test_first_signal_does_not_wait_for_threads_of_an_executor(cwd: Path, name: str, mode: list[str]) -> None:
+    """K8: `asyncio.run()` does, for minutes or for ever."""
+    with ServerProcess(f"app:{name}", "--port", "0", "--timeout-graceful-shutdown", "1", *mode, cwd=cwd) as server:
+        if name == "waiting_for_thread":
+            server.wait_for("Application startup complete.", count=2 if mode else 1)
+            client = open_connection(server.address, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            server.wait_for("blocking")
+        else:
+            client = None
+            server.wait_for("starting")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=30) == -signal.SIGTERM
+        if client is not None:
+            client.close()
+            assert "Application shutdown complete." in server.error_output
+
+
+def test_guard_goes_by_the_deadline_of_how_far_the_server_has_come() -> None:
+    """Not by the one that held when it fell asleep: a lifespan shutdown that blocks has a time of its own."""
+    asked: list[float] = []
+    interruptions: list[Interruption] = []
+
+    def deadline() -> float:
+        asked.append(time.monotonic())
+        return asked[0] + (60 if len(asked) > 1 else 0)
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:  # which never turns
+        guard = Guard(loop, deadline, interruptions.append)
+        guard.start()
+        wait_for(lambda: len(asked) > 2 or interruptions)
+        guard.stop()
+        guard.join(30)
+    assert not guard.is_alive()
+    assert not interruptions
 
 
 def test_process_that_ignores_its_interruption_is_killed(cwd: Path) -> None:

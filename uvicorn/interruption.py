@@ -95,7 +95,9 @@ class Guard(threading.Thread):
 
     def run(self) -> None:
         """Watch until the server has ended."""
-        while not self._is_over.wait(self._deadline() - time.monotonic()):
+        while not self._is_over.wait(min(max(0.0, self._deadline() - time.monotonic()), threading.TIMEOUT_MAX)):
+            if self._deadline() > time.monotonic():
+                continue  # the server has come further meanwhile
             try:
                 interruption = Interruption(self._loop)
             except RuntimeError:  # the loop is closed

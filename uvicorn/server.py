@@ -34,7 +34,7 @@ from uvicorn.admission import Door
 from uvicorn.config import Config
 from uvicorn.drain import ENDING, Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
-from uvicorn.interruption import Guard, Interruption
+from uvicorn.interruption import BLOCKED, Guard, Interruption
 from uvicorn.loads import LoadPlace
 from uvicorn.memory import FreedMemory, keep_freed_memory
 from uvicorn.metrics import Page
@@ -232,6 +232,8 @@ class Server:
                 if not task.done():
                     logger.error("Abandon a task that ignores its cancellation: %r", task)
                     asyncio._unregister_task(task)
+            # Whoever runs this reports that it has returned, which the event loop may yet put off.
+            self.stage, self._stage_since = Stage.ENDED, time.monotonic()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve in the running event loop until told to end.
@@ -689,7 +691,7 @@ class Server:
             self._guard.start()
 
     def end_deadline(self, told_at: float) -> float:
-        """When (`time.monotonic()`) an event loop that is still blocked is to be forced; `told_at`: to end."""
+        """When (`time.monotonic()`) an event loop is to be forced that has not come further; `told_at`: to end."""
         timeout = self.config.graceful_timeout
         if timeout is None:
             return float("inf")
@@ -697,6 +699,8 @@ class Server:
             return told_at + timeout
         if self.stage is Stage.DONE:
             return self._stage_since + max(timeout, MINIMUM_LIFESPAN_SHUTDOWN)
+        if self.stage is Stage.ENDED:
+            return self._stage_since + BLOCKED
         return told_at + self.config.drain_delay + timeout + ENDING
 
     def _force_blocked_end(self, interruption: Interruption) -> None:

@@ -138,7 +138,10 @@ class ThreadedServer:
             self._sleep(BLOCKED / 10)
             blocked = max((probe.look() for probe in probes), default=BLOCKED)
             if blocked >= BLOCKED or time.monotonic() >= forced_until:
-                self._end_process([thread.name for thread in threads if thread.is_alive()])
+                self._end_process("these event loops are blocked", threads)
+            if signal.SIGTERM in self._captured and self._have_served and self._time_left() <= 0:
+                # This signal would have ended a single event loop at once.
+                self._end_process("the application has threads or tasks in these event loops that do not end", threads)
         for thread in threads:
             thread.join()
 
@@ -148,9 +151,15 @@ class ThreadedServer:
             return float("inf")
         return max(server.end_deadline(self._told_at) for server in self.servers) - time.monotonic()
 
-    def _end_process(self, blocked: list[str]) -> None:
+    @property
+    def _have_served(self) -> bool:
+        """Whether all servers have ended, their threads maybe not: those of executors, which are waited for."""
+        return all(server.stage is Stage.ENDED for server in self.servers)
+
+    def _end_process(self, why: str, threads: list[threading.Thread]) -> None:
         """End it as it stands: nothing reaches a thread from outside that does not come to look."""
-        logger.error("Forced shutdown, but these event loops are blocked: %s", ", ".join(blocked))
+        names = ", ".join(thread.name for thread in threads if thread.is_alive())
+        logger.error("Forced shutdown, but %s: %s", why, names)
         self.clean_up()
         logging.shutdown()
         if signal.SIGTERM in self._captured:
