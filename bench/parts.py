@@ -126,8 +126,9 @@ PARTS = (
     Part(
         "python",
         "The Python implementations against upstream's",
-        "What is left of the difference without the native core: the same parser on both sides (httptools, then h11), "
-        "and the same WebSocket library.",
+        "What is left of the difference without the native core: the same libraries on both sides, httptools or h11 "
+        "and that for WebSocket. A head that came before, word for word, passes no parser here, so of these "
+        "requests, which are alike, hardly any does.",
         (
             "compare ours:http=httptools upstream:http=httptools --workload hello,log,echo "
             "--blocks 5 --seconds 1 --warm-up 0.3 --no-noise",
