@@ -265,8 +265,7 @@ class HttpToolsProtocol(HTTPProtocol):
 
     def on_message_complete(self) -> None:
         """It is complete."""
-        framing = self._look[5]
-        if self._reads_rest or not (framing[3] and framing[0]):
+        if self._reads_rest or not self._look[5][0] or not self.parser.should_upgrade():
             self._end_body()
 
     def handle_websocket_upgrade(self) -> None:
