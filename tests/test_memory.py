@@ -53,6 +53,31 @@ def test_memory_is_given_back_once_it_is_free() -> None:
     assert not loop.later
 
 
+def test_memory_is_given_back_that_was_in_use_the_last_time() -> None:
+    loop = _Loop()
+    trimmed: list[int] = []
+    size = {"resident": 40 * MIB, "free": 1 * MIB}
+    freed = FreedMemory(
+        loop,  # type: ignore[arg-type]
+        lambda: size["resident"],
+        lambda: Heap(lambda: size["free"], trimmed.append),
+    )
+    freed.start()
+    for resident, free, expected in (
+        (250, 160, 1),  # nobody knows how much of it the kernel had back
+        (250, 160, 1),
+        (250, 360, 2),  # it does not grow, and other clients have left
+        (60, 360, 2),
+        (250, 20, 2),
+        (250, 60, 3),
+    ):
+        size.update(resident=resident * MIB, free=free * MIB)
+        (look,) = loop.later
+        look()
+        assert len(trimmed) == expected, (resident, free)
+    freed.stop()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
 def test_glibc_tells_what_is_free_and_gives_it_back() -> None:
     heap = glibc()

@@ -62,7 +62,9 @@ class FreedMemory:
         self._loop = loop
         self._resident = resident
         self._heap = heap
-        self._least: int | None = None
+        self._smallest: int | None = None
+        self._least = 0
+        self._left = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -71,18 +73,28 @@ class FreedMemory:
             self.look()
 
     def look(self) -> None:
-        """Give back what is free if the process has grown by `EXCESS`, and as much of that is free."""
+        """Give back what is free if the process has grown by `EXCESS`, and as much is free.
+
+        Memory that was given back stays free for the C library. So it is given back again when the process has grown
+        since, or when more is free: of what was in use then.
+        """
         self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
         resident = self._resident()
         if resident is None:
             return
-        self._least = resident if self._least is None else min(self._least, resident)
-        if resident - self._least < EXCESS:
+        if self._smallest is None:
+            self._smallest = self._least = resident
+        self._smallest, self._least = min(self._smallest, resident), min(self._least, resident)
+        if resident - self._smallest < EXCESS:
             return
         heap = self._heap()
-        if heap is not None and heap.free() >= EXCESS:
+        if heap is None:
+            return
+        free = heap.free()
+        self._left = min(self._left, free)
+        if free >= EXCESS and (resident - self._least >= EXCESS or free - self._left >= EXCESS):
             heap.trim(0)
-            self._least = self._resident()
+            self._least, self._left = self._resident() or 0, heap.free()
 
     def stop(self) -> None:
         """Look no more."""
