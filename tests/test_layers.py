@@ -26,7 +26,7 @@ LAYERS = [
     "supervisors.health supervisors.grace supervisors.re* supervisors.signals",
     "supervisors.orphans",
     "server",
-    "checking measurement vigil",
+    "buffers checking measurement vigil",
     "drain lifespan lifespan.* loops loops.auto",
     "loops.asyncio loops.uvloop loops.zuvloop",
     "protocols.http.auto protocols.websockets.auto protocols.websockets.websockets_impl",

@@ -131,6 +131,7 @@ SAMPLES: dict[str, Sample] = {
     "proxy_protocol_trusted_clients": Sample(["--proxy-protocol-trusted-clients", "10.0.0.7"], "10.0.0.7"),
     "limit_connections": Sample(["--limit-connections", "1000"], 1000),
     "limit_connections_per_address": Sample(["--limit-connections-per-address", "20"], 20),
+    "limit_buffers": Sample(["--limit-buffers", "64"], 64),
     "request_id": Sample(["--request-id"], True, "1"),
     "request_id_header": Sample(["--request-id-header", "x-trace"], "x-trace"),
     "debug_requests": Sample(["--debug-requests"], True, "1"),

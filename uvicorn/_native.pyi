@@ -34,7 +34,9 @@ __all__ = [
     "WebSocketProtocol",
     "beat",
     "end_with_pipe",
+    "held_bytes",
     "keep_freed_memory",
+    "limit_held_bytes",
 ]
 
 SOURCES: Final[str]
@@ -122,6 +124,7 @@ class Transport:
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
     def get_write_buffer_limits(self) -> tuple[int, int]: ...
     def get_write_buffer_size(self) -> int: ...
+    def get_held_size(self) -> tuple[int, int]: ...
     def get_unsent_size(self) -> int: ...
     def has_pending_io(self) -> bool: ...
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
@@ -137,6 +140,12 @@ def beat(descriptor: int, interval: float) -> None:
     """Write a number of 8 bytes at the beginning of a file, one more every `interval` seconds, from a thread that needs
     no interpreter. POSIX only.
     """
+
+def held_bytes() -> int:
+    """Return how many bytes this process holds for peers which have not taken them."""
+
+def limit_held_bytes(limit: int | None, /) -> None:
+    """Set how many bytes it may hold before HTTP/2 connections start no further requests; None is any number."""
 
 def keep_freed_memory(size: int) -> bool:
     """Have the C library keep up to so many bytes of freed memory for the next who ask for some; whether it can."""
@@ -206,6 +215,8 @@ class HTTPProtocol:
     def config(self) -> ProtocolConfig: ...
     @property
     def scope(self) -> HTTPScope | None: ...
+    @property
+    def held_bodies(self) -> tuple[int, int]: ...
     @property
     def ws_protocol_class(self) -> Any: ...
 

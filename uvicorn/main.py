@@ -461,6 +461,7 @@ def run(
     proxy_protocol_trusted_clients: list[str] | str | None = None,
     limit_connections: int | None = None,
     limit_connections_per_address: int | None = None,
+    limit_buffers: int = 256,
     request_id: bool = False,
     request_id_header: str = "x-request-id",
     debug_requests: bool = False,

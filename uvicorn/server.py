@@ -31,6 +31,7 @@ from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
 from uvicorn.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
 from uvicorn.admission import Door
+from uvicorn.buffers import BufferLimit
 from uvicorn.config import Config
 from uvicorn.drain import ENDING, Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
@@ -119,6 +120,7 @@ class Server:
         self.door: Door | None = None
         self._measurement: Measurement | None = None
         self._freed_memory: FreedMemory | None = None
+        self._buffers: BufferLimit | None = None
         self._vigil: Vigil | None = None
         self._debugging: Debugging | None = None
         self.stage = Stage.STARTING
@@ -340,6 +342,9 @@ class Server:
         self.started = True
         self._freed_memory = FreedMemory(asyncio.get_running_loop())
         self._freed_memory.start()
+        limit = self.config.limit_buffers
+        self._buffers = BufferLimit(asyncio.get_running_loop(), self.server_state.connections, limit)
+        self._buffers.start()
         self._enter(Stage.SERVING)
 
     def _watch_certificates(self) -> None:
@@ -584,6 +589,8 @@ class Server:
         self.server_state.close()
         if self._freed_memory is not None:
             self._freed_memory.stop()
+        if self._buffers is not None:
+            self._buffers.stop()
         if self._measurement is not None:
             self._measurement.close()
         if self._debugging is not None:

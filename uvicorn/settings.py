@@ -634,6 +634,14 @@ class Settings:
         help="Connections that a process has at a time of one address, or of one network of IPv6 (/64). Further ones "
         "are closed, with 503 in the clear. Behind a proxy it takes `proxy_protocol`; Unix sockets do not count.",
     )
+    limit_buffers: int = setting(
+        default=256,
+        section="Limits",
+        kw_only=True,
+        minimum=0,
+        help="MiB that a process holds of responses and messages that clients have not taken. Above it, connections of "
+        "clients that do not read are reset, those that hold most first. 0 is any number.",
+    )
     request_id: bool = setting(
         default=False,
         section="HTTP",

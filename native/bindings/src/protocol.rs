@@ -199,6 +199,15 @@ impl HTTPProtocol {
         }
     }
 
+    /// Bytes of responses that wait for the windows of HTTP/2; and how many have left so far, after they had waited.
+    #[getter]
+    fn held_bodies(&self) -> PyResult<(usize, usize)> {
+        Ok(match self.served()? {
+            Served::Http1(_) => (0, 0),
+            Served::Http2(connection) => connection.held_bodies(),
+        })
+    }
+
     /// The peer's address.
     #[getter]
     fn client(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -5,6 +5,7 @@ pub(crate) mod connections;
 pub(crate) mod coroutine;
 pub(crate) mod error;
 pub(crate) mod ffi;
+pub(crate) mod held;
 pub(crate) mod home;
 pub(crate) mod level;
 pub(crate) mod line;

@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyMemoryView};
 
 use super::sys::Descriptor;
 use super::tls;
+use crate::base::held::Held;
 use crate::base::objects::slice;
 
 /// Bytes of the application's that are not copied to wait.
@@ -36,6 +37,10 @@ pub(super) struct Output {
     /// How much of the first piece is sent.
     sent: usize,
     length: usize,
+    /// What the pieces occupy: a large one does to its end.
+    held: Held,
+    /// Bytes that the kernel has taken of what waited, since the connection began.
+    taken: usize,
     pub(super) high: usize,
     pub(super) low: usize,
     /// The handler was told to wait.
@@ -45,7 +50,16 @@ pub(super) struct Output {
 impl Default for Output {
     fn default() -> Self {
         // asyncio's marks.
-        Self { pieces: VecDeque::new(), sent: 0, length: 0, high: 64 * 1024, low: 16 * 1024, paused: false }
+        Self {
+            pieces: VecDeque::new(),
+            sent: 0,
+            length: 0,
+            held: Held::default(),
+            taken: 0,
+            high: 64 * 1024,
+            low: 16 * 1024,
+            paused: false,
+        }
     }
 }
 
@@ -54,9 +68,19 @@ impl Output {
         self.length
     }
 
+    /// Bytes that are kept in memory for it.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
     /// Keep a copy of `data`.
     pub(super) fn push(&mut self, data: &[u8]) {
         self.length += data.len();
+        self.held.add(data.len());
         match self.pieces.back_mut() {
             Some(Piece::Own(last)) if last.len() + data.len() <= LARGE => last.extend_from_slice(data),
             _ => self.pieces.push_back(Piece::Own(data.to_vec())),
@@ -73,6 +97,7 @@ impl Output {
             self.sent = from;
         }
         self.length += rest.len();
+        self.held.add(data.as_bytes(py).len());
         self.pieces.push_back(Piece::Object(data.clone_ref(py)));
     }
 
@@ -106,6 +131,7 @@ impl Output {
     pub(super) fn advance(&mut self, py: Python<'_>, sent: usize) -> Vec<Py<PyBytes>> {
         let mut done = Vec::new();
         self.length -= sent;
+        self.taken = self.taken.wrapping_add(sent);
         self.sent += sent;
         while let Some(first) = self.pieces.front() {
             let length = first.bytes(py).len();
@@ -113,6 +139,7 @@ impl Output {
                 return done;
             }
             self.sent -= length;
+            self.held.remove(length);
             if let Some(Piece::Object(bytes)) = self.pieces.pop_front() {
                 done.push(bytes);
             }
@@ -125,6 +152,7 @@ impl Output {
     /// Forget everything; what it was is dropped by the caller.
     pub(super) fn clear(&mut self) -> impl Sized + use<> {
         (self.sent, self.length) = (0, 0);
+        self.held.clear();
         std::mem::take(&mut self.pieces)
     }
 }

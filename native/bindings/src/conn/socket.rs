@@ -537,6 +537,12 @@ impl Socket {
         self.output.borrow().len() + self.tls.as_deref().map_or(0, Tls::waiting)
     }
 
+    /// Bytes that are kept until they are written; and how many were written so far that had waited.
+    pub(super) fn held(&self) -> (usize, usize) {
+        let output = self.output.borrow();
+        (output.held(), output.taken())
+    }
+
     /// Bytes that the peer has yet to take, those in the kernel included: it may take minutes of a slow peer's reading before
     /// that asks for more.
     pub(crate) fn unsent(&self) -> usize {

@@ -116,6 +116,11 @@ impl Transport {
         Ok(self.socket.here()?.waiting())
     }
 
+    /// Bytes that are kept until they are written; and how many were written so far that had waited.
+    fn get_held_size(&self) -> PyResult<(usize, usize)> {
+        Ok(self.socket.here()?.held())
+    }
+
     /// Bytes that the peer has yet to take, those in the kernel included.
     fn get_unsent_size(&self) -> PyResult<usize> {
         Ok(self.socket.here()?.unsent())

@@ -60,6 +60,12 @@ impl StreamTransport {
         Ok(self.0.here()?.waiting())
     }
 
+    /// None of its own: what waits is the connection's.
+    #[expect(clippy::unused_self, reason = "an attribute of every transport of ours")]
+    fn get_held_size(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.0.here()?.close(py)
     }

@@ -108,6 +108,8 @@ pub(crate) struct Connection {
     pub(super) resume_scheduled: Cell<bool>,
     /// Streams of which something waits to be sent.
     pub(super) unsent_streams: Cell<usize>,
+    /// Bytes of bodies that the windows have let through after they had waited for them.
+    pub(super) taken: Cell<usize>,
     /// Bytes that were written since others had their turn, and whether that is enough for now.
     pub(super) written: Cell<usize>,
     pub(super) rests: Cell<bool>,
@@ -240,6 +242,7 @@ impl Connection {
             write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
             unsent_streams: Cell::new(0),
+            taken: Cell::new(0),
             written: Cell::new(0),
             rests: Cell::new(false),
             own: OnceCell::new(),
@@ -288,6 +291,12 @@ impl Connection {
     }
 
     // What the protocol object shows.
+
+    /// Bytes of bodies that wait for the windows; and how many have left since the connection began, after they had waited.
+    pub(crate) fn held_bodies(&self) -> (usize, usize) {
+        let held = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.queue.borrow().held()).sum();
+        (held, self.taken.get())
+    }
 
     /// The peer's address.
     pub(crate) fn client(&self, py: Python<'_>) -> Py<PyAny> {

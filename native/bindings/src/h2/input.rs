@@ -12,8 +12,12 @@ use super::headers::{HeadFields, is_forwarded};
 use super::states::{Awaits, Presence};
 use crate::asgi::scope::Request;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::held;
 use crate::base::places;
 use crate::conn::carried::Carried;
+
+/// Seconds until requests are looked at again that wait because the process holds more than it may.
+const OVER_LIMIT_PAUSE: f64 = 0.1;
 
 /// As many places are kept by a connection that has no requests.
 const KEPT: usize = 8;
@@ -230,6 +234,9 @@ impl Connection {
         }
         let runner = &self.core.runner;
         for _ in 0..self.core.settings.max_eager_requests {
+            if held::is_over() && self.holds_some(py)? {
+                return self.start_asked_later(py);
+            }
             let Some(Asked { id, what }) = self.state.borrow_mut().asked.pop_front() else { return Ok(()) };
             match what {
                 Wanted::Response { exchange, look } => {
@@ -247,6 +254,30 @@ impl Connection {
         }
         self.resume_scheduled.set(true);
         self.resume_later(py)
+    }
+
+    /// Whether its client has yet to take something.
+    #[cold]
+    fn holds_some(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.unsent_streams.get() > 0 {
+            return Ok(true);
+        }
+        let waiting = self.on_carrier(py, |carrier, _| carrier.waiting(py))?;
+        Ok(waiting.unwrap_or_default() > 0)
+    }
+
+    /// The process holds more than it may: nothing is added to what this client does not take.
+    #[cold]
+    fn start_asked_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.state.borrow().asked.is_empty() {
+            return Ok(());
+        }
+        let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
+        let core = &self.core;
+        let call_later = core.event_loop.bind(py).getattr(&core.names.call_later)?;
+        core.context.bind(py).call_method1(&core.names.run, (call_later, OVER_LIMIT_PAUSE, resume))?;
+        self.resume_scheduled.set(true);
+        Ok(())
     }
 
     /// Go on when others have had their turn.

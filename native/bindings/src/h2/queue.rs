@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::base::held::Held;
+
 /// Pieces of a body, as they were given; mostly there is one.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -14,6 +16,8 @@ pub(super) struct Queue {
     others: VecDeque<Py<PyBytes>>,
     /// Bytes of all.
     length: usize,
+    /// What the pieces occupy: each does to its end.
+    held: Held,
 }
 
 impl Queue {
@@ -21,9 +25,16 @@ impl Queue {
         self.length
     }
 
+    /// Bytes that are kept in memory for it.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
     #[inline]
     pub(super) fn push(&mut self, piece: &Bound<'_, PyBytes>) {
-        self.length += piece.as_bytes().len();
+        let length = piece.as_bytes().len();
+        self.length += length;
+        self.held.add(length);
         if self.first.is_none() {
             self.first = Some(piece.clone().unbind());
         } else {
@@ -34,7 +45,7 @@ impl Queue {
     /// Move the first `length` bytes to the end of `out`.
     #[inline]
     pub(super) fn take(&mut self, py: Python<'_>, length: usize, out: &mut Vec<u8>) {
-        let mut left = length.min(self.length);
+        let mut left = length.min(self.len());
         self.length -= left;
         while left > 0
             && let Some(piece) = &self.first
@@ -45,6 +56,7 @@ impl Queue {
             left -= part.len();
             self.offset += part.len();
             if part.len() == rest.len() {
+                self.held.remove(piece.as_bytes(py).len());
                 self.first = self.others.pop_front();
                 self.offset = 0;
             }

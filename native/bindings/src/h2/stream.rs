@@ -46,6 +46,8 @@ impl Stream {
         let mut queue = self.queue.borrow_mut();
         queue.take(py, length, out);
         self.sent.set(self.sent.get().wrapping_add(length));
+        let taken = &self.connection.taken;
+        taken.set(taken.get().wrapping_add(length));
         if queue.len() == 0 {
             self.has_sent_all();
         }
