@@ -111,6 +111,19 @@ def test_files_that_are_named_are_there() -> None:
     assert not missing(found), missing(found)
 
 
+def test_directories_that_are_named_are_there() -> None:
+    """In what is said of the code."""
+    parts = {"/".join(name.split("/")[:end]) for name in tracked() for end in range(1, name.count("/") + 1)}
+    ends = {name[at:] for name in parts for at in (0, *(m.end() for m in re.finditer("/", name)))}
+    found = {
+        document: {
+            name for words in code(document) for name in re.findall(r"^[a-z][\w./-]*(?=/$)", words) if name not in ends
+        }
+        for document in ("README.md", "CONTRIBUTING.md", "docs/architecture.md", "scripts/README.md")
+    }
+    assert not missing(found), missing(found)
+
+
 def test_links_lead_to_files_and_headings() -> None:
     found = dict[str, set[str]]()
     for document in documents():

@@ -262,7 +262,7 @@ def test_number_of_sockets_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
         passed_descriptors()
 
 
-@pytest.mark.parametrize("number", ["abc", "-1", "1.5"])
+@pytest.mark.parametrize("number", ["abc", "-1", "1.5", "99999999999999"])
 def test_number_of_sockets_that_is_none_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
     monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
     monkeypatch.setenv("LISTEN_FDS", number)

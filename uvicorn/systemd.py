@@ -20,6 +20,9 @@ from collections.abc import Callable
 FIRST_DESCRIPTOR = 3
 """`SD_LISTEN_FDS_START`: the number of the first socket that is handed over; the others follow."""
 
+MOST_DESCRIPTORS = 999_999
+"""Sockets that can be meant: no system has a process open more."""
+
 BEATS = 3
 """How often in the watchdog's time it is told that all is well, so that one that comes late does no harm."""
 
@@ -38,7 +41,7 @@ def passed_descriptors(name: str | None = None) -> list[int]:
         missing = "LISTEN_PID" not in os.environ
         raise OSError(errno.ENOTSOCK, "no sockets were handed over" + ("" if missing else " to this process"))
     number = os.environ.get("LISTEN_FDS") or "0"
-    if not number.isdecimal():
+    if not number.isdecimal() or len(number) > len(str(MOST_DESCRIPTORS)):
         raise OSError(errno.EINVAL, f"LISTEN_FDS is a number of sockets, not {number!r}")
     count = int(number)
     names = os.environ.get("LISTEN_FDNAMES", "").split(":") if count else []

@@ -213,6 +213,40 @@ def test_what_is_no_prefix_changes_nothing(value: str) -> None:
     assert (scope["root_path"], scope["path"], scope["raw_path"]) == ("", "/a b", b"/a%20b")
 
 
+@pytest.mark.parametrize("control", ["\r", "\n", "\0", "\r\n", "\x1b", "\x7f", "\x85", "\x9b"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-forwarded-for", "203.0.113.1{}2"),
+        ("x-forwarded-for", "[2001:db8::1{}]:80"),
+        ("x-forwarded-for", "203.0.113.1:8{}0"),
+        ("x-forwarded-for", "name{}"),
+        ("x-forwarded-proto", "https{}"),
+        ("x-forwarded-host", "outer.example{}"),
+        ("x-forwarded-host", "outer{}.example:80"),
+        ("x-forwarded-port", "84{}43"),
+        ("x-forwarded-port", "8443{}"),
+        ("x-forwarded-prefix", "/api{}"),
+        ("x-forwarded-prefix", "/api{}/b"),
+        ("forwarded", 'for="203.0.113.1{}2"'),
+        ("forwarded", 'for="\\{}203.0.113.1"'),
+        ("forwarded", "for=203.0.113.1{}"),
+        ("forwarded", 'for=10.0.0.1;host="outer{}.example"'),
+        ("forwarded", 'for=10.0.0.1;proto="https{}"'),
+        ("forwarded", "for=10.0.0.1;proto=https{}"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_control_characters_get_nowhere(name: str, value: str, control: str, kind: str) -> None:
+    """P6: parsers refuse them in heads, but middleware and other servers may have made the scope."""
+    scope = seen((name, value.format(control)), fields=("forwarded",) if name == "forwarded" else CUSTOM, kind=kind)
+    quiet = seen(kind=kind)
+    for key in ("scheme", "server", "root_path", "path", "raw_path"):
+        assert scope[key] == quiet[key]
+    assert scope["client"] in (UNCHANGED, ("10.0.0.1", 0))
+    assert host(scope) == host(quiet)
+
+
 def test_only_what_is_named_is_looked_at() -> None:
     lines = [(name, "192.0.2.1") for name in CUSTOM] + [("forwarded", "for=192.0.2.1;host=evil")]
     scope = seen(*lines, fields=("x-forwarded-port",))
