@@ -62,6 +62,7 @@ class _Connection:
 def _limit(loop: _Loop, connections: list[_Connection], limit: int = 10, resident: int | None = None) -> BufferLimit:
     made = BufferLimit(loop, connections, limit, lambda: resident)  # type: ignore[arg-type]
     made.start()
+    made.watch()
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from uvicorn.memory import FreedMemory, Heap, glibc
+from uvicorn.memory import LOOKS, FreedMemory, Heap, glibc
 
 MIB = 2**20
 
@@ -19,6 +19,9 @@ class _Loop:
 
     def __init__(self) -> None:
         self.later: list[Any] = []
+
+    def is_closed(self) -> bool:
+        return False
 
     def call_later(self, delay: float, callback: Any) -> Any:
         self.later = [callback]
@@ -33,8 +36,9 @@ def test_memory_is_given_back_once_it_is_free() -> None:
         trimmed.append(kept)
         size["resident"] = 40 * MIB
 
-    freed = FreedMemory(loop, lambda: size["resident"], lambda: Heap(lambda: size["free"], trim))  # type: ignore[arg-type]
+    freed = FreedMemory(loop, [object()], lambda: size["resident"], lambda: Heap(lambda: size["free"], trim))  # type: ignore[arg-type]
     freed.start()
+    freed.watch()
     for resident, free, expected in (
         (40, 1, 0),
         (60, 20, 0),  # not worth while
@@ -53,16 +57,33 @@ def test_memory_is_given_back_once_it_is_free() -> None:
     assert not loop.later
 
 
+def test_nobody_looks_once_all_clients_have_left() -> None:
+    loop = _Loop()
+    connections = [object()]
+    freed = FreedMemory(loop, connections, lambda: 40 * MIB, lambda: None)  # type: ignore[arg-type]
+    freed.start()
+    assert not loop.later
+    freed.watch()
+    connections.clear()
+    for _ in range(LOOKS):
+        (look,) = loop.later
+        loop.later.clear()
+        look()
+    assert not loop.later
+
+
 def test_memory_is_given_back_that_was_in_use_the_last_time() -> None:
     loop = _Loop()
     trimmed: list[int] = []
     size = {"resident": 40 * MIB, "free": 1 * MIB}
     freed = FreedMemory(
         loop,  # type: ignore[arg-type]
+        [object()],
         lambda: size["resident"],
         lambda: Heap(lambda: size["free"], trimmed.append),
     )
     freed.start()
+    freed.watch()
     for resident, free, expected in (
         (250, 160, 1),  # nobody knows how much of it the kernel had back
         (250, 160, 1),

@@ -459,8 +459,23 @@ def test_one_that_comes_back_goes_on_beyond_the_limit_when_nothing_moves() -> No
     assert clients.admission.overdue(at - 0.001) is None
     assert clients.admission.overdue(at) is tickets[0]
     assert clients.admission.overdue(at) is None, "one at a time"
-    assert clients.admission.overdue(at + PATIENCE) is tickets[1]
+    assert clients.admission.overdue(at + PATIENCE) is None, "the more there are beyond the limit, the later"
+    assert clients.admission.overdue(at + 2 * PATIENCE) is tickets[1]
     assert clients.admission.active == 3
+
+
+def test_requests_that_come_back_together_do_not_take_the_limit_away() -> None:
+    """A client that parks many by their heads, and then sends all bodies, while those that are served take a minute."""
+    clients = Clients(10, 5)
+    parked = []
+    for _ in range(128):
+        parked.append(clients.ask("a"))
+        assert clients.admission.park(parked[-1], 0.0)
+    for ticket in parked:
+        clients.admission.resume(ticket, 0.0)
+    for tick in range(1, 600):
+        clients.admission.overdue(tick / 10)
+    assert clients.admission.active <= 10 + 35
 
 
 def test_client_that_has_most_parked_loses_the_oldest() -> None:

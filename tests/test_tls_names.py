@@ -166,7 +166,7 @@ def test_the_setting(text: str, expected: Any) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "=", "a.test", "a.test=", "a.test=,k", "=c", "*=c", "*.=c", "*.*.a=c", "a.*.b=c", "a*.test=c"),
+        *("=", "a.test", "a.test=", "a.test=,k", "=c", "*=c", "*.=c", "*.*.a=c", "a.*.b=c", "a*.test=c"),
         *("127.0.0.1=c", "[::1]=c", "::1=c", "a..b=c", ".a=c", "a.=c", "-a.test=c", "a b=c", "a\n.test=c"),
         f"{'a.' * 130}test=c",
     ],

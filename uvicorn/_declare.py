@@ -114,6 +114,8 @@ class Row:
             return value
         is_whole = "float" not in kinds
         wanted = "a whole number" if is_whole else "a number"
+        if "CountType" in self.kinds:
+            wanted += ", or auto"
         if isinstance(value, str):
             try:
                 value = int(value) if is_whole else float(value)

@@ -17,7 +17,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from uvicorn.memory import resident_memory
@@ -62,7 +62,7 @@ class BufferLimit:
     """Resets connections of clients that do not read, while the process holds more than it may.
 
     Args:
-        loop: calls `look` every `INTERVAL` seconds, from `start` to `stop`.
+        loop: calls `look` every `INTERVAL` seconds while anybody is connected.
         connections: the live ones of this loop.
         limit: MiB; 0 is any number.
         resident: returns how many bytes of the process are in memory, None if that is not known.
@@ -71,7 +71,7 @@ class BufferLimit:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        connections: Iterable[Any],
+        connections: Collection[Any],
         limit: int,
         resident: Callable[[], int | None] = _resident,
     ) -> None:
@@ -86,10 +86,14 @@ class BufferLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look from now on."""
+        """Set the limit."""
         if self._limit:
             limit_held_bytes(self._limit)
             _held[self] = 0
+
+    def watch(self) -> None:
+        """Look from now on: somebody has connected."""
+        if self in _held and self._timer is None:
             self._wait()
 
     def stop(self) -> None:
@@ -97,16 +101,17 @@ class BufferLimit:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            del _held[self]
-            if not _held:
-                limit_held_bytes(None)
+        if _held.pop(self, None) is not None and not _held:
+            limit_held_bytes(None)
 
     def _wait(self) -> None:
         self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
 
     def look(self) -> None:
         """Find out how much is held, and end what has to be ended."""
-        self._wait()
+        self._timer = None
+        if self._connections or self._ended:
+            self._wait()
         self._warn()
         resident = self._resident()
         # A process that is smaller than the limit holds less; part of a larger one may be swapped out.

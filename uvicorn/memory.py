@@ -7,7 +7,7 @@ import contextvars
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, NamedTuple
 
 PS_PATIENCE = 5.0
@@ -16,6 +16,8 @@ FREED_BYTES = 32 * 1024 * 1024
 """What stays with the process of memory it has freed: several of the largest messages and bodies that are usual."""
 EXCESS = 32 * 1024 * 1024
 """By how much a process must have grown before it is worth while to see what of that is free."""
+LOOKS = 5
+"""Looks after the last client has left, whose memory need not be free at once."""
 INTERVAL = 2.0
 """Seconds between two looks, each of which costs some microseconds."""
 _CHOSEN_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
@@ -47,8 +49,11 @@ class FreedMemory:
     What clients made the server hold (responses they did not read, large messages) is scattered over the heap. The C
     library by itself gives back only what is free at the end of it.
 
+    It looks while anybody is connected, and some times after that: a server that has nothing to do sleeps.
+
     Args:
-        loop: calls `look` every `INTERVAL` seconds, from `start` to `stop`.
+        loop: calls `look`.
+        connections: the live ones.
         resident: returns the bytes of this process that are in memory.
         heap: the C library's; None if it cannot be told to give anything back.
     """
@@ -56,21 +61,34 @@ class FreedMemory:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        connections: Sized,
         resident: Callable[[], int | None] = lambda: resident_memory(os.getpid()),
         heap: Callable[[], Heap | None] = lambda: glibc(),
     ) -> None:
         self._loop = loop
+        self._connections = connections
         self._resident = resident
         self._heap = heap
         self._smallest: int | None = None
         self._least = 0
         self._left = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._looks = 0
 
     def start(self) -> None:
-        """Look from now on; does nothing where memory cannot be given back."""
+        """Measure what growth is counted from; where memory cannot be given back, nothing is ever done."""
         if sys.platform == "linux" and not is_chosen_by_environment():
-            self.look()
+            self._smallest = self._resident()
+            self._least = self._smallest or 0
+
+    def watch(self) -> None:
+        """Look from now on: somebody has connected."""
+        if self._smallest is not None and self._timer is None:
+            self._looks = LOOKS
+            self._wait()
+
+    def _wait(self) -> None:
+        self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
 
     def look(self) -> None:
         """Give back what is free if the process has grown by `EXCESS`, and as much is free.
@@ -78,12 +96,13 @@ class FreedMemory:
         Memory that was given back stays free for the C library. So it is given back again when the process has grown
         since, or when more is free: of what was in use then.
         """
-        self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
+        self._timer = None
+        self._looks = LOOKS if self._connections else self._looks - 1
+        if self._looks > 0:
+            self._wait()
         resident = self._resident()
-        if resident is None:
+        if resident is None or self._smallest is None:
             return
-        if self._smallest is None:
-            self._smallest = self._least = resident
         self._smallest, self._least = min(self._smallest, resident), min(self._least, resident)
         if resident - self._smallest < EXCESS:
             return
@@ -98,8 +117,10 @@ class FreedMemory:
 
     def stop(self) -> None:
         """Look no more."""
+        self._smallest = None
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
 
 class Heap(NamedTuple):

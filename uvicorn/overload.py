@@ -57,7 +57,8 @@ LEAST_PARKED = 256
 """and at least so many: two connections of HTTP/2 have 200 streams."""
 
 LONGEST_RETURN = 1.0
-"""Seconds that a request waits for its place again, at most, while no place is given back."""
+"""Seconds that a request waits for its place again, at most, while no place is given back; so many times longer as
+there are requests beyond the limit."""
 
 HALF_LIFE = 10.0
 """Seconds after which it counts half as much that a client has asked."""
@@ -667,7 +668,10 @@ class Admission(Generic[TicketT]):
         return [ticket for client in self._clients.values() for ticket in (*client.parked, *client.returning)]
 
     def _overdue_at(self) -> float:
-        return max(self._freed_at, next(iter(self._returning)).since) + min(self._patience, LONGEST_RETURN)
+        """When the next one goes on: ever later, so that a client cannot exceed the limit by all that it has parked."""
+        beyond = max(0, self.active - self.limit.now)
+        wait = min(self._patience, LONGEST_RETURN) * (1 + beyond)
+        return max(self._freed_at, next(iter(self._returning)).since) + wait
 
     def _most_parked(self) -> int:
         return max(LEAST_PARKED, PARKED_FOR_EACH * self.limit.most)

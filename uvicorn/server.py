@@ -340,12 +340,22 @@ class Server:
         if sockets is None:
             self._log_started_message(bound)
         self.started = True
-        self._freed_memory = FreedMemory(asyncio.get_running_loop())
-        self._freed_memory.start()
-        limit = self.config.limit_buffers
-        self._buffers = BufferLimit(asyncio.get_running_loop(), self.server_state.connections, limit)
-        self._buffers.start()
+        self._watch_memory()
         self._enter(Stage.SERVING)
+
+    def _watch_memory(self) -> None:
+        """Look after memory while anybody is connected."""
+        loop, connections = asyncio.get_running_loop(), self.server_state.connections
+        freed = self._freed_memory = FreedMemory(loop, connections)
+        buffers = self._buffers = BufferLimit(loop, connections, self.config.limit_buffers)
+        freed.start()
+        buffers.start()
+
+        def watch() -> None:
+            freed.watch()
+            buffers.watch()
+
+        connections.on_first = watch
 
     def _watch_certificates(self) -> None:
         config = self.config

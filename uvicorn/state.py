@@ -28,13 +28,25 @@ Header = tuple[bytes, bytes]
 
 
 class ConnectionSet(set[Connection]):
-    """The live connections: a set that can be waited on until it is empty."""
+    """The live connections: a set that can be waited on until it is empty.
 
-    __slots__ = ("_waiters",)
+    Attributes:
+        on_first: called when there is a connection, and was none.
+    """
+
+    __slots__ = ("_waiters", "on_first")
 
     def __init__(self, connections: Iterable[Connection] = ()) -> None:
         super().__init__(connections)
+        self.on_first: Callable[[], None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
+
+    def add(self, connection: Connection) -> None:
+        """Add `connection`; say so if it is the first."""
+        is_first = not self
+        super().add(connection)
+        if is_first and self.on_first is not None:
+            self.on_first()
 
     def discard(self, connection: object) -> None:
         """Remove `connection` if it is there; wake those who wait for the last one to go."""

@@ -747,7 +747,10 @@ def test_what_workers_are_made_of_can_be_replaced_in_the_module_of_the_superviso
     config = Config("app:app", workers=2)
     supervisor = Multiprocess(config, [])
     worker = multiprocess.Process(config, [])
+    assert worker.process.pid is None
     assert made == [(config, worker.target, [])]
     assert type(worker.server) is Own
-    assert type(supervisor._pool._make()) is multiprocess.Process
+    of_pool = supervisor._pool._make()
+    assert type(of_pool) is multiprocess.Process
+    assert of_pool.process.pid is None
     assert len(made) == 2

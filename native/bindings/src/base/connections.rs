@@ -7,7 +7,7 @@ use super::names::Names;
 
 pub(crate) struct Connections {
     set: Py<PyAny>,
-    /// The same, if its own methods do no more than a set's, and wake those who wait for the last one to go.
+    /// The same, if its own methods do no more than a set's, and tell of the first to come and the last to go.
     plain: Option<Py<PySet>>,
 }
 
@@ -24,8 +24,9 @@ impl Connections {
 
     pub(crate) fn add(&self, protocol: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
         match &self.plain {
-            Some(set) => set.bind(protocol.py()).add(protocol),
-            None => self.set.bind(protocol.py()).call_method1(&names.add, (protocol,)).map(drop),
+            // The first one, too.
+            Some(set) if !set.bind(protocol.py()).is_empty() => set.bind(protocol.py()).add(protocol),
+            _ => self.set.bind(protocol.py()).call_method1(&names.add, (protocol,)).map(drop),
         }
     }
 

@@ -813,6 +813,7 @@ impl Socket {
         if !self.keeper.is_running()
             && self.writing.get() == Writing::On
             && let Some(descriptor) = self.descriptor()
+            && !(self.resets.get() || descriptor.resets_on_close())
         {
             // Whoever is gone by now need not be told.
             let _ = descriptor.end_output();

@@ -133,6 +133,11 @@ mod linux {
             let _ = sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
         }
 
+        /// Whether the close that follows does so, because somebody has asked for it.
+        pub(crate) fn resets_on_close(&self) -> bool {
+            sockopt::socket_linger(&self.0).is_ok_and(|linger| linger == Some(Duration::ZERO))
+        }
+
         /// The address of this end.
         pub(crate) fn local_address(&self) -> Option<Address> {
             net::getsockname(&self.0).ok().map(address)
@@ -343,6 +348,10 @@ mod elsewhere {
         }
 
         pub(crate) fn is_ready(&self, _wanted: (bool, bool)) -> (bool, bool) {
+            match *self {}
+        }
+
+        pub(crate) fn resets_on_close(&self) -> bool {
             match *self {}
         }
 
