@@ -597,6 +597,7 @@ class Server:
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hold nothing any more that would keep `loop`, on which this server served, and the application alive."""
         self.server_state.close()
+        self.server_state.connections.on_first = None
         if self._freed_memory is not None:
             self._freed_memory.stop()
         if self._buffers is not None:
