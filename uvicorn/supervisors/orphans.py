@@ -10,6 +10,7 @@ import os
 import sys
 from contextlib import suppress
 from multiprocessing import resource_tracker
+from typing import Any
 
 
 def is_init() -> bool:
@@ -24,8 +25,11 @@ def collect_orphans() -> None:
     with suppress(ChildProcessError):  # there are no children at all
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
-    own = {process.pid for process in list(multiprocessing.process._children)}  # type: ignore[attr-defined]
-    own.add(resource_tracker._resource_tracker._pid)  # type: ignore[attr-defined]
+    # Neither module says who its children are.
+    processes: Any = multiprocessing.process
+    tracker: Any = resource_tracker
+    own = {process.pid for process in list(processes._children)}
+    own.add(tracker._resource_tracker._pid)
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) not in own and _is_zombie_of_ours(name):
             with suppress(ChildProcessError):  # another thread was faster
