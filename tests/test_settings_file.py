@@ -101,7 +101,7 @@ def test_file_may_be_named_by_a_variable(tmp_path: Path, arguments: dict[str, An
         ("port = ", 1, "it is no TOML: "),
         ("port = 'many'", 1, "port='many': it must be a whole number."),
         ("port = true", 1, "port=True: it must be a whole number."),
-        ("workers = 2.9", 1, "workers=2.9: it must be a whole number."),
+        ("workers = 2.9", 1, "workers=2.9: it must be a whole number, or auto."),
         ("access_log = 2", 1, "access_log=2: it must be true or false."),
         ("host = 1", 1, "host=1: it must be a text."),
         ("bind = 8000", 1, "bind takes texts."),
