@@ -150,9 +150,18 @@ class RequestResponseCycle:
         scope: HTTPScope | None = None,
         more_body: bool = True,
         expect_continue: bool = False,
-        *,
         transport: Any = None,
-        **_of_upstream: object,
+        # The rest of upstream's, by name: to gather them in a dict would cost each request more than these do.
+        flow: object = None,
+        logger: object = None,
+        access_logger: object = None,
+        access_log: object = None,
+        default_headers: object = None,
+        message_event: object = None,
+        on_response: object = None,
+        expect_100_continue: object = None,
+        keep_alive: object = None,
+        conn: object = None,
     ) -> None:
         if stream is None:
             # A program's own method makes it, as it would make upstream's.

@@ -31,7 +31,6 @@ from uvicorn.protocols.http.head import CHUNKED, RequestRefused
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.refusals import Refusal
-from uvicorn.protocols.http.request_reader import WAIT
 from uvicorn.protocols.http.status import STATUS_PHRASES as _PHRASES
 from uvicorn.protocols.utils import (
     get_client_addr,
@@ -139,12 +138,6 @@ class H11Protocol(HTTPProtocol):
     def conn(self, conn: h11.Connection) -> None:
         self._conn = conn
 
-    def on_response_complete(self) -> None:
-        """The response is complete: go on with the next request, or close."""
-        if self._conn is not None and self._reader.state is WAIT:
-            self._conclude(self._conn)
-        super().on_response_complete()
-
     def _conclude(self, conn: h11.Connection) -> None:
         """Have h11 expect the next request."""
         if not self.settings.customised:
@@ -171,10 +164,13 @@ class H11Protocol(HTTPProtocol):
     def feed(self, data: bytes) -> None:
         """Have h11 read more of the message."""
         try:
-            self.conn.receive_data(data)
+            conn = self.conn
+            conn.receive_data(data)
             self.handle_events()
         except h11.RemoteProtocolError as error:
             raise RequestRefused(_UNREADABLE) from error
+        if conn.their_state is h11.DONE and not self.settings.customised:
+            self._conn = None  # an idle connection needs none
 
     def handle_events(self) -> None:
         """Take what h11 has read: the head of a request, pieces of its body, and its end."""
