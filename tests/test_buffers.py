@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import struct
+import sys
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -272,6 +273,9 @@ def _streams(count: int) -> bytes:
 
 
 @pytest.mark.anyio
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="no eager tasks: streams of one read all start before the first holds anything"
+)
 async def test_streams_do_not_start_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     native = pytest.importorskip("uvicorn._native")
     monkeypatch.setattr(buffers, "GRACE", 3600.0)  # nobody is ended
