@@ -449,7 +449,7 @@ class Config(Settings):
             if (value := getattr(self, name)) is not None:
                 with blaming(f"{name}={value!r}"):
                     setattr(self, name, row.number(value))
-        self._check_active_requests()
+        self._resolve_exempt_paths()
         with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
             if self.ws_shutdown_code not in _SHUTDOWN_CODES:
                 raise ValueError("choose 1000, 1001, 1012, 1013, or one from 3000 to 4999.")
@@ -468,11 +468,7 @@ class Config(Settings):
             if self.wsgi_queue_full not in get_args(WhenFullType):
                 raise ValueError(f"choose one of {', '.join(get_args(WhenFullType))}.")
 
-    def _check_active_requests(self) -> None:
-        limit = self.limit_active_requests
-        with blaming(f"limit_active_requests={limit!r}"):
-            if not (limit is None or limit == AUTO or (isinstance(limit, int) and limit >= 1)):
-                raise ValueError(f"it must be a whole number above zero, or {AUTO}.")
+    def _resolve_exempt_paths(self) -> None:
         self.limit_exempt = [*_strings(self.limit_exempt)]
         for path in self.limit_exempt:
             with blaming(f"limit_exempt={path!r}"):
@@ -576,10 +572,6 @@ class Config(Settings):
                     workers = AUTO if text == AUTO else int(text)
                 except ValueError:
                     raise ValueError("the number of workers must be a whole number.") from None
-        for name, count in (("workers", workers), ("threads", threads)):
-            with blaming(f"{name}={count!r}"):
-                if not (count is None or count == AUTO or isinstance(count, int)):
-                    raise ValueError(f"it must be a whole number, or {AUTO}.")
         self.workers, self.threads = WorkerProfile.resolve(
             self.worker_profile, workers, threads, processors(), has_gil()
         )
