@@ -1070,4 +1070,4 @@ def test_subclass_with_the_constructor_of_upstreams_takes_the_place_of_process(c
         server.wait_for(READY, count=2)
         assert served_by(server.address)[0] == "one"
         assert server.stop() == 0
-    assert [server.output.count(text) for text in ("made\n", "target\n")] == [2, 2]
+    assert [server.output.count(text) for text in ("made", "target")] == [2, 2]
