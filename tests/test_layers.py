@@ -62,8 +62,8 @@ LAYERS = [
     "_declare acceptor default_headers faults importer loads logging protocols.tls protocols.utils reload_paths "
     "slow_callbacks worker_events",
     "proxy_protocol",
-    "admission beneath certificates memory metrics overload stacks systemd thread_pool tickets",
-    "_types _compat _ansi _native grace interruption openssl outlet shortcuts",
+    "access_arguments admission beneath certificates memory metrics overload stacks systemd thread_pool tickets",
+    "_types _compat _ansi _native complaints grace interruption openssl outlet shortcuts",
 ]
 
 # Each with the one name it is for.

@@ -22,8 +22,8 @@ from tests.process import ServerProcess
 from tests.utils import open_connection, read_to_end, run_server, server_port, turns, wait_until
 from uvicorn import metrics, proxy_protocol, sockets
 from uvicorn.acceptor import Checkpoint
-from uvicorn.admission import Complaints
 from uvicorn.checking import findings
+from uvicorn.complaints import Complaints
 from uvicorn.config import Config
 from uvicorn.metrics import Page
 from uvicorn.protocols import tls

@@ -19,9 +19,9 @@ import logging
 from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any, TextIO
 
+from uvicorn.access_arguments import get_client_addr, get_path_with_query_string
 from uvicorn.access_format import Facts, LineFormat
 from uvicorn.logging import ACCESS_FORMAT, AccessFormatter, PipeHandler
-from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 from uvicorn.shortcuts import Shortcut, chosen, proved
 
 if TYPE_CHECKING:

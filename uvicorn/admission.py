@@ -19,13 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from uvicorn.complaints import QUIET_PERIOD, Complaints
 from uvicorn.grace import GraceTimer, is_readable
-
-QUIET_PERIOD = 10.0
-"""Seconds within which an address, or that all places are taken, is not logged again."""
-
-MOST_COMPLAINTS = 1024
-"""Addresses that are remembered as logged. What comes beyond that is refused without a line."""
 
 TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 41\r\n"
@@ -43,33 +38,6 @@ MOST_FAREWELLS = 64
 """Of them at a time, at each listening socket of an event loop."""
 
 logger = logging.getLogger("uvicorn.error")
-
-
-class Complaints:
-    """Allows a line about an address, and then none about it for a while; threads share it."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._quiet_until: dict[str, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._quiet_until)
-
-    def may_make(self, address: str) -> bool:
-        """Tell whether the line may be written now. What is remembered for that is bounded."""
-        with self._lock:
-            now = self._clock()
-            known = self._quiet_until
-            if now < known.get(address, 0.0):
-                return False
-            known.pop(address, None)
-            while known and now >= next(iter(known.values())):
-                del known[next(iter(known))]
-            if len(known) >= MOST_COMPLAINTS:
-                return False
-            known[address] = now + QUIET_PERIOD
-            return True
 
 
 class Door:

@@ -22,7 +22,7 @@ from typing import Any
 
 from uvicorn.memory import resident_memory
 from uvicorn.protocols.http.limits import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.readers import waiting
+from uvicorn.protocols.http.readers import reset_on_close, waiting
 
 try:
     from uvicorn._native import held_bytes, limit_held_bytes
@@ -147,9 +147,6 @@ class BufferLimit:
         self._ended_bytes += size
         transport = connection.transport
         try:
-            # Imported where it is wanted: most servers never end a connection for this.
-            from uvicorn.protocols.http.carrier import reset_on_close
-
             reset_on_close(transport)  # else the kernel would go on waiting for it, with what it holds
             transport.abort()
         except Exception as exc:

@@ -11,6 +11,7 @@ import select
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,6 +21,14 @@ GRANULARITY = 0.05
 
 MOST_LOOKS = 4
 """Looks at a peer that is late and has sent something each time: it is slow, and not unheard."""
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """Return the clock of a loop: that of asyncio's own without the call in between, and for uvloop, whose clock stands
+    still while a callback runs, the one that it follows."""
+    kind = type(loop)
+    follows = getattr(kind, "time", None) is asyncio.BaseEventLoop.time or kind.__module__.partition(".")[0] == "uvloop"
+    return monotonic if follows else loop.time
 
 
 class Grace:

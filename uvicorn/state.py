@@ -14,10 +14,10 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from uvicorn._types import Connection, ProtocolConfig
+from uvicorn.grace import clock_of
 from uvicorn.metrics import Page
 from uvicorn.protocols.http.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
 from uvicorn.protocols.http.readers import Readers
-from uvicorn.protocols.utils import clock_of
 from uvicorn.request_id import RequestIds
 from uvicorn.shortcuts import Shortcut, chosen
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import re
 import sys
-import urllib.parse
 from collections.abc import Awaitable, Callable, Coroutine
-from time import monotonic
 from typing import Any
 
-from uvicorn._types import WWWScope
+from uvicorn.access_arguments import get_client_addr as get_client_addr
+from uvicorn.access_arguments import get_path_with_query_string as get_path_with_query_string
+from uvicorn.grace import clock_of as clock_of
 
 EAGER_START = sys.version_info >= (3, 12)  # to compare versions for each request would cost more than all else
-
-# What `urllib.parse.quote` leaves alone, itself included, so that the common path needs no quoting.
-_is_quoted = re.compile(r"[A-Za-z0-9_.\-~/]*", re.ASCII).fullmatch
 
 
 class ClientDisconnected(OSError):
@@ -72,29 +68,6 @@ def tls_of(transport: asyncio.BaseTransport) -> Any:
     return transport.get_extra_info("ssl_object") if is_ssl(transport) else None
 
 
-def get_client_addr(scope: WWWScope) -> str:
-    """Return the client as `host:port` for a log line; empty if the scope has none."""
-    client = scope.get("client")
-    if not client:
-        return ""
-    return f"{client[0]}:{client[1]}"
-
-
-def get_path_with_query_string(scope: WWWScope) -> str:
-    """Return the percent-encoded path, with the query if there is one, as one token for a log line.
-
-    Control characters cannot appear: the path is quoted and a request target holds visible ASCII only. A quotation mark
-    of the query is quoted too, because the line puts the request between quotation marks.
-    """
-    path = scope["path"]
-    if not _is_quoted(path):
-        path = urllib.parse.quote(path)
-    query = scope["query_string"]
-    if query:
-        return path + "?" + query.decode("latin-1").replace('"', "%22")
-    return path
-
-
 def is_reentrant(loop: asyncio.AbstractEventLoop) -> bool:
     """Tell whether `loop` can be run from inside one of its own callbacks, as after `nest_asyncio.apply()`.
 
@@ -111,14 +84,6 @@ _NOT_REENTRANT = _run_once if getattr(_run_once, "__module__", "") == "asyncio.b
 def client_prefix(client: tuple[str, int] | None) -> str:
     """What lines of the log begin with that are about a connection: its client, if that has an address."""
     return "%s:%d - " % client if client else ""
-
-
-def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """Return the clock of a loop: that of asyncio's own without the call in between, and for uvloop, whose clock stands
-    still while a callback runs, the one that it follows."""
-    kind = type(loop)
-    follows = getattr(kind, "time", None) is asyncio.BaseEventLoop.time or kind.__module__.partition(".")[0] == "uvloop"
-    return monotonic if follows else loop.time
 
 
 def start_task(

@@ -9,27 +9,16 @@ import asyncio
 import contextlib
 import logging
 import socket
-import struct
 from collections.abc import Callable
 
 from uvicorn.metrics import BYTES_SENT
 from uvicorn.protocols.http import texts
 from uvicorn.protocols.http.limits import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.readers import waiting
+from uvicorn.protocols.http.readers import reset_on_close, waiting
 from uvicorn.protocols.http.request_reader import CLOSED, RequestReader
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import client_prefix
-
-_NO_LINGER = struct.pack("ii", 1, 0)
-
-
-def reset_on_close(transport: asyncio.Transport) -> None:
-    """See to it that closing `transport` resets the connection, so that the peer does not take it for a regular end."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        with contextlib.suppress(OSError):  # of a socket that is gone already
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 def keep_little(transport: asyncio.Transport, most: int) -> None:

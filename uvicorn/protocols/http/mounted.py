@@ -33,8 +33,8 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, ProtocolConfig, WWWScope
-from uvicorn.admission import Complaints
 from uvicorn.beneath import Directory
+from uvicorn.complaints import Complaints
 from uvicorn.middleware.forwarded import ForwardedMiddleware
 from uvicorn.middleware.lifecycle import questions
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware

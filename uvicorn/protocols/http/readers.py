@@ -8,7 +8,10 @@ difference is what the client has read.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import socket
+import struct
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -31,6 +34,17 @@ else:
     def _in_kernel(descriptor: int) -> int:
         """Return how many bytes of a socket's have not reached its peer."""
         return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+def reset_on_close(transport: asyncio.Transport) -> None:
+    """See to it that closing `transport` resets the connection, so that the peer does not take it for a regular end."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):  # of a socket that is gone already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 def waiting(transport: asyncio.Transport) -> int:

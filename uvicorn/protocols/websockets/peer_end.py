@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from uvicorn.grace import GraceTimer
-from uvicorn.protocols.utils import clock_of
+from uvicorn.grace import GraceTimer, clock_of
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.limits import ANSWER_SECONDS
 
