@@ -179,6 +179,16 @@ async def test_nobody_waits_for_a_worker_that_has_stopped_accepting(table: LoadT
         assert table.numbers() == [None, len(found[1].made)]
 
 
+async def test_it_closes_while_connections_are_left_to_others(table: LoadTable) -> None:
+    write(take(table), 1)
+    async with sharers(table, 1) as (found, connect):
+        await connect(100)
+        await wait_until(lambda: total(found) == 100)
+        for _ in range(3):  # each leaves them to the other once more
+            found[0].acceptor._take_rest()
+        found[0].acceptor.close()
+
+
 def test_places_are_given_and_given_back(table: LoadTable) -> None:
     places = [take(table) for _ in range(PLACES)]
     assert sorted(place.index for place in places) == list(range(PLACES))

@@ -157,9 +157,11 @@ impl Listening {
         Ok(())
     }
 
-    /// Look away from what waits, for others to take.
+    /// Look away from what waits, for others to take. The poller refuses to ignore a listener twice.
     fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
-        self.looks_away.set(true);
+        if self.looks_away.replace(true) {
+            return Ok(());
+        }
         self.listener.borrow().as_ref().map_or(Ok(()), |listener| poll.ignore(listener))
     }
 }
