@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -31,6 +32,10 @@ async def app(scope, receive, send):
 
 open(os.environ.get("MARK", "imported"), "w").close()
 """
+
+
+async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
+    raise NotImplementedError
 
 
 @pytest.fixture
@@ -77,8 +82,30 @@ def test_shortcuts_are_told_of(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("UVICORN_SHORTCUTS", raising=False)
     unproved = shortcuts.TABLE[Shortcut.STEPS]._replace(versions=())
     monkeypatch.setitem(shortcuts.TABLE, Shortcut.STEPS, unproved)
-    told = dict(findings(Config(print, log_config=None)))["shortcuts"]
+    told = dict(findings(Config(asgi_app, log_config=None)))["shortcuts"]
     assert "steps" not in told.partition(";")[0] and re.search("; not proved on [^:]+: (.*, )?steps", told)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("app = None", "The ASGI app is not callable, so every request will fail: None."),
+        ("def app(environ, start_response): ...", "Set interface to wsgi."),
+        ("async def app(request): ...", "does not take the arguments of interface asgi3 (scope, receive, send)"),
+        ("import sys; sys.exit()", "The application ended the process while it was loaded, with status 0."),
+    ],
+)
+def test_application_that_would_serve_nobody_does_not_pass(cwd: Path, source: str, said: str) -> None:
+    (cwd / "app.py").write_text(source)
+    done = check(cwd, "app:app")
+    assert said in done.stderr
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_each_part_is_set_off_from_its_name(cwd: Path) -> None:
+    done = check(cwd, "app:app", "--proxy-protocol", "--limit-active-requests", "2")
+    assert done.returncode == 0
+    assert {line[11] for line in done.stdout.splitlines()} == {" "}
 
 
 def test_limit_of_active_requests_is_told_of(cwd: Path) -> None:

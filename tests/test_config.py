@@ -266,6 +266,36 @@ def test_wsgi_application_served_as_asgi_is_warned_of(log: Log) -> None:
     assert text.endswith("Set interface to wsgi.")
 
 
+async def _of_one_argument(request: Any) -> None:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("app", "interface", "said"),
+    [
+        (_of_one_argument, "auto", "does not take the arguments of interface asgi3 (scope, receive, send)"),
+        (asgi_app, "asgi2", "does not take the arguments of interface asgi2 (scope)"),
+        (asgi_app, "wsgi", "is a coroutine function, which WSGI's are not"),
+        (wsgi_app, "asgi2", "takes two arguments, as WSGI's do"),
+    ],
+)
+def test_application_that_does_not_take_what_it_is_given_is_warned_of(
+    app: Any, interface: Any, said: str, log: Log
+) -> None:
+    config = loaded(app, interface=interface)
+    assert [level for level, text in log() if said in text] == ["WARNING"]
+    assert config.fails_always
+
+
+def test_what_a_decorator_says_of_its_function_counts_for_nothing(log: Log) -> None:
+    @functools.wraps(_of_one_argument)
+    async def decorated(scope: Any, receive: Any, send: Any) -> None:
+        raise NotImplementedError
+
+    assert not loaded(decorated).fails_always
+    assert log() == []
+
+
 @pytest.mark.parametrize("interface", ["auto", "asgi3"])
 def test_application_that_takes_what_it_is_given_is_not_warned_of(interface: Any, log: Log) -> None:
     class Application:

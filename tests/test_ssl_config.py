@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from uvicorn.config import Config, create_ssl_context
 from uvicorn.faults import report_fault
@@ -217,12 +218,18 @@ def test_what_openssl_refuses_is_reported(
 
 @pytest.fixture
 def pem(
-    request: pytest.FixtureRequest, tls_certificate_server_cert_path: str, tls_certificate_private_key_path: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tls_certificate_server_cert_path: str,
+    tls_certificate_private_key_path: str,
 ) -> dict[str, str]:
+    foreign = tmp_path / "foreign.pem"
+    trustme.CA().issue_cert("localhost").private_key_pem.write_to_path(str(foreign))
     return {
         "cert": tls_certificate_server_cert_path,
         "key": tls_certificate_private_key_path,
         "other": request.getfixturevalue("tls_certificate_private_key_encrypted_path"),
+        "foreign": str(foreign),
     }
 
 
@@ -243,6 +250,7 @@ def pem(
             {"ssl_certfile": "cert", "ssl_keyfile": "other", "ssl_keyfile_password": "guess"},
             "`ssl_keyfile_password` does not fit the private key.",
         ),
+        ({"ssl_certfile": "cert", "ssl_keyfile": "foreign"}, "the private key is not that of the certificate."),
     ],
 )
 def test_what_is_missing_is_said(

@@ -12,6 +12,11 @@ from uvicorn.faults import fail
 
 logger = logging.getLogger("uvicorn.error")
 
+NAMES = {"asgi3": "scope, receive, send", "asgi2": "scope", "wsgi": "environ, start_response"}
+"""What each interface calls an application with."""
+
+ARGUMENTS = {interface: len(names.split(", ")) for interface, names in NAMES.items()}
+
 
 def build_app(app: Any, factory: bool) -> Any:
     """Call a factory for its application; anything else, which such a call does not suit, is the application."""
@@ -33,10 +38,10 @@ def build_app(app: Any, factory: bool) -> Any:
     return built
 
 
-def _callable_with(function: Callable[..., Any], count: int) -> bool:
+def _callable_with(function: Callable[..., Any], count: int, *, follow_wrapped: bool = True) -> bool:
     """Whether the function takes this number of positional arguments; what cannot be inspected takes any."""
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, follow_wrapped=follow_wrapped)
     except (TypeError, ValueError):
         return True
     try:
@@ -59,24 +64,40 @@ def _is_async(app: Any) -> bool:
     return iscoroutinefunction(app) or iscoroutinefunction(getattr(app, "__call__", None))  # noqa: B004
 
 
-def warn_of_mistakes(app: Any) -> None:
-    """Log what every request would fail on: an object that cannot be called, or a WSGI application served as ASGI."""
+def warn_of_mistakes(app: Any, interface: Literal["asgi3", "asgi2", "wsgi"]) -> bool:
+    """Log what every request would fail on, if the object shows it: it cannot be called as its interface is."""
     if not callable(app):
         logger.warning(
             "The ASGI app is not callable, so every request will fail: %r. Name an application or a factory, as "
             "module:attribute.",
             app,
         )
-    elif not _is_async(app) and not inspect.isclass(app) and _takes_only(app, 2):
+    elif interface == "wsgi" and iscoroutinefunction(app):
+        logger.warning(
+            "The application is a coroutine function, which WSGI's are not, so every request will fail: %r. Set "
+            "interface to auto.",
+            app,
+        )
+    elif _takes(app, ARGUMENTS[interface]):
+        return False
+    elif _takes(app, ARGUMENTS["wsgi"]):
         logger.warning(
             "The application takes two arguments, as WSGI's do, so every request will fail: %r. Set interface to wsgi.",
             app,
         )
+    else:
+        logger.warning(
+            "The application does not take the arguments of interface %s (%s), so every request will fail: %r.",
+            interface,
+            NAMES[interface],
+            app,
+        )
+    return True
 
 
-def _takes_only(app: Callable[..., Any], count: int) -> bool:
-    """Whether the object takes this number of positional arguments, and neither one nor three."""
-    return _callable_with(app, count) and not (_callable_with(app, 1) or _callable_with(app, 3))
+def _takes(app: Callable[..., Any], count: int) -> bool:
+    """Whether a call passes; what a decorator passes on may have other arguments."""
+    return _callable_with(app, count, follow_wrapped=False)
 
 
 def detect_interface(app: Any) -> Literal["asgi2", "asgi3"]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import calendar
 import platform
 import ssl
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from uvicorn import shortcuts
 from uvicorn.config import Config
-from uvicorn.faults import blaming
+from uvicorn.faults import STARTUP_FAILURE, blaming, fail
 from uvicorn.sockets import source_of
 from uvicorn.tls import NamedCertificate
 
@@ -29,7 +30,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
         SystemExit: the application or an implementation could not be loaded; the log says why.
     """
     config.check()
-    config.load()
+    _load(config)
     loop = config.get_loop_factory()
     name = config.app if isinstance(config.app, str) else type(config.app).__name__
     yield "application", f"{name} ({config.interface})"
@@ -47,12 +48,24 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     if config.proxy_protocol:
         yield "proxies", f"begin with PROXY headers: {_listed(config.forwarded_allow_ips)}, and Unix sockets"
         clients = config.trusted_proxies
-        yield "proxy headers", f"trusted of {_listed(clients)}" if clients else "trusted of nobody"
+        yield "forwarded", f"trusted of {_listed(clients)}" if clients else "trusted of nobody"
     if config.ssl is not None:
         yield "tls", _of_certificate(config, config.ssl)
         for host, certfile, _ in map(NamedCertificate.parse, config.ssl_cert if config.ssl_certfile else ()):
             with blaming(f"ssl_cert={host}={certfile}"):
                 yield "tls", f"for {host}: {_until(_shake_hands(config.ssl, certfile, host.replace('*', 'any', 1)))}"
+
+
+def _load(config: Config) -> None:
+    """Load it; a server that would end then, or fail on each request, is no good one."""
+    try:
+        config.load()
+    except SystemExit as exc:
+        if not exc.code:
+            fail("The application ended the process while it was loaded, with status 0.")
+        raise
+    if config.fails_always:
+        sys.exit(STARTUP_FAILURE)  # the log says why
 
 
 def _shortcuts() -> str:

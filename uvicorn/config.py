@@ -196,6 +196,8 @@ class Config(Settings):
     """Header fields of every response but Date, as they are sent. Empty until the configuration is loaded."""
     closes_connections: bool
     """Whether each response is the last on its connection, because ``headers`` say so. False until it is loaded."""
+    fails_always: bool
+    """Whether it shows that the application fails on every request. False until the configuration is loaded."""
     loaded: bool
     """Whether `load` has run; the attributes below exist from then on."""
     loaded_app: ASGI3Application
@@ -211,6 +213,7 @@ class Config(Settings):
 
     def __post_init__(self) -> None:
         """Resolve the settings that depend on the environment or on each other."""
+        self.fails_always = False
         self.loaded = False
         self._core_logged = False
         self.reporters: dict[asyncio.AbstractEventLoop, Callable[[], Report]] = {}
@@ -689,10 +692,9 @@ class Config(Settings):
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
         app = build_app(self.load_app(), self.factory)
-        if self.interface != "wsgi":
-            warn_of_mistakes(app)
         if self.interface == "auto":
             self.interface = detect_interface(app)
+        self.fails_always = warn_of_mistakes(app, self.interface)
         self.loaded_app = self._wrap(app)
         self.loaded = True
 

@@ -169,6 +169,8 @@ def create_ssl_context(
         context.load_cert_chain(certfile, keyfile, password)
     except ssl.SSLError as exc:
         reason = _what_is_wrong(certfile, keyfile, has_password=password is not None)
+        if reason is None and exc.reason == "KEY_VALUES_MISMATCH":
+            reason = "the private key is not that of the certificate."
         if reason is None:
             raise
         raise ssl.SSLError(exc.errno, reason) from None

@@ -70,6 +70,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         **_values("limit_concurrency", "0 False", "refused: every request would be answered 503"),
         **_values("http", "0 False []", NO_SERVER),
         **_values("interface", "None 0 '' False []", NO_SERVER),
+        **_values("interface", "'asgi2' 'wsgi'", "a warning says that every request will fail"),
         **_values("loop", "0 False", "refused: it is no loop factory"),
         **_values("forwarded_allow_ips", "0 False", LATER),
         "ws='websockets'": "the warning says what the name stands for",
