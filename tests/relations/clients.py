@@ -137,6 +137,7 @@ class Connection:
         elif self.is_h2:
             # An end of its body would not say that the client leaves.
             self.outbox.append(h2_frame(_RST_STREAM, 0, self.stream(member), struct.pack("!I", 8)))
+            self.ended.add(member)  # an answer to a close that crosses the reset would be an error of the connection
         elif how == "half-close":
             self.half_closed = True
         else:

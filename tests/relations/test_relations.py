@@ -83,6 +83,18 @@ def test_what_was_found_before_is_the_same(servers: Servers, name: str, loop: st
     assert servers.difference(case(loop, members, scene)) is None
 
 
+@pytest.mark.parametrize("loop", loops())
+def test_client_that_has_reset_its_stream_does_not_answer_a_close_there(servers: Servers, loop: str) -> None:
+    """That would end the connection, and the other session on it."""
+    one = case(loop, [WEBSOCKET] * 2, wait(FUTURE, "peer", "fail", 1))
+    one.connections, one.gaps, one.order = ["http/2"], [1], [0]
+    one.scenes[0].data["actor_waits"] = "future"
+    for participant in one.participants:
+        participant.connection = 0
+    one.participants[1].leaves = ("half-close", 2)
+    assert servers.difference(one) is None
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_servers_do_the_same(servers: Servers, part: int) -> None:
     for seed in range(part * 8, part * 8 + 8):
