@@ -174,6 +174,26 @@ async def test_what_is_no_preface_and_no_request_is_told_so(native: Any, caplog:
     ]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET /?x=y z HTTP/1.1",
+        b"GET  / HTTP/1.1",
+        b"GET / http/1.1",
+        b"GET / HTTP 1.1",
+        b"GET / x y",
+        b"GET a b HTTP/1.1",
+        b" GET / HTTP/1.1",
+    ],
+)
+async def test_malformed_request_line_is_answered_in_http1_where_http2_is_on(native: Any, line: bytes) -> None:
+    """U2: its sender, or the proxy in front, would not understand frames."""
+    async with serve(native, echo, http2=True) as service:
+        client = await service.connect()
+        await client.send(line + b"\r\nHost: test\r\n\r\n")
+        assert (await client.response()).status == 400
+
+
 async def test_small_messages_that_are_read_are_no_attack(native: Any) -> None:
     async with serve(native, echo, http2=True) as service:
         client = await connect(service)

@@ -170,9 +170,9 @@ impl Version {
     }
 }
 
-/// Whether this begins with a line that no version of HTTP/1 has: so it should have been a preface (RFC 9113 section 3.4).
+/// Whether this begins with three words that are not meant as a request, so should have been a preface (RFC 9113 section 3.4).
+/// A request line has a slash even where it is malformed, in its target or in its version: its sender has to get a status.
 fn breaks_preface(input: &[u8]) -> bool {
     let line = input.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let mut words = line.split(|&byte| byte == b' ');
-    line.len() < input.len() && words.nth(2).is_some_and(|version| !version.starts_with(b"HTTP/"))
+    line.len() < input.len() && !line.contains(&b'/') && line.split(|&byte| byte == b' ').nth(2).is_some()
 }
