@@ -61,9 +61,10 @@ LAYERS = [
     "access_format application middleware middleware.[!f]* mounts settings sockets tls",
     "_declare acceptor default_headers faults importer loads logging protocols.tls protocols.utils reload_paths "
     "slow_callbacks worker_events",
-    "proxy_protocol",
-    "access_arguments admission beneath certificates memory metrics overload stacks systemd thread_pool tickets",
-    "_types _compat _ansi _native complaints grace interruption openssl outlet shortcuts",
+    "process_one proxy_protocol",
+    "access_arguments admission beneath certificates interruption memory metrics overload stacks systemd "
+    "thread_pool tickets",
+    "_types _compat _ansi _native complaints grace openssl outlet shortcuts",
 ]
 
 # Each with the one name it is for.

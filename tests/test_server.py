@@ -663,7 +663,7 @@ async def test_forced_end_skips_the_lifespan(log: pytest.LogCaptureFixture) -> N
 
 async def test_lifespan_shutdown_has_a_deadline(log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """K8: upstream waits for ever."""
-    monkeypatch.setattr(module, "MINIMUM_LIFESPAN_SHUTDOWN", 0.05)
+    monkeypatch.setattr(module, "LEAST_LIFESPAN_SHUTDOWN", 0.05)
 
     async def hanging(scope: Any, receive: Any, send: Any) -> None:
         await receive()
@@ -679,7 +679,7 @@ async def test_lifespan_shutdown_has_a_deadline(log: pytest.LogCaptureFixture, m
 
 async def test_lifespan_shutdown_has_none_where_the_drain_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """LIFE-19: a negative timeout waits for ever."""
-    monkeypatch.setattr(module, "MINIMUM_LIFESPAN_SHUTDOWN", 0.0)
+    monkeypatch.setattr(module, "LEAST_LIFESPAN_SHUTDOWN", 0.0)
     go_on = asyncio.Event()
     ended = False
 

@@ -20,6 +20,7 @@ from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import assert_signal, open_connection, read_until, turns, wait_for, wait_until
 from uvicorn.config import Config
 from uvicorn.interruption import Guard, Interruption
+from uvicorn.protocols.http.auto import CORE
 from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
 
 if sys.platform == "win32":
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 CLI = (
     """
-import asyncio, os, signal, time
+import asyncio, itertools, os, signal, time
 """
     + APP_BEGINS
     + """    await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -65,6 +66,26 @@ async def blocking_start(scope, receive, send):
     assert scope["type"] == "lifespan"
     await receive()
     block()
+
+async def locked_start(scope, receive, send):
+    await receive()
+    print("locked", flush=True)
+    sum(itertools.repeat(1))  # C that neither gives up the interpreter nor looks for signals
+
+async def many_that_block(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await app(scope, receive, send)
+    else:
+        await asyncio.sleep(0)
+        print("blocking", flush=True)
+        time.sleep(3600)
+
+async def hanging_end(scope, receive, send):
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("hanging", flush=True)
+    await asyncio.sleep(3600)
 
 async def blocking_thread(scope, receive, send):
     print("blocking", flush=True)
@@ -447,6 +468,71 @@ def test_first_signal_ends_a_startup_that_hangs(cwd: Path, loop: str, name: str,
         expected = "startup did not complete within 1 seconds" if name == "never_starting" else "blocked"
         assert expected in server.error_output
         assert "Traceback" not in server.error_output
+
+
+needs_timer = pytest.mark.skipif(
+    sys.platform != "linux" or CORE != "native", reason="the kernel's timer that ends the process is the native core's"
+)
+
+
+@needs_timer
+@pytest.mark.parametrize("mode", [[], ["--threads", "2"], ["--reload"]], ids=["single", "threads", "reload"])
+def test_first_signal_ends_a_startup_that_locks_the_interpreter(cwd: Path, mode: list[str]) -> None:
+    """K8: neither a handler nor a thread of Python's runs."""
+    with ServerProcess("app:locked_start", "--port", "0", "--timeout-graceful-shutdown", "1", *mode, cwd=cwd) as server:
+        server.wait_for("locked")
+        server.send_signal(signal.SIGTERM)
+        status = server.wait(timeout=30)
+        assert status == (0 if "--reload" in mode else -signal.SIGKILL)
+        assert "The interpreter is locked" in server.error_output
+
+
+@needs_timer
+def test_timer_does_not_outlive_its_server(cwd: Path) -> None:
+    """A program that goes on is not ended by it, and neither is one that has a handler of its own in front."""
+    (cwd / "main.py").write_text(
+        "import asyncio, os, signal, time, uvicorn\n"
+        "import uvicorn.interruption, uvicorn.server\n"
+        "uvicorn.interruption.LAST_WAIT = uvicorn.server.LAST_WAIT = 0.2\n"
+        "calls = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: calls.append(1))\n"
+        "server = uvicorn.Server(uvicorn.Config('app:app', port=0, timeout_graceful_shutdown=0))\n"
+        "asyncio.run(server.serve())\n"
+        "time.sleep(1)\n"
+        "print('calls:', len(calls), flush=True)\n"
+    )
+    with ServerProcess(command=[sys.executable, "main.py"], cwd=cwd) as server:
+        assert server.port
+        assert server.stop(signal.SIGTERM) == 0
+        assert "calls: 1" in server.output
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_requests_that_block_one_behind_another_share_one_deadline(cwd: Path, loop: str) -> None:
+    """K8: each would have had a time of its own."""
+    pytest.importorskip(loop)
+    arguments = ["--port", "0", "--timeout-graceful-shutdown", "0", "--loop", loop]
+    with ServerProcess("app:many_that_block", *arguments, cwd=cwd) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(server.address)) for _ in range(12)]
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        server.wait_for("blocking")
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=30)
+        assert server.error_output.count("interrupting it") == 1
+
+
+@pytest.mark.parametrize("mode", [[], ["--workers", "2"], ["--threads", "2"]], ids=["single", "workers", "threads"])
+def test_lifespan_shutdown_that_hangs_obeys_the_graceful_timeout(cwd: Path, mode: list[str]) -> None:
+    """K8: it had 30 seconds, whatever the setting said."""
+    with ServerProcess("app:hanging_end", "--port", "0", "--timeout-graceful-shutdown", "1", *mode, cwd=cwd) as server:
+        count = 2 if mode else 1
+        server.wait_for("Application startup complete.", count=count)
+        server.wait_for("Press CTRL+C")
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=25)
+        text = "Application shutdown not complete after 5 seconds (timeout_graceful_shutdown). Exiting."
+        assert server.error_output.count(text) == count
 
 
 @pytest.mark.measures_children

@@ -33,6 +33,8 @@ __all__ = [
     "Waiter",
     "WebSocketProtocol",
     "beat",
+    "end_after_signals",
+    "end_in",
     "end_with_pipe",
     "held_bytes",
     "keep_freed_memory",
@@ -154,6 +156,14 @@ def end_with_pipe(descriptor: int, grace: float | None) -> None:
     """Send SIGTERM to this process when the other end of a pipe is closed, and SIGKILL `grace` seconds later (None:
     never), from a thread that needs no interpreter. POSIX only.
     """
+
+def end_after_signals(grace: float, *signals: int) -> bool:
+    """Kill this process `grace` seconds after the first of these signals, whatever the interpreter is doing, unless
+    `end_in` says otherwise; return whether it will. The handlers that Python has installed run as well. Linux only.
+    """
+
+def end_in(seconds: float | None) -> None:
+    """Kill this process in so many seconds instead; None: not before the next of the signals."""
 
 @final
 class Cores:

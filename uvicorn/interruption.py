@@ -15,12 +15,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
 BLOCKED = 1.0
 """Seconds without a turn after which an event loop counts as blocked."""
 
 LAST_WAIT = 5.0
-"""Seconds from the interruption of a blocked event loop to the end of its process."""
+"""Seconds from the interruption of a blocked event loop to the end of its process, even if it is blocked again."""
+
+AGAIN = 0.1
+"""Seconds without a turn after which it is interrupted once more in that time."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -52,9 +57,9 @@ class Interruption(threading.Thread):
         """Whether the signal that is being handled is this one's, and still wanted."""
         return self._is_sent and not self._has_turned.is_set()
 
-    def is_needed(self) -> bool:
+    def is_needed(self, seconds: float = BLOCKED) -> bool:
         """Wait a moment, and return whether the loop has not turned."""
-        return not self._has_turned.wait(BLOCKED)
+        return not self._has_turned.wait(seconds)
 
     def send(self) -> None:
         """Interrupt the main thread."""
@@ -88,14 +93,16 @@ class Guard(threading.Thread):
         self._deadline = deadline
         self._interrupt = interrupt
         self._is_over = threading.Event()
+        self._timing = threading.Lock()  # nothing is set once it is over
 
     def stop(self) -> None:
         """The server has ended."""
-        self._is_over.set()
+        with self._timing:
+            self._is_over.set()
 
     def run(self) -> None:
         """Watch until the server has ended."""
-        while not self._is_over.wait(min(max(0.0, self._deadline() - time.monotonic()), threading.TIMEOUT_MAX)):
+        while not self._wait(self._deadline() - time.monotonic()):
             if self._deadline() > time.monotonic():
                 continue  # the server has come further meanwhile
             try:
@@ -104,23 +111,69 @@ class Guard(threading.Thread):
                 return
             if not interruption.is_needed():
                 # The server keeps its deadlines by itself, and takes some moments after them.
-                if self._is_over.wait(BLOCKED):
+                if self._wait(BLOCKED):
                     return
                 continue
             logger.error(
                 "The event loop is blocked and the graceful shutdown has had its time "
                 "(timeout_graceful_shutdown): interrupting it."
             )
+            self._force(interruption)
+            return
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the end of the server, and return whether it has come. If this thread stops, so does the process."""
+        seconds = min(max(0.0, seconds), threading.TIMEOUT_MAX)
+        with self._timing:
+            if not self._is_over.is_set():
+                end_in(seconds + LAST_WAIT)
+        return self._is_over.wait(seconds)
+
+    def _force(self, interruption: Interruption) -> None:
+        """Interrupt one handler behind the other, all of them in the time of one."""
+        until = time.monotonic() + LAST_WAIT
+        while True:
             self._interrupt(interruption)
             interruption.send()
-            if not self._is_over.wait(LAST_WAIT) and Interruption(self._loop).is_needed():
-                logger.error("The event loop is still blocked, killing process [%d].", os.getpid())
-                logging.shutdown()
-                kill_self()
+            while True:
+                if self._wait(AGAIN):
+                    return
+                if time.monotonic() >= until:
+                    logger.error("The event loop is still blocked, killing process [%d].", os.getpid())
+                    logging.shutdown()
+                    kill_self()
+                try:
+                    interruption = Interruption(self._loop)
+                except RuntimeError:  # the loop is closed
+                    return
+                if interruption.is_needed(AGAIN):
+                    break
 
 
-def kill_self() -> None:
+def kill_self() -> NoReturn:
     """End this process as it stands."""
-    if sys.platform == "win32":
-        os._exit(1)
-    os.kill(os.getpid(), signal.SIGKILL)
+    if sys.platform != "win32":
+        os.kill(os.getpid(), signal.SIGKILL)
+        # Process 1 lives on.
+        os._exit(128 + signal.SIGKILL)
+    os._exit(1)
+
+
+def end_after_signals(grace: float, *signals: int) -> None:
+    """Have this process killed `grace` seconds after the first of these signals, unless `end_in` says otherwise.
+
+    Whatever the interpreter is doing: no handler and no thread of Python's runs while code in C keeps the GIL. That
+    takes the native core, and Linux. The handlers go on to be called; installing others ends it.
+    """
+    with suppress(ImportError, OSError):
+        from uvicorn._native import end_after_signals
+
+        end_after_signals(grace, *signals)
+
+
+def end_in(seconds: float | None) -> None:
+    """Have this process killed in so many seconds; None: not before the next signal."""
+    with suppress(ImportError):
+        from uvicorn._native import end_in
+
+        end_in(seconds)

@@ -42,6 +42,7 @@ from uvicorn.config import (
     WSProtocolType,
 )
 from uvicorn.faults import STARTUP_FAILURE, report_fault
+from uvicorn.process_one import handle_as_default, is_init
 from uvicorn.server import Server
 from uvicorn.settings import (
     ROWS,
@@ -293,6 +294,11 @@ def _first_sentence(text: str) -> str:
 
 def _start(**options: Any) -> None:
     """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line."""
+    if is_init():
+        from uvicorn._subprocess import is_command
+
+        if is_command():
+            handle_as_default()
     ctx = click.get_current_context()
     is_check = options.pop("check")
     pools: list[PoolSettings] = ctx.meta.get(POOLS, [])

@@ -35,11 +35,12 @@ from uvicorn.buffers import BufferLimit
 from uvicorn.config import Config
 from uvicorn.drain import ENDING, Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
 from uvicorn.faults import STARTUP_FAILURE, blaming
-from uvicorn.interruption import BLOCKED, Guard, Interruption
+from uvicorn.interruption import BLOCKED, LAST_WAIT, Guard, Interruption, end_after_signals, end_in
 from uvicorn.loads import LoadPlace
 from uvicorn.memory import FreedMemory, keep_freed_memory
 from uvicorn.metrics import Page
 from uvicorn.middleware.lifecycle import Report
+from uvicorn.process_one import server_has_ended
 from uvicorn.protocols.http.hooks import replaced
 from uvicorn.state import ForcedEnd, ServerState
 
@@ -60,8 +61,8 @@ if sys.platform == "win32":
 DEFAULT_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT
 """Seconds for a TLS handshake when `timeout_handshake` is 0: asyncio has no way to wait for ever."""
 
-MINIMUM_LIFESPAN_SHUTDOWN = 30.0
-"""Seconds an application always has for its lifespan shutdown; longer if `timeout_graceful_shutdown` is longer."""
+LEAST_LIFESPAN_SHUTDOWN = 5.0
+"""Seconds an application always has for its lifespan shutdown; more if that much of the graceful timeout is left."""
 
 RELIEF = 0.2
 """Seconds a worker that is to end waits for word that others serve in its place, which comes beside the signal."""
@@ -135,6 +136,8 @@ class Server:
         self._interruption: Interruption | None = None
         self._guard: Guard | None = None
         self._stage_since = 0.0
+        self._ending_since: float | None = None  # its time has begun
+        self._is_timed = False
         self._given: list[socket.socket] = []  # while the application starts
         self._has_refused = False
 
@@ -342,6 +345,7 @@ class Server:
         self.started = True
         self._watch_memory()
         self._enter(Stage.SERVING)
+        self._time_end(())
 
     def _watch_memory(self) -> None:
         """Look after memory while anybody is connected."""
@@ -575,6 +579,7 @@ class Server:
         """Refuse new connections, let the present ones end within the deadline, then shut the application down."""
         try:
             await self._keep_accepting()
+            self._ending_since = time.monotonic()
             logger.info("Shutting down")
             timeout, force = self.config.graceful_timeout, self._flag("force_exit")
             drain = Drain(self.server_state, timeout, force, self._enter, self._wait_tasks_to_complete)
@@ -644,14 +649,16 @@ class Server:
             self._source = None
 
     async def _end_lifespan(self) -> None:
-        """Shut the application down, unless the end is forced, in a time that is finite whenever the drain's is."""
+        """Shut the application down, unless the end is forced, in what the drain has left of the time, or a minimum."""
         limit = self.config.graceful_timeout
         if limit is not None:
-            limit = max(limit, MINIMUM_LIFESPAN_SHUTDOWN)
+            now = time.monotonic()
+            limit = max((self._ending_since or now) + limit - now, LEAST_LIFESPAN_SHUTDOWN)
         forced = self._flag("force_exit")
         in_time = bool(forced) or await first_of(self.lifespan.shutdown(), forced.wait(), timeout=limit)
         if not in_time:
-            logger.error("Application shutdown not complete after %d seconds. Exiting.", limit)
+            message = "Application shutdown not complete after %.3g seconds (timeout_graceful_shutdown). Exiting."
+            logger.error(message, limit)
         if not in_time or self.force_exit:
             await self.lifespan.cancel()
 
@@ -669,14 +676,19 @@ class Server:
         previous: dict[int, Any] = {sig: signal.signal(sig, self.handle_exit) for sig in HANDLED_SIGNALS}
         if self.config.ssl_reload is not None and sys.platform != "win32":
             previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda sig, frame: self.renew_certificates())
+        # One that a program has replaced may have other ideas of when the server ends.
+        self._is_timed = self._is_own("handle_exit") and self.config.graceful_timeout is not None
+        self._time_end((signal.SIGTERM, signal.SIGINT))
         try:
             yield
         finally:
-            if self._guard is not None:
-                self._guard.stop()
             for sig, handler in previous.items():
                 # None stands for a handler that was not installed from Python, which cannot be put back.
                 signal.signal(sig, signal.SIG_DFL if handler is None else handler)
+            if self._guard is not None:
+                self._guard.stop()
+            end_in(None)
+            server_has_ended()
         with contextlib.ExitStack() as stack:  # last in, first out; each is raised even if one raises an exception
             for captured in self._captured_signals:
                 stack.callback(signal.raise_signal, captured)
@@ -707,6 +719,13 @@ class Server:
             deadline = functools.partial(self.end_deadline, time.monotonic())
             self._guard = Guard(loop, deadline, self._force_blocked_end)
             self._guard.start()
+        elif self._guard is None:
+            end_in(None)  # nobody would put it off
+
+    def _time_end(self, signals: Sequence[int]) -> None:
+        """Have the process end that long after the first of the signals, even if nothing of Python's runs then."""
+        if self._is_timed:
+            end_after_signals(self.end_deadline(0.0) + LAST_WAIT, *signals)
 
     def end_deadline(self, told_at: float) -> float:
         """When (`time.monotonic()`) an event loop is to be forced that has not come further; `told_at`: to end."""
@@ -716,7 +735,8 @@ class Server:
         if self.stage is Stage.STARTING:
             return told_at + timeout
         if self.stage is Stage.DONE:
-            return self._stage_since + max(timeout, MINIMUM_LIFESPAN_SHUTDOWN)
+            in_time = told_at + self.config.drain_delay + timeout
+            return max(in_time, self._stage_since + LEAST_LIFESPAN_SHUTDOWN)
         if self.stage is Stage.ENDED:
             return self._stage_since + BLOCKED
         return told_at + self.config.drain_delay + timeout + ENDING
@@ -756,8 +776,8 @@ class Cancelled(threading.local):
 _cancelled = Cancelled()
 
 
-_OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit")}
-"""What wakes the server if nobody replaces it."""
+_OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit", "handle_exit")}
+"""What wakes and ends the server if nobody replaces it."""
 
 
 def _assign(latch: Latch, value: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.process import APP_BEGINS, ServerProcess
-from tests.utils import is_listening, request, wait_for
+from tests.utils import is_listening, open_connection, request, wait_for
+from uvicorn import process_one
+from uvicorn.protocols.http.auto import CORE
 from uvicorn.supervisors import orphans
 
 if sys.platform != "linux":
@@ -83,6 +86,77 @@ def test_parent_that_is_process_1_leaves_no_zombies(tmp_path: Path) -> None:
         (init,) = _children(server.pid)
         wait_for(lambda: any("sleep" in _command(pid) for pid in _children(init)))
         wait_for(lambda: not any("sleep" in _command(pid) or is_zombie(pid) for pid in _children(init)))
+
+
+WAITING = (
+    """
+import asyncio, os, sys, time
+if "importing" in os.environ:
+    print("importing", flush=True)
+    if os.environ["importing"] == "locked":
+        import itertools
+        sum(itertools.repeat(1))
+    time.sleep(3600)
+"""
+    + APP_BEGINS
+    + """    print("waiting", flush=True)
+    await asyncio.to_thread(time.sleep, 3600)
+"""
+)
+
+TIMED = ["app:app", "--port", "0", "--timeout-graceful-shutdown", "0"]
+
+
+def _term(server: ServerProcess) -> int:
+    (init,) = _children(server.pid)
+    os.kill(init, signal.SIGTERM)
+    return server.wait(timeout=30)
+
+
+@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+@pytest.mark.parametrize(
+    "mode", [[], ["--preload", "--workers", "2"], ["--threads", "2"]], ids=lambda mode: "".join(mode[:1])
+)
+def test_process_1_obeys_sigterm_while_it_imports(tmp_path: Path, mode: list[str]) -> None:
+    """The kernel drops a signal without a handler there."""
+    (tmp_path / "app.py").write_text(WAITING)
+    command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
+    with ServerProcess(*TIMED, *mode, cwd=tmp_path, command=command, env={"importing": "1"}) as server:
+        server.wait_for("importing")
+        assert _term(server) == 128 + signal.SIGTERM
+        assert "Traceback" not in server.error_output
+
+
+@pytest.mark.skipif(CORE != "native", reason="the kernel's timer is the native core's")
+@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+def test_process_1_obeys_sigterm_while_an_import_locks_the_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(WAITING)
+    command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
+    with ServerProcess(*TIMED, cwd=tmp_path, command=command, env={"importing": "locked"}) as server:
+        server.wait_for("importing")
+        assert _term(server) == 128 + signal.SIGKILL
+
+
+@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+def test_process_1_does_not_wait_for_threads_of_an_executor(tmp_path: Path) -> None:
+    """Any other process dies of the signal that is raised again. Without threads the status is 0, as upstream's."""
+    (tmp_path / "app.py").write_text(WAITING)
+    command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
+    with ServerProcess(*TIMED, cwd=tmp_path, command=command) as server:
+        assert server.port
+        assert _term(server) == 0
+    with ServerProcess(*TIMED, cwd=tmp_path, command=command) as server:
+        with open_connection(server.address, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"):
+            server.wait_for("waiting")
+            assert _term(server) == 128 + signal.SIGTERM
+        assert "Application shutdown complete." in server.error_output
+        assert "Process 1 has not exited within 5 seconds" in server.error_output
+
+
+def test_other_processes_keep_the_default_action() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    process_one.handle_as_default()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def _command(pid: int) -> str:

@@ -18,6 +18,7 @@ from types import FrameType
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
+from uvicorn.process_one import server_has_ended
 from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
 
 HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
@@ -93,6 +94,7 @@ class BaseReload:
         finally:
             for sig, handler in previous.items():
                 signal.signal(sig, signal.SIG_DFL if handler is None else handler)
+            server_has_ended()
 
     def pause(self) -> None:
         """Wait for `reload_delay` seconds.

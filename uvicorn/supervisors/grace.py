@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from uvicorn.config import Config
 from uvicorn.drain import Stage
-from uvicorn.server import MINIMUM_LIFESPAN_SHUTDOWN
+from uvicorn.server import LEAST_LIFESPAN_SHUTDOWN
 
 MARGIN = 5.0
 """Seconds on top of a deadline the server keeps itself; more than the moments the drain grants after its own."""
@@ -21,7 +21,7 @@ FORCED_WAIT = 5.0
 
 @dataclass(frozen=True)
 class GracePeriods:
-    """Seconds for each part of an end; None is for ever."""
+    """Seconds for each part of an end, `lifespan` at least, if the drain has left no more; None is for ever."""
 
     drain: float | None
     lifespan: float | None
@@ -33,7 +33,7 @@ class GracePeriods:
         timeout = config.graceful_timeout
         if timeout is None:
             return cls(None, None, None)
-        return cls(config.drain_delay + timeout + MARGIN, max(timeout, MINIMUM_LIFESPAN_SHUTDOWN) + MARGIN, MARGIN)
+        return cls(config.drain_delay + timeout + MARGIN, LEAST_LIFESPAN_SHUTDOWN + MARGIN, MARGIN)
 
     @property
     def total(self) -> float | None:
@@ -45,8 +45,8 @@ class GracePeriods:
     def deadline(self, told_at: float, stage: Stage, reached_at: float) -> float | None:
         """When to kill a process that was told to end at `told_at` and has reported `stage` at `reached_at`."""
         start, limit = told_at, self.drain
-        if stage is Stage.DONE:
-            start, limit = reached_at, self.lifespan
-        elif stage is Stage.ENDED:
+        if stage is Stage.DONE and self.drain is not None and self.lifespan is not None:
+            return max(told_at + self.drain, reached_at + self.lifespan)
+        if stage is Stage.ENDED:
             start, limit = reached_at, self.exit
         return None if limit is None else start + limit

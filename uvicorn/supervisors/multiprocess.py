@@ -22,9 +22,10 @@ from uvicorn.config import Config
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadTable
 from uvicorn.memory import resident_memory
+from uvicorn.process_one import is_init
 from uvicorn.server import Server
 from uvicorn.supervisors.grace import GracePeriods
-from uvicorn.supervisors.orphans import collect_orphans, is_init
+from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent

@@ -13,11 +13,6 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 
-def is_init() -> bool:
-    """Whether orphans become children of this process."""
-    return os.getpid() == 1
-
-
 def collect_orphans() -> None:
     """Wait for those children that have ended and were not started by this process; blocks for none."""
     if sys.platform != "linux":

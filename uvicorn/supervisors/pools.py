@@ -19,9 +19,10 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.exposition import Exposition, bind
 from uvicorn.faults import STARTUP_FAILURE, blaming, report_fault
+from uvicorn.process_one import is_init
 from uvicorn.sockets import close_later
 from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of, requests_of
-from uvicorn.supervisors.orphans import collect_orphans, is_init
+from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.signals import Handlers, Wakeup
 
 logger = logging.getLogger("uvicorn.error")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.supervisors.orphans import is_init
+from uvicorn.process_one import is_init, server_has_ended
 
 SIGNALS: dict[int, str] = {
     getattr(signal, f"SIG{name}"): name
@@ -137,3 +137,4 @@ class Handlers:
         for sig, handler in self._previous.items():
             signal.signal(sig, signal.SIG_DFL if handler is None else handler)
         self._previous = {}
+        server_has_ended()

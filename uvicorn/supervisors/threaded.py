@@ -25,13 +25,14 @@ from typing import Any
 from uvicorn.admission import Door
 from uvicorn.config import Config
 from uvicorn.debugging import Observer, OnSignal, listings_of, shown
-from uvicorn.drain import Stage
+from uvicorn.drain import ENDING, Stage
 from uvicorn.exposition import Board, Exposition, bind
 from uvicorn.faults import STARTUP_FAILURE, blaming
-from uvicorn.interruption import BLOCKED
+from uvicorn.interruption import BLOCKED, LAST_WAIT, end_after_signals, end_in
 from uvicorn.loads import LoadPlace, LoadTable
 from uvicorn.measurement import text_of
 from uvicorn.metrics import Page
+from uvicorn.process_one import server_has_ended
 from uvicorn.server import HANDLED_SIGNALS, Server
 from uvicorn.supervisors.grace import FORCED_WAIT
 from uvicorn.supervisors.health import LoopProbe
@@ -129,10 +130,12 @@ class ThreadedServer:
     def _wait_for(self, threads: list[threading.Thread]) -> None:
         """Wait until all loops have ended; when that is forced or overdue, no longer for any that is blocked."""
         while self._over < len(threads) and not self._is_forced and (left := self._time_left()) > 0:
+            end_in(None if left == float("inf") else left + LAST_WAIT)
             self._sleep(None if left == float("inf") else left)
         forced_until = float("inf")
         probes = [LoopProbe(loop) for loop in self.loops]
         while self._over < len(threads):
+            end_in(LAST_WAIT)
             if self._is_forced:
                 forced_until = min(forced_until, time.monotonic() + FORCED_WAIT)
             self._sleep(BLOCKED / 10)
@@ -265,6 +268,10 @@ class ThreadedServer:
         previous: dict[int, Any] = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
         if self.config.ssl_reload is not None and sys.platform != "win32":
             previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._handle_hangup)
+        timeout = self.config.graceful_timeout
+        if timeout is not None:
+            grace = self.config.drain_delay + timeout + ENDING + LAST_WAIT
+            end_after_signals(grace, signal.SIGTERM, signal.SIGINT)
         wakeup = signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         on_signal = OnSignal(lambda: self.observers)
         if self.config.debug_requests:
@@ -276,6 +283,8 @@ class ThreadedServer:
             signal.set_wakeup_fd(wakeup)
             for number, handler in previous.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            end_in(None)
+            server_has_ended()
 
     def handle_exit(self, number: int, frame: FrameType | None) -> None:
         """End all loops; a SIGINT when they are ending already forces the end."""

@@ -33,6 +33,8 @@ mod native {
     #[pymodule_export]
     use crate::asgi::extension::FileSink;
     #[pymodule_export]
+    use crate::base::end_timer::{end_after_signals, end_in};
+    #[pymodule_export]
     use crate::base::held::{held_bytes, limit_held_bytes};
     #[pymodule_export]
     use crate::base::memory::keep_freed_memory;

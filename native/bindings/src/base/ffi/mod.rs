@@ -5,6 +5,8 @@ pub(crate) mod bytes;
 pub(crate) mod call;
 pub(crate) mod descriptor;
 pub(crate) mod dict;
+#[cfg(target_os = "linux")]
+pub(crate) mod end_timer;
 pub(crate) mod refcount;
 pub(crate) mod slots;
 pub(crate) mod text;

@@ -1,0 +1,130 @@
+//! A timer of the kernel's that ends this process, set by a signal handler which needs no interpreter.
+//!
+//! The timer sends the signal that has set it, and the handler tells by its origin that the time is over. There is no thread:
+//! processes with one cannot be forked safely, and Python warns of it.
+
+use std::io;
+use std::mem::{transmute, zeroed};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+/// Signals have numbers below this.
+const SIGNALS: usize = 65;
+
+const MESSAGE: &[u8] = b"ERROR:    The interpreter is locked and the graceful shutdown has had its time \
+    (timeout_graceful_shutdown): killing the process.\n";
+
+/// What Python has installed for each signal.
+static NEXT: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+static GRACE: AtomicU64 = AtomicU64::new(0);
+static IS_SET: AtomicBool = AtomicBool::new(false);
+static TIMER: AtomicUsize = AtomicUsize::new(0);
+/// The process that the timer belongs to, which a fork does not copy.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+type Handler = unsafe extern "C" fn(libc::c_int);
+
+/// Milliseconds from the first signal to the end, unless `set` says otherwise by then.
+pub(crate) fn set_grace(milliseconds: u64) {
+    GRACE.store(milliseconds, SeqCst);
+}
+
+/// Take `signal` in front of the handler that there is; false, and nothing, if there is none, or it wants to know the origin.
+pub(crate) fn take(signal: i32) -> io::Result<bool> {
+    let Some(next) = usize::try_from(signal).ok().and_then(|number| NEXT.get(number)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    make_timer(signal)?;
+    // SAFETY: all zeros is a valid `sigaction`: pointers that may be null, numbers and a set of signals.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    // SAFETY: without a new action this stores the present one, at an address that is ours.
+    if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let own = on_signal as *const () as usize;
+    if action.sa_sigaction == own {
+        return Ok(true);
+    }
+    let is_function = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
+    if !is_function || action.sa_flags & libc::SA_SIGINFO != 0 {
+        return Ok(false);
+    }
+    next.store(action.sa_sigaction, SeqCst);
+    action.sa_sigaction = own;
+    action.sa_flags |= libc::SA_SIGINFO;
+    // SAFETY: the function has the signature that SA_SIGINFO asks for, and calls what a handler may call.
+    if unsafe { libc::sigaction(signal, &raw const action, null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(true)
+}
+
+/// Have the process end in so many milliseconds; 0: not.
+pub(crate) fn set(milliseconds: u64) {
+    IS_SET.store(milliseconds > 0, SeqCst);
+    start(milliseconds);
+}
+
+fn make_timer(signal: i32) -> io::Result<()> {
+    // SAFETY: the call touches no memory.
+    let process = unsafe { libc::getpid() };
+    if OWNER.swap(process, SeqCst) == process {
+        return Ok(());
+    }
+    // SAFETY: all zeros is a valid `sigevent`: numbers, and a union of them with pointers.
+    let mut event: libc::sigevent = unsafe { zeroed() };
+    event.sigev_notify = libc::SIGEV_SIGNAL;
+    event.sigev_signo = signal;
+    let mut timer: libc::timer_t = null_mut();
+    // SAFETY: both addresses are ours.
+    if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) } != 0 {
+        OWNER.store(0, SeqCst);
+        return Err(io::Error::last_os_error());
+    }
+    IS_SET.store(false, SeqCst);
+    TIMER.store(timer as usize, SeqCst);
+    Ok(())
+}
+
+/// Called by the handler, too.
+fn start(milliseconds: u64) {
+    // SAFETY: the call touches no memory.
+    if OWNER.load(SeqCst) != unsafe { libc::getpid() } {
+        return;
+    }
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let seconds = libc::time_t::try_from(milliseconds / 1000).unwrap_or(libc::time_t::MAX);
+    let rest = libc::c_long::try_from(milliseconds % 1000 * 1_000_000).unwrap_or_default();
+    let it_value = libc::timespec { tv_sec: seconds, tv_nsec: rest };
+    let value = libc::itimerspec { it_interval: zero, it_value };
+    // SAFETY: the timer was made in this process, and is never deleted; the value is read from an address of ours.
+    unsafe { libc::timer_settime(TIMER.load(SeqCst) as libc::timer_t, 0, &raw const value, null_mut()) };
+}
+
+unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO the address of what it knows of the signal.
+    if unsafe { (*origin).si_code } == libc::SI_TIMER {
+        // SAFETY: the bytes are static; all three calls are allowed in a handler. Process 1 cannot kill itself.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len());
+            libc::kill(libc::getpid(), libc::SIGKILL);
+            libc::_exit(128 + libc::SIGKILL);
+        }
+    }
+    // SAFETY: the address is that of this thread's own number.
+    let error = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *error };
+    if !IS_SET.swap(true, SeqCst) {
+        start(GRACE.load(SeqCst));
+    }
+    // SAFETY: as above.
+    unsafe { *error = before };
+    let next = usize::try_from(signal).ok().and_then(|number| NEXT.get(number)).map_or(0, |next| next.load(SeqCst));
+    if next != 0 {
+        // SAFETY: `take` has put it there: a handler without SA_SIGINFO, which is a function of this type.
+        let next: Handler = unsafe { transmute::<usize, Handler>(next) };
+        // SAFETY: it is called as the kernel would call it.
+        unsafe { next(signal) };
+    }
+}
