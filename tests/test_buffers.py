@@ -14,7 +14,7 @@ from typing import Any
 import hpack
 import pytest
 
-from tests.utils import run_server, server_port, wait_until
+from tests.utils import NATIVE, run_server, server_port, wait_until
 from uvicorn import buffers
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.buffers import GRACE, MEBIBYTE, BufferLimit
@@ -225,6 +225,9 @@ OPEN = (
 def test_clients_that_do_not_read_are_reset_and_others_served(
     http: Any, ws: Any, loop: str, request_bytes: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
+    if http == "native" and not NATIVE:
+        pytest.skip("the native core was not built")
+
     async def main() -> None:
         config = Config(
             _app,

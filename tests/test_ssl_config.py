@@ -250,7 +250,7 @@ def pem(
             {"ssl_certfile": "cert", "ssl_keyfile": "other", "ssl_keyfile_password": "guess"},
             "`ssl_keyfile_password` does not fit the private key.",
         ),
-        ({"ssl_certfile": "cert", "ssl_keyfile": "foreign"}, "the private key is not that of the certificate."),
+        ({"ssl_certfile": "cert", "ssl_keyfile": "foreign"}, "the private key does not match the certificate."),
     ],
 )
 def test_what_is_missing_is_said(

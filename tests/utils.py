@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import socket
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Whether threads are kept apart, as they are everywhere but in the free-threaded builds.
 GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+#: Whether the native core is there: the package is complete without.
+NATIVE = importlib.util.find_spec("uvicorn._native") is not None
 
 #: Seconds a test waits for something that takes milliseconds on a quiet machine.
 PATIENCE = 30.0

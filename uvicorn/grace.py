@@ -148,8 +148,8 @@ def has_pending_io(transport: asyncio.Transport) -> bool:
     try:
         reads = transport.is_reading()
         return _is_ready(sock.fileno(), reads, transport.get_write_buffer_size() > 0)
-    except (AttributeError, NotImplementedError, OSError, ValueError):
-        return False  # it is closed, or a double that cannot tell
+    except Exception:
+        return False  # it is closed, broken, or a double that cannot tell: the deadline stands
 
 
 if sys.platform == "win32":

@@ -170,7 +170,7 @@ def create_ssl_context(
     except ssl.SSLError as exc:
         reason = _what_is_wrong(certfile, keyfile, has_password=password is not None)
         if reason is None and exc.reason == "KEY_VALUES_MISMATCH":
-            reason = "the private key is not that of the certificate."
+            reason = "the private key does not match the certificate."
         if reason is None:
             raise
         raise ssl.SSLError(exc.errno, reason) from None

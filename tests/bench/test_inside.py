@@ -18,6 +18,7 @@ from bench.model import Load, Result
 from bench.plan import Scenario
 from bench.scenario import WORKLOADS, Mode
 from tests.bench import records
+from tests.utils import NATIVE
 
 ONE = Scenario(WORKLOADS["hello"], Mode(), Load("closedloop", 4, 1, 0.3))
 SHORT = ("--tool", "closedloop", "--connections", "4", "--seconds", "0.3", "--warm-up", "0", "--tolerate", "9")
@@ -98,9 +99,9 @@ def test_memory_is_measured_at_rest_under_load_and_per_connection(ours: Any, tmp
     assert [one["count"] for one in record["connections"]] == [10, 60]
     assert [one["count"] for one in record["websockets"]] == [10, 60]
     assert [one["count"] for one in record["compressed"]] == [10, 60]
-    assert [one["count"] for one in record["http2"]] == [10, 60]
+    assert [one["count"] for one in record["http2"]] == ([10, 60] if NATIVE else [])
     assert all(one["rss"] < 200_000 and one["objects"] < 500 for one in record["connections"])
-    assert result.notes == ()
+    assert result.notes == () or not NATIVE
 
 
 @needs_compiler

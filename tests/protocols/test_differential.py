@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.utils import NATIVE
 from tests.vectors.judge import Observation
 from tests.vectors.loader import load
 from tests.vectors.replay import observe
@@ -25,7 +26,7 @@ from tests.vectors.responses import parse
 IMPLEMENTATIONS = (
     "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol",
     "uvicorn.protocols.http.h11_impl:H11Protocol",
-    "uvicorn.protocols.http.native_impl:NativeProtocol",
+    *(["uvicorn.protocols.http.native_impl:NativeProtocol"] if NATIVE else []),
 )
 
 #: What may answer a client's bytes when the application only ever says 200.

@@ -597,10 +597,11 @@ async def test_without_a_spare_descriptor_files_are_copied(
     def dup(descriptor: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(os, "dup", dup)
     async with serve(http_protocol_cls, Sender(large)) as service, stream(service) as (reader, writer):
-        writer.write(GET)
-        assert await read_body(reader) == digest
+        with monkeypatch.context() as context:  # uvloop, too, needs it to start and to end
+            context.setattr(os, "dup", dup)
+            writer.write(GET)
+            assert await read_body(reader) == digest
     assert kernel == []
 
 
