@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from tests import reaper
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 # what is used again ask for `recycling`; servers in processes of their own do as in production.
 os.environ.setdefault("UVICORN_POISON", "1")
 
+# A busy machine is no reason to fail.
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")
 
 #: Names of signals that were ignored when the run began, for the processes that run the tests of another.
 IGNORED = "TESTS_IGNORED_SIGNALS"

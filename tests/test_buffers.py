@@ -37,8 +37,8 @@ class _Loop:
         self.later = [callback]
         return SimpleNamespace(cancel=self.later.clear)
 
-    def pass_second(self) -> None:
-        self.now += 1
+    def pass_second(self, late: float = 0) -> None:
+        self.now += 1 + late
         (look,) = self.later
         look()
 
@@ -107,6 +107,20 @@ def test_a_client_that_reads_is_never_ended(counts: bool) -> None:
     for _ in range(int(GRACE) + 2):  # it stops
         loop.pass_second()
     assert reading.aborted
+    limit.stop()
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_time_in_which_the_loop_was_blocked_is_not_held_against_a_client(counts: bool) -> None:
+    loop = _Loop()
+    connection = _Connection(30, 0 if counts else None)
+    limit = _limit(loop, [connection])
+    for _ in range(20):
+        loop.pass_second(late=1.5)
+    assert not connection.aborted
+    for _ in range(int(GRACE) + 1):
+        loop.pass_second()
+    assert connection.aborted
     limit.stop()
 
 

@@ -82,6 +82,8 @@ class BufferLimit:
         self._ended = 0
         self._ended_bytes = 0
         self._warned = -math.inf
+        self._due = 0.0
+        self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -104,11 +106,14 @@ class BufferLimit:
             limit_held_bytes(None)
 
     def _wait(self) -> None:
+        self._due = self._loop.time() + INTERVAL
         self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
 
     def look(self) -> None:
         """Find out how much is held, and end what has to be ended."""
         self._timer = None
+        # Clients are heard only while the loop turns: the time by which it is late does not count.
+        self._heard += max(0.0, INTERVAL - max(0.0, self._loop.time() - self._due))
         if self._connections or self._ended:
             self._wait()
         self._warn()
@@ -124,7 +129,7 @@ class BufferLimit:
         if excess <= 0:
             self._readers = {}
             return
-        now = self._loop.time()
+        now = self._heard
         readers, self._readers = self._readers, {}
         late: list[tuple[int, Any]] = []
         for connection, (size, taken) in held.items():
