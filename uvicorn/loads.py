@@ -76,7 +76,11 @@ class LoadPlace:
         return True
 
     def connections(self) -> int | None:
-        """Connections that the event loop last said it has; None if it has never accepted any."""
+        """Connections that the event loop last said it has; None while it accepts nothing.
+
+        So there is no number before the first connection, at the connection limit, without descriptors, or while it
+        drains.
+        """
         if sys.platform == "win32":
             return None
         (number,) = _NUMBER.unpack(os.pread(self.file.descriptor, _NUMBER.size, _offset(self.index)))

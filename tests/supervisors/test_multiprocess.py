@@ -9,7 +9,9 @@ import os
 import re
 import signal
 import socket
+import struct
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -928,7 +930,7 @@ def test_place_of_a_worker_that_could_not_be_started_is_free(
     def start(process: Process) -> None:
         raise OSError("no room")
 
-    supervisor._make_worker().start()
+    supervisor._pool.scale(1)
     before = set(os.listdir("/dev/fd"))
     monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", start)
     with pytest.raises(OSError, match="no room"):
@@ -939,6 +941,26 @@ def test_place_of_a_worker_that_could_not_be_started_is_free(
     worker.kill()
     worker.join()
     worker.parent_conn.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no table of loads")
+def test_connections_of_the_dead_are_told_before_their_place_is_free(
+    supervisor: Multiprocess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """X1: also of a worker that dies after the pool has looked, and before places are taken back."""
+    supervisor.init_processes()
+    worker, _ = supervisor.processes
+    assert worker.wait_until_ready(30)
+    worker.listen(time.monotonic())
+    worker.kill()
+    worker.process.join(30)
+    (place,) = worker.load_places
+    os.pwrite(place.file.descriptor, struct.pack("=I", 3 + 1), 4 * (1 + place.index))
+    supervisor._take_places_back()
+    supervisor.keep_subprocess_alive()
+    assert f"[{worker.pid}] died (killed by SIGKILL), 3 connections lost" in caplog.text
+    assert worker not in supervisor._placed
+    assert place.connections() is None
 
 
 def test_first_workers_without_room_end_the_run(supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1027,7 +1049,7 @@ def test_end_of_a_worker_is_told_however_it_was_noticed(
 
     def watch_and_miss_the_end() -> None:
         watch()
-        for process in supervisor.processes if supervisor._pool._is_draining else ():
+        for process in supervisor.processes if supervisor._pool.is_draining else ():
             process.process.join(30)
 
     monkeypatch.setattr(supervisor, "_watch", watch_and_miss_the_end)

@@ -23,7 +23,7 @@ from logging.handlers import BufferingHandler
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from multiprocessing.process import ORIGINAL_DIR  # type: ignore[attr-defined]
-from multiprocessing.util import Finalize, debug
+from multiprocessing.util import Finalize, close_fds, debug  # type: ignore[attr-defined]
 from socket import socket
 from typing import Any, NoReturn
 
@@ -147,7 +147,8 @@ class _Popen(Popen):
         os.close(child_w)
         os.close(child_r)
         forked.parents_ends = (parent_r, parent_w)
-        self.finalizer = Finalize(self, forked.forget)
+        # Not `forked.forget`: what waits to be finalized is kept alive, and `forked` keeps this alive.
+        self.finalizer = Finalize(self, close_fds, forked.parents_ends)
         self.sentinel = parent_r
 
 
@@ -178,7 +179,7 @@ class ForkedProcess(ForkProcess):
         return _Popen(process_obj)
 
     def forget(self) -> None:
-        """Close them: the process is gone, or it is another child that has nothing to do with it."""
+        """Called in a sibling that was forked: close them there."""
         for descriptor in self.parents_ends:
             with suppress(OSError):
                 os.close(descriptor)

@@ -135,9 +135,14 @@ class Multiprocess:
             worker.forget()
 
     def _take_places_back(self) -> None:
-        """Nobody is to leave connections to workers that have ended, or were never started; what they counted stays."""
-        for worker in [worker for worker in self._placed if worker.pid is None or worker.exitcode is not None]:
+        """Nobody is to leave connections to workers that have ended, or were never started; what they counted stays.
+
+        The pool comes first: it reads there how many connections a worker had.
+        """
+        for worker in [worker for worker in self._placed if self._pool.is_done_with(worker)]:
             self._placed.remove(worker)
+            if not self._pool.is_draining:  # else it is still looked at
+                worker.close()
             if self._loads is not None:
                 for place in worker.load_places:
                     self._loads.give_back(place)

@@ -100,6 +100,7 @@ class Pool(Generic[W]):
     Attributes:
         workers: those in charge, the newest last.
         failed: the application cannot start: none of the first workers came to serve. The pool is to be drained.
+        is_draining: no more workers are started, and those that have ended stay among `everyone`.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Pool(Generic[W]):
         self._start_at = 0.0
         self._sample_at = 0.0
         self._kill_at: float | None = None
-        self._is_draining = False
+        self.is_draining = False
         self._next_watch: float | None = None
 
     # Verbs
@@ -196,7 +197,7 @@ class Pool(Generic[W]):
 
     def drain(self) -> None:
         """Tell all workers to end and start no more."""
-        self._is_draining = True
+        self.is_draining = True
         if self._replacement is not None:
             self._dismiss(self._replacement.new)
         self._replacement, self._to_replace, self._replace_again = None, [], False
@@ -219,7 +220,7 @@ class Pool(Generic[W]):
         for worker in self.everyone:
             worker.listen(now)
         self._look_after_leaving(now)
-        if self._is_draining:
+        if self.is_draining:
             return
         self._look_after_workers(now)
         if self.failed:
@@ -237,6 +238,10 @@ class Pool(Generic[W]):
         new = [] if self._replacement is None else [self._replacement.new]
         return list(dict.fromkeys([*self.workers, *self._leaving, *new]))
 
+    def is_done_with(self, worker: W) -> bool:
+        """Whether the pool has noted the end of a worker, or never had it."""
+        return worker in self._gone or worker not in self.everyone
+
     @property
     def sources(self) -> list[Any]:
         """What becomes ready when there is something to `watch`."""
@@ -246,7 +251,7 @@ class Pool(Generic[W]):
     def next_deadline(self) -> float | None:
         """When to `watch` if no source becomes ready before; None if nothing is due ever."""
         deadlines = [self._time_to_act(worker) for worker in self._leaving if worker not in self._gone]
-        if not self._is_draining:
+        if not self.is_draining:
             deadlines += [worker.deadline for worker in self.workers]
             deadlines += [self._time_to_act(worker) for worker in self.workers]
             if self._replacement is not None:
@@ -490,7 +495,7 @@ class Pool(Generic[W]):
         for worker in list(self._leaving):
             if worker.exitcode is not None:
                 self._note_end(worker)
-                if self._is_draining:
+                if self.is_draining:
                     self._gone.add(worker)
                 else:
                     worker.join()

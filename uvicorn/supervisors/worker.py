@@ -381,6 +381,19 @@ class ProcessWorker:
         if forget is not None:
             forget()
 
+    def close(self) -> None:
+        """Close what only the parent has of a child that has been joined, or was never started.
+
+        The process closes its own when nobody holds it any more.
+        """
+        self._recorder = None
+        if self._talking.acquire(blocking=False):  # else the pipe is closed when nobody holds this any more
+            try:
+                self._is_deaf = True
+                self.parent_conn.close()
+            finally:
+                self._talking.release()
+
     def relieve(self) -> None:
         """Tell the child that others serve in its place, if that makes a difference to it."""
         if self.config.drain_delay and self.process.pid is not None:
@@ -564,7 +577,10 @@ class ProcessWorker:
         return None if self.process.pid is None else resident_memory(self.process.pid)
 
     def connections(self) -> int | None:
-        """Connections the child has, or had when it ended; None without the native core, which counts them."""
+        """Connections the child has, or had when it ended; None without the native core, which counts them.
+
+        Event loops that accepted nothing just then (`LoadPlace.connections`) are left out.
+        """
         numbers = [number for place in self.load_places if (number := place.connections()) is not None]
         return sum(numbers) if numbers else None
 
