@@ -178,6 +178,7 @@ async def test_websockets_are_counted(http_protocol_cls: Any, ws_protocol_cls: A
             found = told(page)
             states = [found[f'connections{{state="{state}"}}'] for state in ("active", "idle", "websocket")]
             assert states == [0, 0, 1]
+            assert found["requests_in_flight"] == 0  # so none is lost with its worker
         await wait_until(lambda: not server.server_state.connections)
         found = told(page)
         assert found["websocket_sessions_total"] == found["connections_total"] == 1
@@ -366,6 +367,7 @@ async def test_a_websocket_over_http2_is_counted_beside_its_connection(over_http
         found = told(page)
         assert [found[f'connections{{state="{one}"}}'] for one in ("active", "idle", "websocket")] == [0, 1, 1]
         assert found["connections_total"] == found["websocket_sessions_total"] == 1
+        assert found["requests_in_flight"] == 0
         client.http2.send_data(stream, bye)
         await client.flush()
         await client.until_ended(stream)
@@ -582,3 +584,17 @@ def test_a_supervisor_sums_up_what_its_workers_count() -> None:
         page.begin("GET").end()
     assert samples(supervisor.metrics_text())['requests_total{method="GET",status="none"}'] == 2
     assert Multiprocess(Config(app, workers=2, log_config=None), []).metrics_text() == ""
+
+
+def test_requests_that_end_with_their_worker_are_counted() -> None:
+    """X1: a worker that crashes leaves nothing else of them."""
+    supervisor = Multiprocess(Config(app, workers=2, log_config=None, metrics="127.0.0.1:0"), [])
+    (page,) = supervisor._make_worker().metrics_pages
+    page.begin("GET").end()
+    page.begin("GET")
+    page.begin("POST")
+    assert samples(supervisor.metrics_text())["requests_lost_total"] == 0
+    supervisor._take_places_back()
+    found = samples(supervisor.metrics_text())
+    assert found["requests_lost_total"] == 2
+    assert found["requests_in_flight"] == 0

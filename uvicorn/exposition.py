@@ -60,6 +60,7 @@ class Board:
         self._lock = threading.Lock()
         self._pages: list[Page] = []
         self._past = [0] * PLACES
+        self._lost = 0
         self._made = 0
 
     def page(self, shared: bool) -> Page:
@@ -80,11 +81,18 @@ class Board:
             if page not in self._pages:
                 return
             self._pages.remove(page)
+            self._lost += max(0, page.words[metrics.BEGUN] - page.words[metrics.ENDED])
             past = [sum(numbers) for numbers in zip(self._past, page.words, strict=True)]
             for begun, ended in PAIRS:
                 past[ended] = past[begun]
             self._past = past
         page.close()
+
+    @property
+    def lost(self) -> int:
+        """Requests that had not ended when their event loop did."""
+        with self._lock:
+            return self._lost
 
     def certificates(self, names: Sequence[str]) -> dict[str, int]:
         """When the certificates of these names expire: of several that are shown in different loops the first."""
@@ -111,11 +119,13 @@ class WorkerFigures:
         resident: bytes of each process that are in memory, by its id.
         events: how often what has happened: by kind and reason.
         certificates: when each expires that new connections are shown, in seconds since the epoch, by its name.
+        lost: requests that had not ended when their worker did.
     """
 
     resident: Mapping[int, int]
     events: Mapping[tuple[EventKind, str | None], int]
     certificates: Mapping[str, int] = field(default_factory=dict)
+    lost: int = 0
 
 
 def render(totals: Sequence[int], workers: WorkerFigures) -> str:
@@ -130,6 +140,7 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
     )
     in_flight = max(0, totals[metrics.BEGUN] - totals[metrics.ENDED])
     yield from _single("requests_in_flight", "gauge", "Requests being answered.", in_flight)
+    yield from _single("requests_lost_total", "counter", "Requests that ended with their worker.", workers.lost)
     yield from _histogram(
         "request_queue_wait_seconds",
         "From when a request was noticed to the call of its application.",

@@ -227,7 +227,8 @@ class Multiprocess:
         resident = {pid: size for pid, size in sizes.items() if size is not None}
         totals = [] if self._board is None else self._board.totals()
         ends = {} if self._board is None else self._board.certificates(self.config.certificate_names)
-        return totals, WorkerFigures(resident, events, ends)
+        lost = 0 if self._board is None else self._board.lost
+        return totals, WorkerFigures(resident, events, ends, lost)
 
     def requests_text(self, as_json: bool) -> str:
         """What the workers are doing, as a page or as JSON; not called by the thread that runs this."""
@@ -429,4 +430,5 @@ def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
             ends[name] = min(end, ends.get(name, end))
         events.update(figures.events)
         resident.update(figures.resident)
-    return render([sum(numbers) for numbers in zip(*counted, strict=True)], WorkerFigures(resident, events, ends))
+    totals = [sum(numbers) for numbers in zip(*counted, strict=True)]
+    return render(totals, WorkerFigures(resident, events, ends, sum(figures.lost for figures in known)))
