@@ -997,6 +997,9 @@ def test_pool_gives_up_after_so_many_crashes_and_says_why(serves: bool, log: pyt
         f"3 child processes in a row died before they had served for 10 seconds, the last one [4] ({how}); stopping "
         "the parent process. Set limit_worker_crashes to 0 to keep trying."
     )
+    # The one before does not promise what does not follow.
+    died = f"died ({how})" if serves else f"failed to start ({how})"
+    assert log.messages[-2] == f"Child process [4] {died}, stopping the parent process."
 
 
 # Events

@@ -57,6 +57,9 @@ LAST_WORDS = 0.5
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of a server that has ended as it was told."""
 
+STOPPING = "stopping the parent process"
+"""What follows the end of a worker when the pool has failed, for the log."""
+
 SAMPLE_INTERVAL = 1.0
 """Seconds between two looks at the memory of the workers."""
 
@@ -365,7 +368,8 @@ class Pool(Generic[W]):
             self._failures += 1
             self._in_vain += 1
             self._start_at = now + restart_delay(max(self._failures, self._crashes))
-            self._report_failure(worker)
+            gives_up = self._has_run_in_vain
+            self._report_failure(worker, gives_up)
         else:
             self._has_served = True
             if is_brief and is_another:
@@ -374,10 +378,12 @@ class Pool(Generic[W]):
                 self._crashed_beside = set(self.workers)
             delay = restart_delay(self._crashes) if is_brief else 0.0
             self._start_at = now + delay
-            self._report_end(worker, delay)
+            gives_up = self._has_run_in_vain
+            self._report_end(worker, STOPPING if gives_up else f"starting another {_when(delay)}")
         self._killed.discard(worker)
         self._asked.discard(worker)
-        self._give_up_if_in_vain(worker)
+        if gives_up and not self.failed:
+            self._give_up(worker)
 
     def _note_steady(self, now: float) -> None:
         """One that has served long enough shows that it is of use: crashes from now on are a new row."""
@@ -397,23 +403,22 @@ class Pool(Generic[W]):
         is_graceful = worker in self._leaving or worker.stage > Stage.RETIRING
         return "exit" if worker in self._killed or (is_graceful and worker.exitcode in GRACEFUL) else "crash"
 
-    def _report_end(self, worker: W, delay: float) -> None:
+    def _report_end(self, worker: W, follows: str) -> None:
         """Log the end of a worker that has served: an error where something was lost."""
         kind = self._kind_of_end(worker)
         if kind == "exit" and worker not in self._killed:
             self._tell(kind, worker, "Child process [%d] died", level=logging.INFO)
             return
-        message = "Child process [%d] died (%s)%s, starting another %s."
-        when = f"in {delay:g} s" if delay else "at once"
-        self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), when, level=logging.ERROR)
+        message = "Child process [%d] died (%s)%s, %s."
+        self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), follows, level=logging.ERROR)
 
-    def _report_failure(self, worker: W) -> None:
+    def _report_failure(self, worker: W, gives_up: bool) -> None:
         """Log that a worker ended before it served, why, and what follows."""
         by_signal = worker.exitcode is None or worker.exitcode < 0
         self._has_failed = self._has_failed or not by_signal or self._failures >= self.size + STARTS_AGAIN
         self.failed = self._has_failed and not (self.workers or self._has_served)
-        if self.failed:
-            follows = "stopping the parent process"
+        if self.failed or gives_up:
+            follows = STOPPING
         elif self._has_failed and not self._has_served:
             follows = "waiting for the others"
         else:
@@ -421,10 +426,13 @@ class Pool(Generic[W]):
         message = "Child process [%d] failed to start (%s), %s."
         self._tell("crash", worker, message, _how_ended(worker), follows, level=logging.ERROR, reason="startup")
 
-    def _give_up_if_in_vain(self, worker: W) -> None:
-        """The pool has failed if there is a limit of crashes, and nobody serves who could be spared."""
-        if self.failed or not self._crash_limit or self._in_vain < self._crash_limit or self._served:
-            return
+    @property
+    def _has_run_in_vain(self) -> bool:
+        """Whether there is a limit of crashes that has been reached, and nobody serves who could be spared."""
+        return bool(self._crash_limit and self._in_vain >= self._crash_limit and not self._served)
+
+    def _give_up(self, worker: W) -> None:
+        """The pool has failed, for that reason."""
         self.failed = True
         logger.error(
             "%d child processes in a row died before they had served for %d seconds, the last one [%d] (%s); stopping "
@@ -656,6 +664,10 @@ def _why(worker: Worker) -> str:
     if worker.has_pulse is None:
         return ""
     return ": its interpreter is locked" if worker.has_pulse else ": its process does not run"
+
+
+def _when(delay: float) -> str:
+    return f"in {delay:g} s" if delay else "at once"
 
 
 def _trying_again(delay: float) -> str:
