@@ -98,6 +98,46 @@ def test_pause_ends_the_iteration_when_told_to(config: Config) -> None:
         reloader.pause()
 
 
+def test_the_end_of_a_child_is_told_once(config: Config, log: pytest.LogCaptureFixture) -> None:
+    """X1: of each child, and what is waited for."""
+    reloader = Reloader(config, target=serve_nothing, sockets=[])
+    children = []
+
+    def looks() -> Iterator[list[Path] | None]:
+        for _ in range(2):
+            children.append(reloader.process.pid)
+            yield None
+            reloader.process.join()
+            yield None
+            yield [Path("app.py")]
+        reloader.process.join()
+        reloader.should_exit.set()
+
+    reloader.should_restart = looks().__next__  # type: ignore[method-assign]
+    reloader.run()
+    ends = [message for message in log.messages if "died" in message]
+    assert ends == [f"Child process [{pid}] died (exit status 0), waiting for changes." for pid in children]
+    assert not [record for record in log.records if "died" in record.message and record.levelname != "WARNING"]
+
+
+@posix
+def test_a_child_that_is_killed_is_told_of(config: Config, log: pytest.LogCaptureFixture, sock: socket.socket) -> None:
+    """X1: nothing else says so where the application cannot."""
+    reloader = Reloader(config, target=hang, sockets=[sock])
+
+    def looks() -> Iterator[list[Path] | None]:
+        yield None
+        assert not [message for message in log.messages if "died" in message]
+        reloader.process.kill()
+        reloader.process.join()
+        yield None
+        reloader.should_exit.set()
+
+    reloader.should_restart = looks().__next__  # type: ignore[method-assign]
+    reloader.run()
+    assert f"Child process [{reloader.process.pid}] died (killed by SIGKILL), waiting for changes." in log.messages
+
+
 def test_no_room_for_a_child_is_no_end(
     config: Config, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:

@@ -20,6 +20,7 @@ from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
 from uvicorn.process_one import server_has_ended
 from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
+from uvicorn.worker_events import signal_name
 
 HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 """Signals that end the reloader and its child. SIGHUP, where there is one, does so too, and is raised again."""
@@ -52,6 +53,7 @@ class BaseReload:
         self._grace = GracePeriods.of(config)
         self._kill_at = math.inf  # the child that is ending
         self._hung_up = False
+        self._told_of: object = None  # the child whose end the log has
 
     def signal_handler(self, sig: int, frame: FrameType | None) -> None:
         """End; a SIGINT that comes while ending makes the child hurry, too."""
@@ -71,6 +73,7 @@ class BaseReload:
         with self._handling_signals():
             self.startup()
             for changes in self:
+                self._note_end()
                 if changes:
                     paths = ", ".join(map(_display_path, changes))
                     logger.warning("%s detected changes in %s. Reloading...", self.reloader_name, paths)
@@ -125,11 +128,21 @@ class BaseReload:
         process.start()
         self.process = process
 
+    def _note_end(self) -> None:
+        """Say once that the child has ended by itself: nothing is served until a file changes."""
+        exitcode = self.process.exitcode
+        if exitcode is None or self._told_of is self.process or self.should_exit.is_set():
+            return
+        self._told_of = self.process
+        how = f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
+        logger.warning("Child process [%d] died (%s), waiting for changes.", self.process.pid, how)
+
     def restart(self) -> None:
         """Let the child end gracefully and start a new one on the same sockets."""
         self.is_restarting = sys.platform == "win32"
         self._terminate_child()
         self._await_child()
+        self._told_of = self.process
         try:
             self._start_child()
         except OSError as exc:
