@@ -657,7 +657,7 @@ def test_bind_failure_comes_after_the_lifespan_and_shuts_it_down(cwd: Path, sock
 @posix
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(("--fd", "987"), 1), (("--uds", "/nonexistent/directory/s"), 1), (("--host", "nowhere.invalid"), 3)],
+    [(("--fd", "987"), 1), (("--uds", "/nonexistent/directory/s"), 3), (("--host", "nowhere.invalid"), 3)],
     ids=["fd", "uds", "host"],
 )
 def test_address_that_cannot_be_used_is_one_line(cwd: Path, arguments: tuple[str, str], status: int) -> None:
@@ -685,3 +685,18 @@ def test_parent_that_cannot_bind_starts_no_child(cwd: Path, arguments: tuple[str
 
 def test_module_says_how_to_call_it() -> None:
     assert sockets.__doc__ and "release" in sockets.__doc__
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("setting", ["--uds", "--metrics", "--port"])
+def test_what_cannot_be_bound_ends_with_one_status(tmp_path: Path, setting: str, workers: str) -> None:
+    """SOCK-06, X1: whatever it is bound for."""
+    (tmp_path / "app.py").write_text("async def app(scope, receive, send):\n    pass\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        values = {"--uds": "missing/app.sock", "--metrics": f"127.0.0.1:{port}", "--port": str(port)}
+        given = [*(() if setting == "--port" else ("--port", "0")), setting, values[setting]]
+        with ServerProcess("app:app", *given, "--workers", workers, cwd=tmp_path) as server:
+            assert server.wait() == 3
+            assert "ERROR" in server.error_output and "Traceback" not in server.error_output

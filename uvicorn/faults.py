@@ -11,6 +11,9 @@ from typing import NoReturn
 STARTUP_FAILURE = 3
 """Exit status of a process that could not start its application or bind its address."""
 
+BINDING = ("metrics=", "uds=")
+"""How settings begin that name an address, and are blamed if that cannot be bound."""
+
 logger = logging.getLogger("uvicorn.error")
 
 
@@ -50,6 +53,12 @@ def report_fault(exc: BaseException) -> bool:
     if hint := getattr(exc, "hint", None):
         logger.info(hint)
     return True
+
+
+def is_bind_failure(exc: BaseException) -> bool:
+    """Whether an error that `report_fault` has logged is an address that could not be bound."""
+    settings = exc.__dict__.get("_settings_at_fault", ())
+    return isinstance(exc, OSError) and any(setting.startswith(BINDING) for setting in settings)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ from uvicorn.config import (
     LoopFactoryType,
     WSProtocolType,
 )
-from uvicorn.faults import STARTUP_FAILURE, report_fault
+from uvicorn.faults import STARTUP_FAILURE, is_bind_failure, report_fault
 from uvicorn.process_one import handle_as_default, is_init
 from uvicorn.server import Server
 from uvicorn.settings import (
@@ -318,7 +318,7 @@ def _start(**options: Any) -> None:
     except Exception as exc:
         if not report_fault(exc):
             raise
-        sys.exit(SETTING_FAILURE)
+        sys.exit(STARTUP_FAILURE if is_bind_failure(exc) else SETTING_FAILURE)
 
 
 def _check(options: dict[str, Any], environment: dict[str, str]) -> None:
