@@ -109,6 +109,7 @@ class ServerState:
         "_head",
         "_request_limit",
         "_on_request_limit",
+        "__dict__",  # for what programs keep there
     )
 
     def __init__(self) -> None:

@@ -385,6 +385,127 @@ async def test_access_logger_of_a_connection_can_be_another(python: Any, access:
     assert access.lines == []
 
 
+@pytest.mark.parametrize("setting", [True, False], ids=["logging", "not logging"])
+@pytest.mark.parametrize("order", ["logger", "logger, log", "log, logger", "logger, no log", "no log, logger"])
+async def test_access_logger_is_used_where_requests_are_logged(python: Any, order: str, setting: bool) -> None:
+    mine = Lines()
+    logger = logging.Logger("mine", logging.INFO)
+    logger.addHandler(mine)
+
+    class Assigning(python):  # type: ignore[misc]
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            for step in order.split(", "):
+                if step == "logger":
+                    self.access_logger = logger
+                else:
+                    self.access_log = step == "log"
+            assert self.access_logger is logger
+            assert self.access_log == wanted
+
+    wanted = setting if order == "logger" else "no" not in order
+    async with serve(Assigning, respond(), access_log=setting) as service:
+        assert (await (await service.connect()).ask()).body == b"ok"
+    assert len(mine.lines) == wanted
+
+
+# Attributes of the program's own
+
+
+async def test_patched_method_may_set_an_attribute(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    receive, answer, run = python.data_received, python.send_400_response, python.cycle_class().run_asgi
+
+    def data_received(self: Any, data: bytes) -> None:
+        self._last_data = data
+        self.server_state.last_data = data
+        receive(self, data)
+
+    def send_400_response(self: Any, msg: str) -> None:
+        seen.append((self._last_data, self.server_state.last_data))
+        answer(self, msg)
+
+    async def run_asgi(self: Any, app: Any) -> None:
+        self.span = "span"
+        await run(self, app)
+        seen.append(self.span)
+
+    monkeypatch.setattr(python, "data_received", data_received)
+    monkeypatch.setattr(python, "send_400_response", send_400_response)
+    monkeypatch.setattr(python.cycle_class(), "run_asgi", run_asgi)
+    async with serve(python, respond()) as service:
+        client = await service.connect()
+        assert (await client.ask()).status == 200
+        await client.send(b"nonsense\r\n\r\n")
+        assert (await client.response()).status == 400
+    assert seen == ["span", (b"nonsense\r\n\r\n",) * 2]
+
+
+# The timer of an idle connection
+
+
+async def test_timer_that_is_assigned_ends_a_connection_that_asks_nothing(python: Any) -> None:
+    ended: list[bool] = []
+
+    class Own(python):  # type: ignore[misc]
+        def connection_made(self: Any, transport: Any) -> None:
+            super().connection_made(transport)
+            self.timeout_keep_alive_task = timer = self.loop.call_later(0, self.timeout_keep_alive_handler)
+            assert self.timeout_keep_alive_task is timer
+
+        def timeout_keep_alive_handler(self) -> None:
+            ended.append(True)
+            super().timeout_keep_alive_handler()
+
+    async with serve(Own, respond()) as service:
+        assert await (await service.connect()).rest() == b""
+    assert ended == [True]
+
+
+async def test_timer_that_is_assigned_is_cancelled_by_the_next_data(python: Any) -> None:
+    timers: list[asyncio.TimerHandle] = []
+
+    class Own(python):  # type: ignore[misc]
+        def connection_made(self: Any, transport: Any) -> None:
+            super().connection_made(transport)
+            self.assign()
+
+        def assign(self: Any) -> None:
+            timers.append(self.loop.call_later(3600, self.timeout_keep_alive_handler))
+            self.timeout_keep_alive_task = timers[-1]
+
+    async with serve(Own, respond()) as service:
+        client = await service.connect()
+        assert (await client.ask()).status == 200
+        (connection,) = service.state.connections
+        idle: Any = connection
+        assert timers[0].cancelled()
+        assert isinstance(idle.timeout_keep_alive_task, asyncio.TimerHandle)
+        idle.assign()
+        service.pass_time(100)  # the limit of the server is not in force beside that
+        assert (await client.ask()).status == 200
+        assert timers[1].cancelled()
+        idle.assign()
+        client.close()
+        await service.idle()
+    assert timers[2].cancelled()
+
+
+async def test_timer_that_is_taken_away_and_cancelled_is_set_again(python: Any) -> None:
+    class Own(python):  # type: ignore[misc]
+        def data_received(self: Any, data: bytes) -> None:
+            if self.timeout_keep_alive_task is not None:
+                self.timeout_keep_alive_task.cancel()
+                self.timeout_keep_alive_task = None
+            super().data_received(data)
+
+    async with serve(Own, respond(), timeout_keep_alive=1) as service:
+        client = await service.connect()
+        for _ in range(2):
+            assert (await client.ask()).status == 200
+        assert await client.rest() == b""
+
+
 # What cannot work
 
 

@@ -136,21 +136,27 @@ class Attributes(asyncio.Protocol):
     def access_log(self, wanted: bool) -> None:
         settings = self._own_settings()
         text = self.config.access_log_format
-        settings.set_log(
-            AccessLog(self.loop) if wanted and text is None else None,
-            FormattedLog(self.loop, LineFormat(text)) if wanted and text is not None else None,
-        )
+        if not wanted:
+            settings.set_log(None, None)
+        elif settings.access_logger is not None:
+            settings.set_log(LoggerLog(settings.access_logger), None)
+        elif text is None:
+            settings.set_log(AccessLog(self.loop), None)
+        else:
+            settings.set_log(None, FormattedLog(self.loop, LineFormat(text)))
 
     @property
     def access_logger(self) -> logging.Logger:
         """The logger that is told of requests."""
-        access = self.settings.access
-        return access.logger if isinstance(access, LoggerLog) else logging.getLogger("uvicorn.access")
+        logger: logging.Logger | None = self.settings.access_logger
+        return logging.getLogger("uvicorn.access") if logger is None else logger
 
     @access_logger.setter
     def access_logger(self, logger: logging.Logger) -> None:
         settings = self._own_settings()
-        settings.set_log(LoggerLog(logger), None)
+        settings.access_logger = logger
+        if self.access_log:
+            settings.set_log(LoggerLog(logger), None)
 
     @property
     def asgi_version(self) -> str:

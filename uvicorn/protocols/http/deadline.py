@@ -139,6 +139,13 @@ class Deadline:
             self.timer.cancel()
             self.timer = None
 
+    def drop(self) -> None:
+        """Wait for nothing until the deadline is set again."""
+        self.waits = NOTHING
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
     def look(self) -> None:
         """Notice a deadline that is over by the clock, whatever the timer says."""
         if self.timer is not None and self.waits and self._at <= self._clockwork.clock():

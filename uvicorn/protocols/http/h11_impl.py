@@ -82,14 +82,14 @@ _UNREADABLE = Refusal(400, "not understood by h11")
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)  # for what patched methods keep there
 
 
 @original
 class H11Protocol(HTTPProtocol):
     """One HTTP/1.1 connection whose requests are read by h11."""
 
-    __slots__ = ("_conn", "_coding")
+    __slots__ = ("_conn", "_coding", "__dict__")
 
     never_called = (
         *("_unset_keepalive_if_required", "_get_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),

@@ -124,7 +124,7 @@ class _Rest:
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)  # for what patched methods keep there
 
 
 @original
@@ -136,7 +136,7 @@ class HttpToolsProtocol(HTTPProtocol):
         expect_100_continue: its client holds the body back until it is asked for it.
     """
 
-    __slots__ = ("url", "expect_100_continue", "_parser", "_reads_rest")
+    __slots__ = ("url", "expect_100_continue", "_parser", "_reads_rest", "__dict__")
 
     never_called = (
         *("_unset_keepalive_if_required", "_get_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),

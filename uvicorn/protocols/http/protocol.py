@@ -80,6 +80,7 @@ class HTTPProtocol(Attributes):
         "_is_leaving",
         "_adopted",
         "_announced",
+        "_keep_alive",
         "_logger",
         "__weakref__",
     )
@@ -118,6 +119,7 @@ class HTTPProtocol(Attributes):
         self._closing: Closing = cast(Closing, None)
         self._patience: Patience = cast(Patience, None)
         self._announced = False  # before there was one
+        self._keep_alive: asyncio.TimerHandle | None = None  # a program's own
         self._scope: Any = None
         self._look: Look = cast(Look, None)  # at the head of the request in hand
         self._line: RequestLine = cast(RequestLine, None)  # what its request line means
@@ -153,10 +155,21 @@ class HTTPProtocol(Attributes):
 
     @property
     def timeout_keep_alive_task(self) -> asyncio.TimerHandle | None:
-        """The timer that ends an idle connection, `None` while it is not idle."""
+        """The timer that ends an idle connection, `None` while it is not idle.
+
+        The next data cancels a timer that a program assigns. Assigning `None` leaves the connection without a limit.
+        """
+        if self._keep_alive is not None:
+            return self._keep_alive
         reader = self._reader
         idle = reader is not None and self.cycle is None and reader.state is HEAD and not reader.pending
         return self._deadline.timer if idle else None
+
+    @timeout_keep_alive_task.setter
+    def timeout_keep_alive_task(self, timer: asyncio.TimerHandle | None) -> None:
+        self._keep_alive = timer
+        if self._deadline is not None and self._deadline.waits is _IDLE:
+            self._deadline.drop()
 
     # The event loop's side.
 
@@ -200,6 +213,7 @@ class HTTPProtocol(Attributes):
         """The connection is gone, for whatever reason."""
         self._reader.stop(CLOSED)
         self._deadline.close()
+        self._unset_keepalive_if_required()
         self._forget()
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection lost")
         self._input.close()
@@ -242,6 +256,8 @@ class HTTPProtocol(Attributes):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
+        if self._keep_alive is not None:
+            self._unset_keepalive_if_required()
         reader, carrier, source = self._reader, self._carrier, self._input
         if self.settings.metrics is not None:
             self.settings.metrics.words[BYTES_RECEIVED] += len(data)
@@ -352,7 +368,10 @@ class HTTPProtocol(Attributes):
         return self._runner.expect(self._look), self._look[5][2]
 
     def _unset_keepalive_if_required(self) -> None:
-        """Do nothing: deadlines look after themselves. For methods of programs that are written after upstream's."""
+        """Cancel the timer that a program has assigned; the deadline looks after itself."""
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+            self._keep_alive = None
 
     def _should_upgrade(self) -> bool:
         """Tell whether the request in hand opens a WebSocket. For methods of programs, as above."""

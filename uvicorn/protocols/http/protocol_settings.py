@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -67,6 +68,7 @@ class ProtocolSettings:
         "memory",
         "gatherer",
         "access",
+        "access_logger",
         "formatted",
         "log_lines",
         "ws_protocol_class",
@@ -113,6 +115,7 @@ class ProtocolSettings:
         self.timeout_body = config.timeout_request_body
         self.memory: Recurring[Known] = Recurring(128, longest=2048)
         self.gatherer: Any = None  # of the httptools implementation
+        self.access_logger: logging.Logger | None = None  # assigned by a program
         self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
         self.ws_protocol_class: Any = config.ws_protocol_class
         # Tests hand in a loop that can only create_task and call_later.

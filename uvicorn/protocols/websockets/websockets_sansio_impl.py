@@ -58,7 +58,7 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         conn: the library's side of the connection, once it is accepted.
     """
 
-    __slots__ = ("conn", "_decoder")
+    __slots__ = ("conn", "_decoder", "__dict__")
 
     conn: Protocol
 

@@ -68,7 +68,7 @@ class WSProtocol(WebSocketSession):
         conn: the library's side of the connection, once it is accepted.
     """
 
-    __slots__ = ("conn",)
+    __slots__ = ("conn", "__dict__")
 
     conn: Connection
 
