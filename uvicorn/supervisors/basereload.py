@@ -53,7 +53,7 @@ class BaseReload:
         self._grace = GracePeriods.of(config)
         self._kill_at = math.inf  # the child that is ending
         self._hung_up = False
-        self._told_of: object = None  # the child whose end the log has
+        self._end_is_known = False  # of this child: the log has it, or it was told to end
 
     def signal_handler(self, sig: int, frame: FrameType | None) -> None:
         """End; a SIGINT that comes while ending makes the child hurry, too."""
@@ -127,13 +127,14 @@ class BaseReload:
         process = get_subprocess(config=self.config, target=self.target, sockets=self.sockets)
         process.start()
         self.process = process
+        self._end_is_known = False
 
     def _note_end(self) -> None:
         """Say once that the child has ended by itself: nothing is served until a file changes."""
         exitcode = self.process.exitcode
-        if exitcode is None or self._told_of is self.process or self.should_exit.is_set():
+        if exitcode is None or self._end_is_known or self.should_exit.is_set():
             return
-        self._told_of = self.process
+        self._end_is_known = True
         how = f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
         logger.warning("Child process [%d] died (%s), waiting for changes.", self.process.pid, how)
 
@@ -142,7 +143,7 @@ class BaseReload:
         self.is_restarting = sys.platform == "win32"
         self._terminate_child()
         self._await_child()
-        self._told_of = self.process
+        self._end_is_known = True
         try:
             self._start_child()
         except OSError as exc:
