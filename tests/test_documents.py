@@ -26,7 +26,7 @@ FILES_OF_USERS = {
 OPTIONS_OF_OTHERS = {
     "bench, or a script": "--only --more",
     "cargo": "--lib --package --test",
-    "docker": "--file --publish --tag --time",
+    "docker": "--file --init --publish --tag --time",
     "pip": "--editable --find-links --force-reinstall --no-index --requirement --wheel-dir",
     "useradd": "--system",
     "zstd": "--keep",
