@@ -152,7 +152,7 @@ class RequestReader:
         self.pending.clear()
         self._scan = None
         self._at = 0
-        self.more = True
+        self.more = bool(self._data)
         return self.read()
 
     def head_begins(self) -> bool:
@@ -216,7 +216,7 @@ class RequestReader:
         self._scan.advance(self.pending)
 
     def _read_head(self, data: bytes, begin: int) -> Request | None:
-        if data.startswith(b"\r\n", begin):
+        if data[begin] == 0x0D:  # of an empty line
             begin = self._skip_empty_lines(data, begin)
         end = data.find(b"\r\n\r\n", begin) + 4
         if end == 3:
