@@ -970,8 +970,8 @@ async def test_lost_connections_leave_no_session_behind(ws_protocol_cls: Any, en
         gc.enable()
 
 
-async def test_no_object_of_a_connection_has_a_dict(ws_protocol_cls: Any) -> None:
-    """One per connection, request or message: every attribute is declared."""
+async def test_no_object_of_a_connection_uses_a_dict(ws_protocol_cls: Any) -> None:
+    """One per connection, request or message: every attribute is declared. Programs may add theirs to a session."""
     async with connected(ws_protocol_cls, Application()) as peer:
         session = peer.session
         peer.send(handshake()[:-1])
@@ -984,4 +984,5 @@ async def test_no_object_of_a_connection_has_a_dict(ws_protocol_cls: Any) -> Non
         await peer.until(lambda: peer.wire.written)
         objects += [session._log.frames] if isinstance(session, WebSocketSession) and session._log.frames else []
         for item in objects:
-            assert not hasattr(item, "__dict__"), type(item)
+            assert not getattr(item, "__dict__", None), type(item)
+            assert item is session or not hasattr(item, "__dict__"), type(item)
