@@ -506,6 +506,42 @@ async def test_timer_that_is_taken_away_and_cancelled_is_set_again(python: Any) 
         assert await client.rest() == b""
 
 
+# A program that feeds the library by itself
+
+
+@pytest.mark.parametrize("kind", [HttpToolsProtocol, H11Protocol])
+async def test_library_can_be_fed_by_data_received(kind: Any) -> None:
+    """Whole, in pieces, pipelined; and what breaks a rule does not reach it."""
+    heard: list[bytes] = []
+
+    class Feeding(kind):  # type: ignore[misc]
+        def data_received(self: Any, data: bytes) -> None:
+            heard.append(data)
+            if kind is H11Protocol:
+                self.conn.receive_data(data)
+                self.handle_events()
+            else:
+                self.parser.feed_data(data)
+
+    app = Calls()
+    async with serve(Feeding, app) as service:
+        client = await service.connect()
+        assert [(await client.ask()).status for _ in range(2)] == [200, 200]
+        body = request("POST", "/", "content-length: 5") + b"hello"
+        for piece in (body[:10], body[10:-2], body[-2:]):
+            await client.send(piece)
+            await asyncio.sleep(0.01)
+        assert (await client.response()).status == 200
+        chunked = request("POST", "/", "transfer-encoding: chunked") + b"5\r\nhello\r\n0\r\n\r\n"
+        await client.send(chunked + GET)
+        assert [(await client.response()).status for _ in range(2)] == [200, 200]
+        count = len(app.scopes)
+        await client.send(b"GET / HTTP/1.1\r\nhost: a\r\n b: folded\r\n\r\n")
+        assert (await client.response()).status == 400
+        assert len(app.scopes) == count == 5
+    assert len(heard) == 7
+
+
 # What cannot work
 
 

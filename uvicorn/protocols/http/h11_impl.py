@@ -78,6 +78,28 @@ _END = h11.EndOfMessage()
 _UNREADABLE = Refusal(400, "not understood by h11")
 
 
+class _Connection(h11.Connection):
+    """That of a class of the program's, whose `data_received` may feed it, as it would under upstream.
+
+    What it feeds is held to the rules like anything else: only what passes reaches h11.
+    """
+
+    __slots__ = ("_protocol",)
+
+    def __init__(self, protocol: H11Protocol) -> None:
+        super().__init__(h11.SERVER, protocol.settings.limits.head)
+        self._protocol = protocol
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes that the client has sent."""
+        if data:
+            HTTPProtocol.data_received(self._protocol, bytes(data))
+
+    def read(self, data: bytes) -> None:
+        """Have h11 read them."""
+        super().receive_data(data)
+
+
 @original
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
@@ -131,7 +153,11 @@ class H11Protocol(HTTPProtocol):
     def conn(self) -> h11.Connection:
         """What reads the requests of the connection."""
         if self._conn is None:
-            self._conn = h11.Connection(h11.SERVER, self.settings.limits.head)
+            settings = self.settings
+            if settings.customised and not self.library_is_patched():
+                self._conn = _Connection(self)
+            else:
+                self._conn = h11.Connection(h11.SERVER, settings.limits.head)
         return self._conn
 
     @conn.setter
@@ -165,7 +191,10 @@ class H11Protocol(HTTPProtocol):
         """Have h11 read more of the message."""
         try:
             conn = self.conn
-            conn.receive_data(data)
+            if type(conn) is _Connection:
+                conn.read(data)
+            else:
+                conn.receive_data(data)
             self.handle_events()
         except h11.RemoteProtocolError as error:
             raise RequestRefused(_UNREADABLE) from error

@@ -120,6 +120,27 @@ class _Rest:
         self.on_message_complete = protocol.on_message_complete
 
 
+class _Parser(httptools.HttpRequestParser):
+    """The parser of a class of the program's, whose `data_received` may feed it, as it would under upstream.
+
+    What it feeds is held to the rules like anything else: only what passes reaches httptools.
+    """
+
+    __slots__ = ("_protocol",)
+
+    def __init__(self, protocol: HttpToolsProtocol, listener: object) -> None:
+        super().__init__(listener)
+        self._protocol = protocol
+
+    def feed_data(self, data: Any) -> None:
+        """Take bytes that the client has sent."""
+        HTTPProtocol.data_received(self._protocol, bytes(data))
+
+    def read(self, data: bytes) -> None:
+        """Have httptools read them."""
+        super().feed_data(data)
+
+
 @original
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
@@ -171,8 +192,20 @@ class HttpToolsProtocol(HTTPProtocol):
     def parser(self) -> httptools.HttpRequestParser:
         """What reads the requests of the connection, and calls the methods below."""
         if self._parser is None:
-            self._parser = httptools.HttpRequestParser(self)
+            self._parser = self._make_parser(self)
         return self._parser
+
+    def _make_parser(self, listener: object) -> httptools.HttpRequestParser:
+        if self.settings.customised and not self.library_is_patched():
+            return _Parser(self, listener)
+        return httptools.HttpRequestParser(listener)
+
+    def _parse(self, data: bytes) -> None:
+        parser = self.parser
+        if type(parser) is _Parser:
+            parser.read(data)
+        else:
+            parser.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, for whatever reason."""
@@ -207,7 +240,7 @@ class HttpToolsProtocol(HTTPProtocol):
         """Have httptools read more of the message."""
         try:
             try:
-                self.parser.feed_data(data)
+                self._parse(data)
             except httptools.HttpParserUpgrade:
                 raise
             except httptools.HttpParserCallbackError:
@@ -217,7 +250,7 @@ class HttpToolsProtocol(HTTPProtocol):
                     raise
                 # What llhttp takes for the end, `Proxy-Connection: close`, is none.
                 self._parser = None
-                self.parser.feed_data(data)
+                self._parse(data)
         except httptools.HttpParserUpgrade:
             self._parser = None  # which has come to its end
             if self._is_leaving:
@@ -234,9 +267,9 @@ class HttpToolsProtocol(HTTPProtocol):
         """Read the body of a request that asks for another protocol: llhttp takes its head for the end of it all."""
         if length:
             self._reads_rest = True
-            self._parser = httptools.HttpRequestParser(_Rest(self))
+            self._parser = self._make_parser(_Rest(self))
             framing = b"Transfer-Encoding: chunked" if length == CHUNKED else b"Content-Length: %d" % length
-            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+            self._parse(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
 
     # What httptools calls: for each request of a class of the program's, and for others that have a body.
 
