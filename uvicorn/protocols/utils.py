@@ -104,8 +104,8 @@ def start_task(
         and EAGER_START
         and loop.get_task_factory() is None
         and not loop.get_debug()
-        # Without the call for asyncio's own loops.
-        and (getattr(type(loop), "_run_once", None) is _NOT_REENTRANT or not is_reentrant(loop))
+        # Without the call for asyncio's own loops, and for those that have no such method.
+        and ((own := getattr(type(loop), "_run_once", None)) is _NOT_REENTRANT or own is None or not is_reentrant(loop))
     ):
         return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)  # type: ignore[call-arg]
     if sys.version_info >= (3, 11):

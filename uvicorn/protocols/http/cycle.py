@@ -348,7 +348,7 @@ class RequestResponseCycle:
             if message.get("trailers") and stream.offers("http.response.trailers"):
                 self.trailers = []
         elif self.state is STARTED and message_type == "http.response.body":
-            more_body = bool(message.get("more_body", False))
+            more_body = not not message.get("more_body", False)  # noqa: SIM208 - a call costs more
             body: Any = message.get("body", b"")
             if type(body) is not bytes:
                 body = as_body(body)  # what is not bytes-like is refused here, what can change is copied

@@ -259,9 +259,10 @@ class HTTPProtocol(Attributes):
         if self._keep_alive is not None:
             self._unset_keepalive_if_required()
         reader, carrier, source = self._reader, self._carrier, self._input
-        if self.settings.metrics is not None:
-            self.settings.metrics.words[BYTES_RECEIVED] += len(data)
-        budget = limits.MAX_EAGER_REQUESTS
+        settings = self.settings
+        if settings.metrics is not None:
+            settings.metrics.words[BYTES_RECEIVED] += len(data)
+        begun = 0
         carrier.holding = True
         try:
             event = reader.receive(data) if data else reader.resume()
@@ -274,8 +275,8 @@ class HTTPProtocol(Attributes):
                 if not reader.more:
                     break
                 if type(event) is not Piece:
-                    budget -= 1
-                if budget <= 0 and self.settings.real_loop and reader.state is HEAD:
+                    begun += 1
+                if begun >= limits.MAX_EAGER_REQUESTS and settings.real_loop and reader.state is HEAD:
                     reader.keep()
                     source.take_turns(self.loop, self._go_on)
                     break

@@ -225,13 +225,13 @@ class RequestReader:
             if self.pending:
                 self._await_head()
             return None
-        head = data[begin:end] if begin or end < len(data) else data
+        size = len(data)
+        head = data[begin:end] if begin or end < size else data
         known = self._memory.get(head)
         look = look_at(head, self._limits, self._limit_body) if known is None else known[0]
         self.first = False
         self._empty_lines = 0
         length = look[5][0]
-        size = len(data)
         # Chunks need their decoder, and have a negative length.
         if 0 <= length <= size - end:
             self.state = WAIT
