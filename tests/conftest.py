@@ -23,6 +23,7 @@ import pytest
 
 from tests import reaper
 from tests.process import ROOT
+from tests.utils import NATIVE
 from uvicorn.config import LOGGING_CONFIG
 
 if TYPE_CHECKING:
@@ -165,8 +166,7 @@ def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def ws_protocol_classes() -> dict[str, Any]:
     """All of them, by name, for those who compare them."""
-    built = importlib.util.find_spec("uvicorn._native") is not None
-    return {name: _load(path) for name, path in WS_PROTOCOLS.items() if built or not name.startswith("native")}
+    return {name: _load(path) for name, path in WS_PROTOCOLS.items() if NATIVE or not name.startswith("native")}
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 import runpy
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 from tests import conftest
 from tests.process import ROOT, ServerProcess
-from tests.utils import is_listening, request, wait_for
+from tests.utils import NATIVE, is_listening, request, wait_for
 
 APP = """
 async def app(scope, receive, send):
@@ -26,8 +25,6 @@ LINE = "INFO:     The native core was not built; HTTP is served by "
 HOW = "install Rust {} or later (https://rustup.rs), then uvicorn again".format(
     re.findall('^rust-version = "(.*)"$', (ROOT / "native" / "Cargo.toml").read_text(), flags=re.MULTILINE)[0]
 )
-
-BUILT = importlib.util.find_spec("uvicorn._native") is not None
 
 
 @pytest.fixture
@@ -72,7 +69,7 @@ def test_server_without_the_native_core_says_so_once_and_serves(
 @pytest.mark.skipif(sys.platform == "win32", reason="servers are stopped by SIGTERM here")
 @pytest.mark.parametrize("http", ["auto", "h11"])
 def test_server_with_the_native_core_or_another_choice_says_nothing(http: str, directory: Path) -> None:
-    if http == "auto" and not BUILT:
+    if http == "auto" and not NATIVE:
         pytest.skip("the native core was not built")
     with ServerProcess("served:app", "--port", "0", "--http", http, cwd=directory) as server:
         server.wait_for("Application startup complete.")
@@ -95,7 +92,7 @@ def test_version_says_that_the_native_core_was_not_built(without_native: dict[st
 
 # Which sources it is of.
 
-needs_module = pytest.mark.skipif(not BUILT, reason="the native core was not built")
+needs_module = pytest.mark.skipif(not NATIVE, reason="the native core was not built")
 
 
 @needs_module

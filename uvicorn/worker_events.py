@@ -78,6 +78,11 @@ def _fields(event: WorkerEvent) -> dict[str, object]:
     }
 
 
+def how_ended(exitcode: int) -> str:
+    """Say how a process has ended, for the log."""
+    return f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
+
+
 def signal_name(number: int) -> str:
     """What a signal is called; real-time signals have no names."""
     try:

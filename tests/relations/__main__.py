@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 import time
 from random import SystemRandom
 
 from tests.relations.case import make_case
 from tests.relations.compare import Servers, loops, report, upstream_python
+from tests.utils import NATIVE
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     options = parser.parse_args()
     first = options.first if options.first is not None else SystemRandom().getrandbits(48)
     seeds = iter([options.seed]) if options.seed is not None else iter(range(first, sys.maxsize))
-    native = importlib.util.find_spec("uvicorn._native") is not None and not options.python_only
+    native = NATIVE and not options.python_only
     servers = Servers(options.shortcuts, upstream_python(), native)
     begin = time.monotonic()
     cases = faults = 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import importlib.util
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +16,11 @@ import pytest
 from tests.relations import free
 from tests.relations.case import HTTP, WEBSOCKET, Case, Participant, Scene, make_case, reductions
 from tests.relations.compare import Servers, compare, kinds, loops, report, upstream_python
+from tests.utils import NATIVE
 from uvicorn.protocols.websockets.session import WebSocketSession
 
 # The same code as in the tests of the protocols, which are covered.
 pytestmark = pytest.mark.no_cover
-
-NATIVE = importlib.util.find_spec("uvicorn._native") is not None
 
 
 @pytest.fixture(name="servers", scope="module")

@@ -20,7 +20,7 @@ from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
 from uvicorn.process_one import server_has_ended
 from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
-from uvicorn.worker_events import signal_name
+from uvicorn.worker_events import how_ended
 
 HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 """Signals that end the reloader and its child. SIGHUP, where there is one, does so too, and is raised again."""
@@ -135,8 +135,7 @@ class BaseReload:
         if exitcode is None or self._end_is_known or self.should_exit.is_set():
             return
         self._end_is_known = True
-        how = f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
-        logger.warning("Child process [%d] died (%s), waiting for changes.", self.process.pid, how)
+        logger.warning("Child process [%d] died (%s), waiting for changes.", self.process.pid, how_ended(exitcode))
 
     def restart(self) -> None:
         """Let the child end gracefully and start a new one on the same sockets."""

@@ -28,7 +28,7 @@ from uvicorn.drain import Stage
 from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
 from uvicorn.supervisors.recycle import MIB, Reason, RecycleLimits
 from uvicorn.supervisors.worker import Worker
-from uvicorn.worker_events import EventKind, WorkerEvent, WorkerEvents, signal_name
+from uvicorn.worker_events import EventKind, WorkerEvent, WorkerEvents, how_ended, signal_name
 
 FIRST_DELAY = 0.5
 """Seconds before a worker that died before it served is started for the second time; the first time it is at once."""
@@ -615,7 +615,7 @@ class Pool(Generic[W]):
             else:
                 self._dismiss(new)
         elif new.exitcode is not None:
-            self._abort_replacement(replacement, now, f"failed to start ({_how(new.exitcode)})")
+            self._abort_replacement(replacement, now, f"failed to start ({how_ended(new.exitcode)})")
         elif replacement.deadline is not None and now >= replacement.deadline:
             self._abort_replacement(replacement, now, "was not ready in time")
 
@@ -643,14 +643,9 @@ class Pool(Generic[W]):
             self._replacement = None
 
 
-def _how(exitcode: int) -> str:
-    """How a process has ended."""
-    return f"exit status {exitcode}" if exitcode >= 0 else f"killed by {signal_name(-exitcode)}"
-
-
 def _how_ended(worker: Worker) -> str:
     """How a worker has ended that may not be gone yet."""
-    return "killed" if worker.exitcode is None else _how(worker.exitcode)
+    return "killed" if worker.exitcode is None else how_ended(worker.exitcode)
 
 
 def _lost_with(worker: Worker) -> str:

@@ -133,11 +133,8 @@ class Deadline:
 
     def close(self) -> None:
         """Nothing is waited for any more, now or later."""
-        self.waits = NOTHING
+        self.drop()
         self._expire = None
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
     def drop(self) -> None:
         """Wait for nothing until the deadline is set again."""
