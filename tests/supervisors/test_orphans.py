@@ -134,6 +134,10 @@ def test_process_1_obeys_sigterm_while_an_import_locks_the_interpreter(tmp_path:
     command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
     with ServerProcess(*TIMED, cwd=tmp_path, command=command, env={"importing": "locked"}) as server:
         server.wait_for("importing")
+        # The line leaves before the interpreter is locked: a signal in between would still reach its handler.
+        (init,) = _children(server.pid)
+        begun = _processor_time(init)
+        wait_for(lambda: _processor_time(init) > begun + 0.3)
         assert _term(server) == 128 + signal.SIGKILL
 
 
@@ -164,6 +168,11 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except FileNotFoundError:
         return ""
+
+
+def _processor_time(pid: int) -> float:
+    """Return the seconds a process has computed for itself."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:
