@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h11
+import httptools
 import pytest
 
 from uvicorn import shortcuts
@@ -485,6 +487,43 @@ def holds_of_logging(answers: Callable[[logging.Logger], Any]) -> None:
         logging.setLogRecordFactory(logging.LogRecord)
 
 
+FIELDS = [(b"Host", b"a"), (b"X-B", b"1 ")]
+HEAD_OF_FIELDS = b"GET /a?b HTTP/1.1\r\nHost: a\r\nX-B:  1 \r\n\r\n"
+
+
+def holds_of_callbacks(feed: Callable[[Any, bytes], Any]) -> None:
+    """Each `feed` is one parser of its listener's."""
+    fields: list[tuple[bytes, bytes]] = []
+
+    class Listener:
+        def on_header(self, *field: Any) -> None:
+            fields.append(field)
+
+    feed(Listener(), HEAD_OF_FIELDS)
+    assert [(name, value.rstrip()) for name, value in fields] == [(name, value.rstrip()) for name, value in FIELDS]
+    assert all(type(text) is bytes for field in fields for text in field)
+
+
+def holds_of_events(read: Callable[[Any], Any]) -> None:
+    """`read` is the function for heads of a connection."""
+    whole, alone = h11.Connection(h11.SERVER), h11.Connection(h11.SERVER)
+    for _ in range(2):
+        whole.receive_data(HEAD_OF_FIELDS)
+        expected: Any = whole.next_event()
+        alone._receive_buffer += HEAD_OF_FIELDS
+        found = read(alone)
+        assert type(found) is h11.Request and found.method == b"GET" and found.target == expected.target
+        assert [(name, value) for _, name, value in found.headers._full_items] == list(expected.headers)
+        assert not alone._receive_buffer and alone.their_state is h11.IDLE
+        assert type(whole.next_event()) is h11.EndOfMessage
+        whole.send(h11.Response(status_code=204, headers=[]))
+        whole.send(h11.EndOfMessage())
+        whole.start_next_cycle()
+    alone._receive_buffer += b"GET / HTTP/1.1\r\nhost : a\r\n\r\n"
+    with pytest.raises(h11.LocalProtocolError):
+        read(alone)
+
+
 # On this interpreter.
 
 
@@ -554,6 +593,14 @@ def test_handles() -> None:
     holds_of_handles(lambda loop, *arguments: loop._add_reader(*arguments))
 
 
+def test_heads() -> None:
+    holds_of_callbacks(lambda listener, data: httptools.HttpRequestParser(listener).feed_data(data))
+
+
+def test_events() -> None:
+    holds_of_events(lambda connection: connection._reader(connection._receive_buffer))
+
+
 def test_logging() -> None:
     holds_of_logging(lambda logger: logger._cache)  # type: ignore[attr-defined]
 
@@ -604,6 +651,8 @@ FALSE: dict[str, Callable[[], Any]] = {
     "calls": lambda: holds_of_calls(lambda kind, *rest, **keywords: asyncio.Future(), _forget),
     "handles": lambda: holds_of_handles(_add_nothing_of_ones_own),
     "logging": lambda: holds_of_logging(lambda logger: {}),
+    "heads": lambda: holds_of_callbacks(lambda listener, data: listener.on_header("Host", "a")),
+    "events": lambda: holds_of_events(lambda connection: connection.next_event()),
 }
 
 
@@ -643,6 +692,9 @@ def test_files_that_rely_on_a_row_name_it() -> None:
     covered = {Path(path).name for row in TABLE.values() for path in row.where if "/ffi/" in path}
     of_something_else = {"mod.rs", "descriptor.rs", "end_timer.rs", "thread_bound.rs", "words.rs"}
     assert {path.name for path in (native / "base/ffi").iterdir()} == covered | of_something_else
-    taken = "".join(path.read_text("utf-8") for path in native.rglob("*.rs") if path.name != "shortcuts.rs")
+    sources = [path for path in native.rglob("*.rs") if path.name != "shortcuts.rs"]
+    sources += [path for path in (ROOT / "uvicorn").rglob("*.py") if path.name != "shortcuts.py"]
+    taken = "".join(path.read_text("utf-8") for path in sources)
     for shortcut in Shortcut:
-        assert f"Shortcut::{shortcut.value.capitalize()}" in taken, f"nothing turns {shortcut.value} off"
+        switches = (f"Shortcut::{shortcut.value.capitalize()}", f"Shortcut.{shortcut.name} in")
+        assert any(switch in taken for switch in switches), f"nothing turns {shortcut.value} off"

@@ -18,7 +18,7 @@ LAYERS = [
     "protocol",
     "version",
     "websocket",
-    "cores",
+    "cores heads",
     "h1 h2 ws",
     "asgi conn",
     "base",

@@ -23,8 +23,10 @@ __all__ = [
     "Callable",
     "Cores",
     "Factory",
+    "FieldList",
     "FileSink",
     "HTTPProtocol",
+    "HeadReader",
     "Listener",
     "Poller",
     "RequestResponseCycle",
@@ -229,6 +231,32 @@ class HTTPProtocol:
     def held_bodies(self) -> tuple[int, int]: ...
     @property
     def ws_protocol_class(self) -> Any: ...
+
+@final
+class HeadReader:
+    """Takes the strict look of `head.look_at` at complete heads that are within the rules.
+
+    `limits` are those of `head.HeadLimits`, `limit_body` is in bytes, `plain` is `head.PLAIN`. With `extensions`, those
+    of each request, `read` also returns what the request line means. It returns `None` for a head that Python has to
+    look at.
+    """
+
+    def __new__(
+        cls,
+        limits: tuple[int, int, int],
+        limit_body: int | None,
+        plain: Any,
+        extensions: collections.abc.Sequence[str] | None,
+    ) -> HeadReader: ...
+    def read(self, head: bytes) -> Any: ...
+
+@final
+class FieldList:
+    """Gathers the fields of a head that httptools reads: names in lower case, values without trailing white space."""
+
+    def __new__(cls) -> FieldList: ...
+    def on_header(self, name: bytes, value: bytes) -> None: ...
+    def take(self) -> list[tuple[bytes, bytes]]: ...
 
 @final
 class Waiter:

@@ -54,6 +54,10 @@ class Shortcut(str, Enum):
     """The event loop's handle for the native reader runs each call in a context of its own."""
     LOGGING = "logging"
     """Access lines are formatted and levels compared without a call of `logging`, while nobody has changed that."""
+    HEADS = "heads"
+    """The native core checks the heads that httptools or h11 reads, and collects the fields that httptools finds."""
+    EVENTS = "events"
+    """h11 reads a request without a body by its function for heads, without the state machine around it."""
 
 
 Version = tuple[int, int]
@@ -171,6 +175,18 @@ TABLE = {
         EVERY,
         (f"{_BASE}/level.rs", "native/bindings/src/asgi/access/untouched.rs", "uvicorn/access.py"),
         "logging",
+    ),
+    Shortcut.HEADS: Row(
+        "httptools looks up `on_header` once for each parser, and calls it with two `bytes` objects.",
+        EVERY,
+        ("native/bindings/src/heads.rs", "uvicorn/protocols/http/head.py", "uvicorn/protocols/http/httptools_impl.py"),
+        "heads",
+    ),
+    Shortcut.EVENTS: Row(
+        "h11's state machine adds nothing to a request without a body, and ends it with `EndOfMessage`.",
+        EVERY,
+        ("uvicorn/protocols/http/h11_impl.py",),
+        "events",
     ),
 }
 """By shortcut. The tests are `test_<name>` in `tests/test_assumptions.py`."""

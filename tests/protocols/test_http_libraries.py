@@ -14,10 +14,20 @@ from tests.protocols import harness
 from tests.protocols.harness import Calls
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.head import HeadLimits, RequestRefused, look_at, match_head, split_fields
+from uvicorn.protocols.http.head import (
+    PLAIN,
+    HeadLimits,
+    RequestRefused,
+    look_at,
+    match_head,
+    native_field_list,
+    native_reader,
+    split_fields,
+)
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.recurring import Recurring
 from uvicorn.protocols.http.request_reader import HEAD, Known, Piece, RequestReader
+from uvicorn.protocols.http.scope import ScopeBase
 
 LINE = b"GET / HTTP/1.1\r\n"
 
@@ -118,6 +128,117 @@ async def test_fields_are_those_that_were_sent(kind: Any) -> None:
         (b"empty", b""),
         (b"transfer-encoding", b"Chunked"),
     ]
+
+
+# The same look taken natively.
+
+EXTENSIONS = ("http.response.trailers", "http.response.pathsend")
+METHODS = st.sampled_from([b"GET", b"POST", b"HEAD", b"OPTIONS", b"CONNECT", b"PURGE", b"get", b"G#T", b"A" * 40])
+TARGETS = st.sampled_from(
+    [
+        *(b"/", b"/a?", b"/a?b=c?d", b"/%e9?%x", b"/%x", b"//a", b"*", b"http://b/c", b"https://b", b"b:1", b"/a#b"),
+        *(b"/" + b"a" * 98, b"/" + b"a" * 99, b"/" + b"a" * 100, b"/{}|", b"?", b""),
+    ]
+)
+VERSIONS = st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/1.2", b"HTTP/2.0", b"HTTP/1.1 ", b"http/1.1"])
+SPECIAL = st.sampled_from(
+    [
+        *(
+            b"Host: b",
+            b"Host:",
+            b"hOST:  b:80 ",
+            b"Host: b:x",
+            b"X-Forwarded-For: 1.1.1.1",
+            b"x-forwarded-proto: https",
+        ),
+        *(b"Expect: 100-continue", b"Expect: 100-Continue, ", b"Connection: upgrade,close", b"Connection: Upgrade"),
+        *(b"Upgrade: WebSocket, h2c", b"Content-Length: 10", b"Content-Length: 11", b"Content-Length: 007"),
+        *(b"Transfer-Encoding: chunked ", b"Content-Length: 99999999999999999999", b"Upgrade:", b"X-A:" + b"b" * 400),
+    ]
+)
+LINES = st.lists(FIELDS | SPECIAL | BYTES.filter(bool), max_size=22)
+
+
+def looked_at(head: bytes, limits: HeadLimits, limit_body: int | None) -> Any:
+    try:
+        return look_at(head, limits, limit_body)
+    except RequestRefused:
+        return None
+
+
+@pytest.mark.no_cover
+@given(METHODS, TARGETS, VERSIONS, st.sampled_from([[b"Host: a"], []]), LINES, st.sampled_from([None, 10]))
+def test_native_look_is_the_same(
+    method: bytes, target: bytes, version: bytes, host: list[bytes], lines: list[bytes], limit_body: int | None
+) -> None:
+    """It may leave a head to Python, but nothing that most requests have."""
+    read = native_reader(LIMITS, limit_body, "", EXTENSIONS)
+    if read is None:
+        pytest.skip("the native core is not there, or not wanted")
+    head = b"%b %b %b\r\n%b\r\n" % (method, target, version, b"".join(line + b"\r\n" for line in [*host, *lines]))
+    look, found = looked_at(head, LIMITS, limit_body), read(head)
+    if found is None:
+        assert look is None or look[3] is not None or target == b"*" or version == b"HTTP/1.2"
+        return
+    natively, line = found
+    assert natively == look
+    # What is plain is known by being this object.
+    assert (natively[5] is PLAIN) == (look[5] is PLAIN)
+    whole = ScopeBase("3.0", "http", None, None, "", {}, EXTENSIONS).line(*natively[:3])
+    assert line == whole or (line is None and (b"%" in target or version == b"HTTP/1.0"))
+
+
+def test_native_look_leaves_paths_with_a_root_path_to_python() -> None:
+    read = native_reader(LIMITS, None, "/api", EXTENSIONS)
+    if read is None:
+        pytest.skip("the native core is not there, or not wanted")
+    found = read(head_of([b"Host: a"]))
+    assert found is not None and found[0][1] == b"/" and found[1] is None
+
+
+@pytest.mark.no_cover
+@given(LINES)
+def test_fields_are_gathered_natively_as_in_python(lines: list[bytes]) -> None:
+    if native_reader(LIMITS, None, "", EXTENSIONS) is None:
+        pytest.skip("the native core is not there, or not wanted")
+    head = head_of([b"Host: a", *lines])
+    if looked_at(head, LIMITS, None) is None:
+        return
+    fields: Any = native_field_list()
+    try:
+        httptools.HttpRequestParser(fields).feed_data(head)
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError:
+        return
+    assert fields.take() == split_fields(head, len(LINE))
+    assert fields.take() == []
+
+
+@pytest.mark.parametrize("kind", [HttpToolsProtocol, H11Protocol])
+@pytest.mark.parametrize("chosen", ["none", "heads", "events", "heads,events"])
+@pytest.mark.anyio
+async def test_application_cannot_tell_how_a_head_was_read(
+    kind: Any, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UVICORN_SHORTCUTS", chosen)
+    app = Calls()
+    lines = [b"HOST: a", b"X-b:\t1 \t", b"x-B: \xe9", b"Empty:", b"User-Agent: b"]
+    async with harness.serve(kind, app) as service:
+        client = await service.connect()
+        for target in (b"/", b"/a%20b?c=%20", b"/?", b"http://b/c?d"):
+            await client.send(head_of(lines).replace(b"/", target, 1))
+            assert (await client.response()).status == 200
+    scopes = app.scopes
+    keys = ("method", "http_version", "path", "raw_path", "query_string")
+    assert [tuple(scope[key] for key in keys) for scope in scopes] == [
+        ("GET", "1.1", "/", b"/", b""),
+        ("GET", "1.1", "/a b", b"/a%20b", b"c=%20"),
+        ("GET", "1.1", "/", b"/", b""),
+        ("GET", "1.1", "/c", b"/c", b"d"),
+    ]
+    fields = [(b"x-b", b"1"), (b"x-b", b"\xe9"), (b"empty", b""), (b"user-agent", b"b")]
+    assert [scope["headers"] for scope in scopes] == [[(b"host", b"a"), *fields]] * 3 + [[(b"host", b"b"), *fields]]
 
 
 # The machine around it, without a connection.

@@ -3,7 +3,7 @@
 //! Table of contents, nothing else. Rooms, each of which knows those below it only:
 //!
 //! ```text
-//! protocol · websocket · cores    the objects that Python sees
+//! protocol · websocket · cores · heads    the objects that Python sees
 //! h1 · h2 · ws        HTTP/1.1 · HTTP/2 · WebSocket: between `wire`, `conn` and `asgi`
 //! asgi · conn         one request · one socket; neither knows of the other
 //! base                Python objects, the event loop, buffers; `base::ffi` alone may be unsafe
@@ -15,6 +15,7 @@ mod conn;
 mod cores;
 mod h1;
 mod h2;
+mod heads;
 mod protocol;
 mod version;
 mod websocket;
@@ -52,6 +53,8 @@ mod native {
     use crate::conn::transport::{Transport, TransportSocket};
     #[pymodule_export]
     use crate::cores::Cores;
+    #[pymodule_export]
+    use crate::heads::{FieldList, HeadReader};
     #[pymodule_export]
     use crate::protocol::{Factory, HTTPProtocol};
     #[pymodule_export]

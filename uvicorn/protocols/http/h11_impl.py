@@ -27,7 +27,7 @@ from uvicorn._types import (
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
-from uvicorn.protocols.http.head import CHUNKED, RequestRefused
+from uvicorn.protocols.http.head import CHUNKED, PLAIN, Field, RequestRefused
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.refusals import Refusal
@@ -76,6 +76,31 @@ _UNREAD = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
 _RESPONSE = h11.Response(status_code=200, headers=[(b"content-length", b"0")])
 _END = h11.EndOfMessage()
 _UNREADABLE = Refusal(400, "not understood by h11")
+
+
+class _Gatherer:
+    """Reads heads for all connections of a server whose methods nobody has replaced.
+
+    It is used for requests without a body on connections that stay open. h11's state machine adds nothing to these: the
+    connection stays in its first state, whose reader parses each head (`Shortcut.EVENTS`).
+    """
+
+    __slots__ = ("_buffer", "_read")
+
+    def __init__(self) -> None:
+        conn = h11.Connection(h11.SERVER)
+        self._buffer = conn._receive_buffer
+        self._read = conn._reader
+
+    def read(self, head: bytes) -> list[Field]:
+        """Return the fields of a head.
+
+        Raises:
+            h11.LocalProtocolError: h11 does not take it.
+        """
+        self._buffer += head
+        request = cast(h11.Request, cast(Any, self._read)(self._buffer))
+        return [(name, value) for _, name, value in request.headers._full_items]
 
 
 class _Connection(h11.Connection):
@@ -178,9 +203,20 @@ class H11Protocol(HTTPProtocol):
 
     def feed_head(self, head: bytes) -> None:
         """Have h11 read a head."""
+        look, settings = self._look, self.settings
+        if look[5] is PLAIN and look[3] is None and settings.reads_heads_alone:
+            # Taken out while in use: a garbage collection may run code that reads another connection.
+            gatherer, settings.gatherer = settings.gatherer or _Gatherer(), None
+            try:
+                fields = gatherer.read(head)
+            except h11.LocalProtocolError as error:
+                raise RequestRefused(_UNREADABLE) from error
+            settings.gatherer = gatherer
+            self._meet_plain(fields)
+            return
         if self._conn is not None:
             self._conclude(self._conn)
-        length = self._look[5][0]
+        length = look[5][0]
         if length == CHUNKED:
             self._coding = cast("re.Match[bytes]", _coding(head))[1]  # h11 puts it into lower case
         elif length > 0 and len(head) > 20:

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from uvicorn.protocols.http import refusals, texts
 from uvicorn.protocols.http.limits import MAX_LENGTH, MAX_METHOD_LENGTH
 from uvicorn.protocols.http.refusals import Refusal
 from uvicorn.protocols.http.status import STATUS_PHRASES
+from uvicorn.shortcuts import Shortcut, chosen
+
+try:
+    from uvicorn import _native
+except ImportError:
+    _native = None  # type: ignore[assignment]
 
 Field = tuple[bytes, bytes]
 """A header field: its name in lower case, its value without outer white space."""
@@ -286,6 +292,10 @@ def asks_for_head(request: bytes | bytearray) -> bool:
     return _begins_with_head(request) is not None
 
 
+RequestLine: TypeAlias = tuple[str, str, str, bytes, bytes, Sequence[str]]
+"""A request line as scopes show it: their `method`, `http_version`, `path`, `raw_path` and `query_string`, and the
+extensions of its version. Not a class, because it is made, and taken apart, for each request."""
+
 Look: TypeAlias = tuple[bytes, bytes, bytes, bytes | None, bool, Framing, bytes]
 """What a strict look at a head finds: method, path and query, minor version, the authority that the target names,
 whether it asks for https, framing, and the target as it was sent. Not a class, because one is made for each request."""
@@ -326,6 +336,25 @@ def look_at(head: bytes, limits: HeadLimits, limit_body: int | None) -> Look:
     if method == b"CONNECT":
         raise RequestRefused(refusals.CONNECT)
     return method, target, minor, host, https, framing, sent
+
+
+ReadHead: TypeAlias = Callable[[bytes], "tuple[Look, RequestLine | None] | None"]
+"""The native `look_at`: returns the same result and the decoded request line, or `None` in place of the line where
+decoding needs Python. Returns `None` for a head that breaks a rule, which `look_at` then names."""
+
+
+def native_reader(
+    limits: HeadLimits, limit_body: int | None, root_path: str, extensions: Sequence[str]
+) -> ReadHead | None:
+    """Return the native `look_at`, or `None` without the native core or without the shortcut `heads`."""
+    if _native is None or Shortcut.HEADS not in chosen():
+        return None
+    return _native.HeadReader(limits, limit_body, PLAIN, None if root_path else extensions).read
+
+
+def native_field_list() -> object:
+    """Return the native collector of the fields that httptools finds. Requires a `native_reader`."""
+    return _native.FieldList()
 
 
 def split_fields(head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:

@@ -7,7 +7,7 @@ methods of the class, each of which a program may override as upstream's: what i
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
@@ -25,7 +25,7 @@ from uvicorn._types import (
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
-from uvicorn.protocols.http.head import CHUNKED, PLAIN, Field, RequestRefused
+from uvicorn.protocols.http.head import CHUNKED, PLAIN, Field, RequestRefused, native_field_list
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.refusals import Refusal
@@ -80,34 +80,48 @@ _UNREADABLE = Refusal(400, "not understood by httptools")
 _METHOD_FAILED = Refusal(400, "a method of the protocol class has failed")
 
 
-class _Gatherer:
-    """Reads heads for all connections of a server whose methods nobody has replaced, without calling those.
+class _FieldList:
+    """Collects the fields of a head."""
 
-    Only of requests that have no body and let their connection live on, so that the parser is at its beginning again.
-    """
-
-    __slots__ = ("_fields", "_parser")
+    __slots__ = ("_fields",)
 
     def __init__(self) -> None:
         self._fields: list[Field] = []
-        self._parser = httptools.HttpRequestParser(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by httptools for each field."""
         self._fields.append((name.lower(), value.rstrip(b" \t")))
 
+    def take(self) -> list[Field]:
+        """Return the fields that came since the last call."""
+        fields, self._fields = self._fields, []
+        return fields
+
+
+class _Gatherer:
+    """Reads heads for all connections of a server whose methods nobody has replaced, without calling those.
+
+    Only of requests that have no body and let their connection live on, so that the parser is at its beginning again.
+
+    Args:
+        natively: the fields are gathered by the native core.
+    """
+
+    __slots__ = ("_fields", "_parser")
+
+    def __init__(self, natively: bool) -> None:
+        self._fields = cast(_FieldList, native_field_list()) if natively else _FieldList()
+        self._parser = httptools.HttpRequestParser(self._fields)
+
     def read(self, head: bytes) -> list[Field] | None:
         """Return the fields of a head; `None` if llhttp does not take it."""
-        fields: list[Field] = []
-        self._fields = fields
         try:
             self._parser.feed_data(head)
         except httptools.HttpParserError:
-            self._parser = httptools.HttpRequestParser(self)
+            self._fields.take()
+            self._parser = httptools.HttpRequestParser(self._fields)
             return None
-        finally:
-            self._fields = []
-        return fields or None
+        return self._fields.take() or None
 
 
 class _Rest:
@@ -215,14 +229,16 @@ class HttpToolsProtocol(HTTPProtocol):
     def feed_head(self, head: bytes) -> None:
         """Have httptools read a head."""
         settings, look = self.settings, self._look
-        method, path, minor, host, _, framing, target = look
+        method, _, minor, host, _, framing, target = look
         if framing is PLAIN and host is None and not settings.customised:
-            if settings.gatherer is None:
-                settings.gatherer = _Gatherer()
-            fields = settings.gatherer.read(head)
+            # Taken out while in use: a garbage collection may run code that reads another connection.
+            gatherer, settings.gatherer = settings.gatherer, None
+            if gatherer is None:
+                gatherer = _Gatherer(settings.read_head is not None)
+            fields = gatherer.read(head)
+            settings.gatherer = gatherer
             if fields is not None:
-                self._line = line = self._base.line(method, path, minor)
-                self._runner.meet(self._base.build(line, fields), look, False).more_body = False
+                self._meet_plain(fields)
                 return
         if method not in METHODS or minor > b"1" or framing[0] == CHUNKED:
             # It is within the rules, but llhttp may not know it.

@@ -30,7 +30,7 @@ from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h1_stream import H1Stream
-from uvicorn.protocols.http.head import CHUNKED, Field, Look, RequestRefused, asks_for_head
+from uvicorn.protocols.http.head import CHUNKED, Field, Look, RequestLine, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.patience import Patience
@@ -40,7 +40,7 @@ from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WA
 from uvicorn.protocols.http.response import encode_interim
 from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.protocols.http.runner import Runner
-from uvicorn.protocols.http.scope import RequestLine, ScopeBase
+from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure, is_ssl, tls_of
 from uvicorn.state import ServerState
@@ -191,7 +191,7 @@ class HTTPProtocol(Attributes):
             settings.extensions,
             tls_of(transport),
         )
-        self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory)
+        self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, settings.read_head)
         self._carrier = carrier = Carrier(transport, is_tls, base, reader, settings, self.logger, self.connection_lost)
         self._deadline = deadline = Deadline(self.loop, transport, context, settings, self._expired)
         self._input = source = Input(carrier, flow, reader, deadline, settings, context)
@@ -353,15 +353,22 @@ class HTTPProtocol(Attributes):
     def _meet(self, scope: HTTPScope, target: bytes, expect_continue: bool) -> None:
         """The library has read the head of a request for `target`, whose scope was begun: make its cycle."""
         look = self._look
+        line = None
         if target == look[6]:
-            target = look[1]
+            target, line = look[1], self._reader.line
             if look[3] is not None:
                 # RFC 9112 section 3.2.2: the authority in the target replaces the Host field.
                 others = [field for field in scope["headers"] if field[0] != b"host"]
                 scope["headers"][:] = [(b"host", look[3]), *others]  # type: ignore[index]
-        self._line = line = self._base.line(look[0], target, look[2])
+        self._line = line = line or self._base.line(look[0], target, look[2])
         self._base.complete(scope, line)
         self._runner.meet(scope, look, expect_continue and look[2] != b"0")
+
+    def _meet_plain(self, fields: list[Field]) -> None:
+        """Make the cycle of a request without a body and without an authority in its target: `_meet` in short."""
+        look = self._look
+        self._line = line = self._reader.line or self._base.line(look[0], look[1], look[2])
+        self._runner.meet(self._base.build(line, fields), look, False).more_body = False
 
     def adopt(self, cycle: RequestResponseCycle) -> tuple[H1Stream, bool]:
         """A program has made a cycle itself, and starts its application: return its stream, and whether 100 is due."""

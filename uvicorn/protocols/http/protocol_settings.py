@@ -18,7 +18,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.hang_up import HangUps
-from uvicorn.protocols.http.head import HeadLimits
+from uvicorn.protocols.http.head import HeadLimits, native_reader
 from uvicorn.protocols.http.hooks import replaced
 from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.http.recurring import Recurring
@@ -66,7 +66,9 @@ class ProtocolSettings:
         "timeout_head",
         "timeout_body",
         "memory",
+        "read_head",
         "gatherer",
+        "reads_heads_alone",
         "access",
         "access_logger",
         "formatted",
@@ -114,7 +116,8 @@ class ProtocolSettings:
         self.timeout_head = config.timeout_request_head
         self.timeout_body = config.timeout_request_body
         self.memory: Recurring[Known] = Recurring(128, longest=2048)
-        self.gatherer: Any = None  # of the httptools implementation
+        self.read_head = native_reader(self.limits, self.limit_body, self.root_path, self.extensions)
+        self.gatherer: Any = None  # of the implementation: reads heads for all connections
         self.access_logger: logging.Logger | None = None  # assigned by a program
         self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
         self.ws_protocol_class: Any = config.ws_protocol_class
@@ -126,6 +129,7 @@ class ProtocolSettings:
         # `data_received` has returned.
         changed = replaced(protocol_class) or replaced(self.cycle_class)
         self.customised = bool(changed) or protocol_class.library_is_patched()
+        self.reads_heads_alone = not self.customised and Shortcut.EVENTS in chosen()  # h11
         self.eager = EAGER_START and self.real_loop and not self.customised and Shortcut.EAGER in chosen()
         self.metrics = metrics
         self.mounts: Mounts | None = None

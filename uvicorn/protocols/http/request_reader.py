@@ -20,9 +20,18 @@ from typing import NamedTuple, TypeAlias, final
 
 from uvicorn.protocols.http import limits, refusals
 from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
-from uvicorn.protocols.http.head import CHUNKED, Field, HeadLimits, HeadScan, Look, RequestRefused, look_at
+from uvicorn.protocols.http.head import (
+    CHUNKED,
+    Field,
+    HeadLimits,
+    HeadScan,
+    Look,
+    ReadHead,
+    RequestLine,
+    RequestRefused,
+    look_at,
+)
 from uvicorn.protocols.http.recurring import Recurring
-from uvicorn.protocols.http.scope import RequestLine
 
 
 class Reading(IntEnum):
@@ -64,6 +73,7 @@ class RequestReader:
         head_limits: of each head.
         limit_body: bytes of body a request may have; `None` is any number.
         memory: of heads that come again word for word; shared with other connections.
+        read_head: the native `look_at`, if there is one.
 
     Attributes:
         state: what the next byte belongs to; `HEAD` is assigned when the request in hand is answered.
@@ -73,6 +83,7 @@ class RequestReader:
         body_begun: something of the current body has come.
         discarding: nobody will read what is left of it.
         discarded: bytes of it that nobody has read.
+        line: the decoded request line of the last head, if the native core has decoded it.
     """
 
     __slots__ = (
@@ -83,9 +94,11 @@ class RequestReader:
         "body_begun",
         "discarding",
         "discarded",
+        "line",
         "_limits",
         "_limit_body",
         "_memory",
+        "_read_natively",
         "_data",
         "_at",
         "_scan",
@@ -99,6 +112,7 @@ class RequestReader:
         head_limits: HeadLimits,
         limit_body: int | None,
         memory: Recurring[Known],
+        read_head: ReadHead | None = None,
     ) -> None:
         self.state = HEAD
         self.more = False
@@ -109,7 +123,9 @@ class RequestReader:
         self.discarded = 0
         self._limits = head_limits
         self._limit_body = limit_body
+        self.line: RequestLine | None = None
         self._memory = memory
+        self._read_natively = read_head
         self._data = b""  # is being read, from _at on
         self._at = 0
         self._scan: HeadScan | None = None  # of the head that begins `pending`
@@ -228,7 +244,12 @@ class RequestReader:
         size = len(data)
         head = data[begin:end] if begin or end < size else data
         known = self._memory.get(head)
-        look = look_at(head, self._limits, self._limit_body) if known is None else known[0]
+        if known is not None:
+            look = known[0]
+        elif self._read_natively is not None and (found := self._read_natively(head)) is not None:
+            look, self.line = found
+        else:
+            look, self.line = look_at(head, self._limits, self._limit_body), None
         self.first = False
         self._empty_lines = 0
         length = look[5][0]

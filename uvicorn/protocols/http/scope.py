@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, cast
 from urllib.parse import quote, unquote
 
 from uvicorn._types import HTTPScope, WebSocketScope
+from uvicorn.protocols.http.head import RequestLine
 from uvicorn.protocols.tls import EXTENSION as TLS
 from uvicorn.protocols.tls import describe
 
@@ -14,11 +15,6 @@ EXTENSIONS_10 = ("http.response.pathsend", "http.response.zerocopysend", TLS)
 """Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
 
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
-
-
-RequestLine: TypeAlias = tuple[str, str, str, bytes, bytes, Sequence[str]]
-"""A request line as scopes show it: their `method`, `http_version`, `path`, `raw_path` and `query_string`, and the
-extensions of its version. Not a class, because it is made, and taken apart, for each request."""
 
 
 class ScopeBase:

@@ -23,9 +23,11 @@ pub(crate) enum Shortcut {
     Calls,
     Handles,
     Logging,
+    Heads,
+    Events,
 }
 
-const ALL: [(Shortcut, &str); 15] = [
+const ALL: [(Shortcut, &str); 17] = [
     (Shortcut::Coroutines, "coroutines"),
     (Shortcut::Eager, "eager"),
     (Shortcut::Waiters, "waiters"),
@@ -41,6 +43,8 @@ const ALL: [(Shortcut, &str); 15] = [
     (Shortcut::Calls, "calls"),
     (Shortcut::Handles, "handles"),
     (Shortcut::Logging, "logging"),
+    (Shortcut::Heads, "heads"),
+    (Shortcut::Events, "events"),
 ];
 
 /// Those that this process takes where there is no server at hand: as on import, and then as its last server.
