@@ -262,7 +262,7 @@ def test_wsgi_application_served_as_asgi_is_warned_of(log: Log) -> None:
     loaded(application)
     ((level, text),) = log()
     assert level == "WARNING"
-    assert text.startswith("The application takes two arguments, as WSGI's do, so every request will fail: ")
+    assert text.startswith("The application takes two arguments, like a WSGI application, so every request will fail: ")
     assert text.endswith("Set interface to wsgi.")
 
 
@@ -273,8 +273,8 @@ async def _of_one_argument(request: Any) -> None:
 @pytest.mark.parametrize(
     ("app", "interface", "said"),
     [
-        (_of_one_argument, "auto", "does not take the arguments of interface asgi3 (scope, receive, send)"),
-        (asgi_app, "asgi2", "does not take the arguments of interface asgi2 (scope)"),
+        (_of_one_argument, "auto", "does not accept the arguments of interface asgi3 (scope, receive, send)"),
+        (asgi_app, "asgi2", "does not accept the arguments of interface asgi2 (scope)"),
         (asgi_app, "wsgi", "is a coroutine function, which WSGI's are not"),
         (wsgi_app, "asgi2", "takes two arguments, as WSGI's do"),
     ],

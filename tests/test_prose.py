@@ -36,7 +36,13 @@ def check(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [("a.md", "{}\n"), ("a.py", "# {}\n"), ("b.py", 'x = "{}"\n'), ("a.rs", "/// {}\n"), ("b.rs", 'const A: &str = "{}";\n')],
+    [
+        ("a.md", "{}\n"),
+        ("a.py", "# {}\n"),
+        ("b.py", 'x = "{}"\n'),
+        ("a.rs", "/// {}\n"),
+        ("b.rs", 'const A: &str = "{}";\n'),
+    ],
 )
 def test_habits_are_found_with_their_lines(tmp_path: Path, name: str, form: str) -> None:
     path = tmp_path / name

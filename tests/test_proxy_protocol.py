@@ -190,7 +190,7 @@ async def test_vector_on_a_socket(vector: dict[str, Any], reader: str, caplog: p
             assert answer == b""
             [line] = lines
             assert line.startswith("Closed a connection from 127.0.0.1:")
-            assert line.endswith(f", which is to begin with a PROXY header: {vector['error']}.")
+            assert line.endswith(f", which must begin with a PROXY header (proxy_protocol): {vector['error']}.")
         else:
             assert lines == []
             client = told_by(answer)["client"]
@@ -423,7 +423,7 @@ async def test_one_line_in_a_while_about_malformed_headers(reader: str, caplog: 
     async with serving() as server:
         for _ in range(5):
             assert await ask(server, REQUEST) == b""
-    lines = [line for line in caplog.messages if "is to begin with a PROXY header" in line]
+    lines = [line for line in caplog.messages if "must begin with a PROXY header" in line]
     assert len(lines) == 1
 
 
@@ -431,7 +431,7 @@ def test_lines_about_malformed_headers_are_of_one_address(caplog: pytest.LogCapt
     """P7"""
     for peer in (("192.0.2.1", 1), ("192.0.2.1", 2), ("2001:db8::1", 1, 0, 0), ("2001:db8::2", 1, 0, 0), "", None):
         proxy_protocol.complain(peer, "none")
-    line = "Closed a connection from %s, which is to begin with a PROXY header: none."
+    line = "Closed a connection from %s, which must begin with a PROXY header (proxy_protocol): none."
     assert caplog.messages == [line % name for name in ("192.0.2.1:1", "2001:db8::1:1", "a Unix socket")]
 
 

@@ -280,7 +280,7 @@ class FormattedLog(LineBuffer):
     @staticmethod
     def failed(error: Exception) -> None:
         """Say that a line was lost."""
-        error_logger.error("Cannot write an access line.", exc_info=error)
+        error_logger.error("Lost an access line: its handler, filter or format raised an exception.", exc_info=error)
 
     def _call_logger(self, facts: Facts) -> None:
         line = self.format.render(facts)

@@ -94,7 +94,7 @@ def _json_parts() -> Iterator[Part]:
 def _part_of(match: re.Match[str]) -> Part:
     plain, percent, atom, argument, kind, stray = match.groups()
     if stray:
-        raise ValueError(f"{stray!r} begins with no atom; those look like %(h)s, and %% stands for a percent sign.")
+        raise ValueError(f"{stray!r} is not an atom; atoms look like %(h)s, and %% is a percent sign.")
     if plain or percent:
         return Part("literal", plain or "%")
     if atom in ("l", "p"):

@@ -88,7 +88,7 @@ class Door:
             is_news = not has_room and self._may_say_full()
         self._settle()
         if is_news:
-            logger.warning("limit_connections=%d is reached: further connections wait until others end.", limit)
+            logger.warning("limit_connections=%d reached: further connections wait in the listen backlog.", limit)
         return Visit(self, entrance) if has_room else None
 
     def forget(self, entrance: Entrance) -> None:
@@ -115,7 +115,7 @@ class Door:
         self._settle()
         if not has_room and self._complaints.may_make(address):
             logger.warning(
-                "limit_connections_per_address=%d is reached by %s: further connections are refused.", limit, address
+                "limit_connections_per_address=%d reached by %s: closing its further connections.", limit, address
             )
         return has_room
 
@@ -140,7 +140,7 @@ class Door:
             finally:
                 self._lock.release()
             if has_room:
-                logger.info("There is room for connections again: %d of %d.", count, limit)
+                logger.info("Accepting connections again: %d of limit_connections=%d are open.", count, limit)
             for entrance in waiting:
                 entrance.tell()
 

@@ -74,7 +74,7 @@ def warn_of_mistakes(app: Any, interface: Literal["asgi3", "asgi2", "wsgi"]) -> 
         )
     elif interface == "wsgi" and iscoroutinefunction(app):
         logger.warning(
-            "The application is a coroutine function, which WSGI's are not, so every request will fail: %r. Set "
+            "The application is a coroutine function, not a WSGI application, so every request will fail: %r. Set "
             "interface to auto.",
             app,
         )
@@ -82,12 +82,13 @@ def warn_of_mistakes(app: Any, interface: Literal["asgi3", "asgi2", "wsgi"]) -> 
         return False
     elif _takes(app, ARGUMENTS["wsgi"]):
         logger.warning(
-            "The application takes two arguments, as WSGI's do, so every request will fail: %r. Set interface to wsgi.",
+            "The application takes two arguments, like a WSGI application, so every request will fail: %r. Set "
+            "interface to wsgi.",
             app,
         )
     else:
         logger.warning(
-            "The application does not take the arguments of interface %s (%s), so every request will fail: %r.",
+            "The application does not accept the arguments of interface %s (%s), so every request will fail: %r.",
             interface,
             NAMES[interface],
             app,

@@ -155,7 +155,7 @@ class BufferLimit:
             reset_on_close(transport)  # else the kernel would go on waiting for it, with what it holds
             transport.abort()
         except Exception as exc:
-            logger.error("Transport failed, its connection cannot be ended.\n", exc_info=exc)
+            logger.error("Cannot close a connection, because its transport failed.\n", exc_info=exc)
 
     def _warn(self) -> None:
         now = self._loop.time()

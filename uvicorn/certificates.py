@@ -81,7 +81,7 @@ class Certificate:
         try:
             return _certificate(der)
         except (IndexError, OverflowError) as exc:
-            raise ValueError("the certificate ends too early, or is none.") from exc
+            raise ValueError("the certificate is truncated or malformed.") from exc
 
 
 def first_of_pem(text: bytes) -> bytes | None:
@@ -117,11 +117,11 @@ def _element(data: bytes, at: int = 0) -> tuple[int, bytes, int]:
     if length & 0x80:
         size = length & 0x7F
         if not 1 <= size <= 4:
-            raise ValueError("a length has one to four bytes.")
+            raise ValueError("a length must have one to four bytes.")
         length = int.from_bytes(data[at : at + size], "big")
         at += size
     if at + length > len(data):
-        raise ValueError("an element ends behind the data.")
+        raise ValueError("an element extends beyond the data.")
     return tag, data[at : at + length], at + length
 
 
@@ -135,7 +135,7 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _contents(element: tuple[int, bytes], *tags: int) -> bytes:
     tag, contents = element
     if tag not in tags:
-        raise ValueError(f"an element has the tag {tag:#x} where it cannot.")
+        raise ValueError(f"an element has the unexpected tag {tag:#x}.")
     return contents
 
 

@@ -358,7 +358,7 @@ class Exposition:
         if (address := ipaddress.ip_address(host)).is_unspecified:
             host = "127.0.0.1" if address.version == 4 else "::1"
         where = f"http://{_in_url(host)}:{port}/requests?token={self._token}"
-        logger.info("Requests in flight, for this machine alone, on %s", where)
+        logger.info("Requests in flight (this machine only) on %s", where)
 
     def close(self) -> None:
         """Answer no more."""
@@ -388,7 +388,7 @@ class Exposition:
             except Exception:
                 if not self._is_closed:
                     # Nothing that somebody sends is to leave all others without an answer.
-                    logger.exception("The metrics are told on after a fault")
+                    logger.exception("Error while serving metrics; serving them again")
                     time.sleep(0.1)
         self._close_all()
 
@@ -452,7 +452,7 @@ class Exposition:
         except OSError:
             self._drop(client)  # whoever asked is gone
         except Exception:
-            logger.exception("A request for the metrics could not be answered")
+            logger.exception("Cannot answer a request for metrics; closing its connection")
             self._drop(client)
 
     def _read(self, client: _Client) -> None:
@@ -503,7 +503,7 @@ class Exposition:
             return "200 OK", text().encode()
         except Exception:
             # Whoever watches must not end what is watched.
-            logger.exception("The metrics cannot be told")
+            logger.exception("Cannot collect the metrics; answering 500")
             return "500 Internal Server Error", b"See the log.\n"
 
     def _say(self, client: _Client, status: str, body: bytes) -> None:

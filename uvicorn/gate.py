@@ -347,7 +347,7 @@ class Gate:
         try:
             what()
         except Exception:
-            logger.exception("A request that has waited cannot go on")
+            logger.exception("Cannot resume a queued request")
             return False
         return True
 
@@ -397,7 +397,8 @@ class Shedding:
             self._begun = self._last
             admission = self._gate.admission
             logger.warning(
-                "Overload: %d requests are active and %d wait; what is beyond them is answered 503.",
+                "Overload: %d requests are active and %d wait; rejecting further requests with 503 "
+                "(limit_active_requests, limit_queue).",
                 admission.active,
                 admission.waiting,
             )
@@ -423,8 +424,8 @@ class Shedding:
         self._timer = None
         refused, self._refused = self._refused, [0] * len(Reason)
         logger.warning(
-            "Overload has ended after %.1f s: %d requests were answered 503 (%d found no place, %d lost theirs, "
-            "%d waited too long, %d had waited for their clients).",
+            "Overload ended after %.1f s: rejected %d requests with 503 (%d found the queue full, %d were displaced, "
+            "%d waited too long, %d stalled on their clients).",
             self._last - self._begun,
             sum(refused),
             refused[Reason.FULL],

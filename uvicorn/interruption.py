@@ -115,8 +115,7 @@ class Guard(threading.Thread):
                     return
                 continue
             logger.error(
-                "The event loop is blocked and the graceful shutdown has had its time "
-                "(timeout_graceful_shutdown): interrupting it."
+                "The event loop is blocked and timeout_graceful_shutdown has passed: interrupting the blocking call."
             )
             self._force(interruption)
             return

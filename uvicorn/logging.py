@@ -216,7 +216,9 @@ class PipeHandler(StreamHandler):
         if outlet.write(text) and outlet.lost:
             lost, outlet.lost = outlet.lost, 0
             place = _STREAMS.get(stream.name, stream.name)
-            logging.getLogger("uvicorn.error").warning("%d log lines were lost: nobody read %s.", lost, place)
+            logging.getLogger("uvicorn.error").warning(
+                "Dropped %d log lines, because the reader of %s did not keep up.", lost, place
+            )
 
     def close(self) -> None:
         """Give back what was opened, which is not the stream."""

@@ -99,18 +99,18 @@ _found: list[OpenSSL] = []
 def why_not() -> str | None:
     """Why OpenSSL cannot be reached here; None if it can."""
     if sys.implementation.name != "cpython" or not KNOWN_PYTHONS[0] <= sys.version_info[:2] <= KNOWN_PYTHONS[1]:
-        return "this interpreter is not known"
+        return "this interpreter is not supported"
     if not ssl.OPENSSL_VERSION.startswith("OpenSSL 3."):
-        return f"it takes OpenSSL 3, not {ssl.OPENSSL_VERSION}"
+        return f"it needs OpenSSL 3, not {ssl.OPENSSL_VERSION}"
     with _lock:
         if _found:
             return None
         try:
             library = OpenSSL()
         except (ImportError, OSError, AttributeError):
-            return "the functions of OpenSSL cannot be reached"
+            return "OpenSSL's functions cannot be found"
         if not library.is_as_expected():
-            return "a context is not as it is expected to be"
+            return "the layout of SSLContext objects is unknown"
         _found.append(library)
         return None
 
@@ -123,7 +123,7 @@ def openssl() -> OpenSSL:
     """
     reason = why_not()
     if reason is not None:
-        raise RuntimeError(f"OpenSSL cannot be reached past Python: {reason}.")
+        raise RuntimeError(f"Cannot call OpenSSL directly: {reason}.")
     return _found[0]
 
 

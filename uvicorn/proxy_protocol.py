@@ -97,7 +97,9 @@ def complain(peer: Any, reason: str) -> None:
     has_address = isinstance(peer, tuple)
     if _complaints.may_make(network_of(peer[0]) if has_address else ""):
         name = f"{peer[0]}:{peer[1]}" if has_address else "a Unix socket"
-        logger.warning("Closed a connection from %s, which is to begin with a PROXY header: %s.", name, reason)
+        logger.warning(
+            "Closed a connection from %s, which must begin with a PROXY header (proxy_protocol): %s.", name, reason
+        )
 
 
 def _read_line(data: bytes) -> tuple[Introduction, int] | None:
@@ -260,7 +262,7 @@ async def hear(sock: socket.socket) -> Introduction:
             await _readable(sock)
             continue
         if not data:
-            raise ConnectionResetError("the peer went without a PROXY header")
+            raise ConnectionResetError("the peer disconnected before sending a PROXY header")
         found = read(taken + data)
         taken += sock.recv(len(data) if found is None else found[1] - len(taken))
         if found is not None:

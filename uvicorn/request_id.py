@@ -64,9 +64,9 @@ def check_header(name: str) -> None:
         ValueError: it says why.
     """
     if not _is_field_name(name):
-        raise ValueError("it is not the name of a field.")
+        raise ValueError("it must be the name of a header field.")
     if name.lower() in _TAKEN or name.lower().startswith("sec-websocket-"):
-        raise ValueError("this field says something else.")
+        raise ValueError("this header already has a meaning of its own; choose another.")
 
 
 def trace_id(traceparent: str) -> str | None:

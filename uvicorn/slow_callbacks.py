@@ -25,7 +25,7 @@ MOST = 32
 LEAST_INTERVAL = 0.005
 """Seconds between two beats."""
 
-UNSEEN = "unknown: no other thread could look, so the interpreter was locked, or the process did not run"
+UNSEEN = "unknown: the interpreter was locked, or the process did not run"
 
 
 class Slow(NamedTuple):

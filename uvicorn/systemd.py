@@ -90,7 +90,7 @@ class Notifier:
         address = os.environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = os.environ.pop("WATCHDOG_USEC", ""), os.environ.pop("WATCHDOG_PID", "")
         if not address:
-            logger.warning("Nobody is to be told (systemd): NOTIFY_SOCKET is not set. Is the unit of Type=notify?")
+            logger.warning("systemd notification is off: NOTIFY_SOCKET is not set. Is the unit of Type=notify?")
             return None
         is_watched = microseconds.isdecimal() and int(microseconds) > 0 and pid in ("", str(os.getpid()))
         return cls(address, int(microseconds) / 1_000_000 / BEATS if is_watched else None, parts)
@@ -131,7 +131,7 @@ class Notifier:
                 sock.sendto(text.encode(), self._address)
         except OSError as exc:
             if not self._has_failed:
-                logger.warning("The service manager cannot be told of anything (NOTIFY_SOCKET): %s", exc)
+                logger.warning("Cannot notify systemd (NOTIFY_SOCKET): %s", exc)
             self._has_failed = True
 
 

@@ -258,7 +258,7 @@ class _PasswordNeeded(Exception):
     filename: str | None = None
 
     def __str__(self) -> str:
-        return "the private key is encrypted, and there is nobody to ask for its password."
+        return "the private key is encrypted; set ssl_keyfile_password."
 
 
 def _ask_nobody() -> str:
@@ -348,7 +348,7 @@ def _refuse_revoked(context: ssl.SSLContext, path: str | os.PathLike[str]) -> No
     """Refuse what stands in the lists of this file, and what an authority has issued that has none there (RFC 5280)."""
     try:
         if b"CERTIFICATE-----" in _read(path):
-            raise ssl.SSLError("there is a certificate in the file of `ssl_crl`, which would become an authority.")
+            raise ssl.SSLError("the file of `ssl_crl` contains a certificate, which would become an authority.")
         context.load_verify_locations(path)
     except ssl.SSLError as exc:
         exc.filename = os.fspath(path)
@@ -437,7 +437,7 @@ class Renewal:
             context = _build(self._settings, self._alpn_protocols, password)
         except Exception as exc:
             if contents == self._contents():
-                logger.error("The TLS certificates stay as they were: %s", _why(exc))
+                logger.error("Cannot load the new TLS certificates, keeping the previous ones: %s", _why(exc))
             else:
                 self._seen = b""  # somebody is still writing
             return False
@@ -446,7 +446,7 @@ class Renewal:
             return False
         self._used = contents
         self.front.current = context
-        logger.info("The TLS certificates are new: %s", summary(context))
+        logger.info("Loaded new TLS certificates: %s", summary(context))
         return True
 
     def _contents(self) -> bytes:
@@ -513,4 +513,4 @@ class Watch:
                 if look():
                     self._renewed()
             except Exception:
-                logger.exception("Cannot look for new TLS certificates")
+                logger.exception("Cannot check for new TLS certificates")

@@ -127,6 +127,6 @@ def _tell(name: str, certificate: Certificate, now: float) -> None:
     days = int((certificate.not_after - now) // DAY)
     names = ", ".join(certificate.names)
     if days < 0:
-        logger.error("The TLS certificate (%s: %s) has expired on %s.", name, names, date)
+        logger.error("The TLS certificate (%s: %s) expired on %s.", name, names, date)
     else:
         logger.warning("The TLS certificate (%s: %s) expires on %s, in %d days.", name, names, date, days)

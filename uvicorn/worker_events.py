@@ -65,7 +65,7 @@ class WorkerEvents:
             self._hook(event)
         except Exception:
             # Whoever watches must not end what is watched.
-            logger.exception("on_worker_event has failed for %r", event)
+            logger.exception("on_worker_event raised an exception for %r", event)
 
 
 def _fields(event: WorkerEvent) -> dict[str, object]:

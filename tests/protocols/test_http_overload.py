@@ -578,7 +578,9 @@ async def test_log_says_when_requests_begin_to_be_refused_and_when_that_has_ende
         assert len(caplog.records) == 1
         shedding._clock = lambda: clock() + QUIET
         shedding._look()
-        assert "7 requests were answered 503 (7 found no place, 0 lost" in caplog.records[-1].getMessage()
+        assert (
+            "rejected 7 requests with 503 (7 found the queue full, 0 were displaced" in caplog.records[-1].getMessage()
+        )
         assert len(caplog.records) == 2
 
 

@@ -70,5 +70,5 @@ def fastest() -> Any:
     if not names:
         return _found
     name, found = module.rpartition(".")[2].removesuffix("_impl"), ", ".join(names)
-    logger.info("HTTP is served by %s and not by the native core, which would not call this: %s.", name, found)
+    logger.info("HTTP is served by %s instead of the native core, which would not call %s.", name, found)
     return implementation

@@ -47,7 +47,7 @@ _PLAIN_TRANSPORTS = {
 # Without O_NONBLOCK a named pipe would hold up the event loop until somebody writes to it.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
-_SHORTER = "The file became shorter while it was sent."
+_SHORTER = "The file shrank while it was sent."
 
 
 class FileSink(Protocol):

@@ -17,8 +17,8 @@ _ORIGINALS: dict[type, dict[str, object]] = {}
 logger = logging.getLogger("uvicorn.error")
 
 WAY_OUT = (
-    "Take the method away or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
-    "serves without it."
+    "Remove the method or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
+    "starts without it."
 )
 
 
@@ -56,9 +56,9 @@ def refuse_never_called(cls: object, allowed: bool) -> None:
     """
     names = ", ".join(never_called(cls)) if isinstance(cls, type) else ""
     if names and not allowed:
-        raise SkippedOverride(f"nothing calls {names}. {WAY_OUT}")
+        raise SkippedOverride(f"the server never calls {names}. {WAY_OUT}")
     if names:
-        logger.warning("Nothing calls %s, which allow_skipped_overrides accepts.", names)
+        logger.warning("The server never calls %s (allow_skipped_overrides).", names)
 
 
 def _replaced(cls: type) -> Iterator[tuple[type, str]]:

@@ -167,9 +167,11 @@ class Answer:
                 await send_any(message)
         except (OSError, RuntimeError) as exc:
             # The response is broken off, and the client can see that it is not all.
-            logger.warning("%r was not sent to its end: %s", os.fsdecode(self._name), exc)
+            logger.warning("Sending %r failed, closing its connection: %s", os.fsdecode(self._name), exc)
         except asyncio.CancelledError:
-            logger.warning("%r was not sent to its end, because the server has to end.", os.fsdecode(self._name))
+            logger.warning(
+                "Sending %r was cut off by the shutdown (timeout_graceful_shutdown).", os.fsdecode(self._name)
+            )
         finally:
             if self._file is not None:
                 self._file.close()
@@ -480,7 +482,7 @@ class Mounts:
         if isinstance(exc, PermissionError):
             return _error(403)
         if self._complaints.may_make(str(exc.errno)):
-            logger.warning("%r could not be opened: %s", os.fsdecode(name), exc.strerror)
+            logger.warning("Cannot open %r, answering 503: %s", os.fsdecode(name), exc.strerror)
         return _error(503)
 
 
