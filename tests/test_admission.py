@@ -214,7 +214,7 @@ def test_nobody_waits_for_a_line_to_be_written() -> None:
     assert [line.split()[0] for line in handler.lines] == [
         "limit_connections=2",
         "limit_connections_per_address=1",
-        "There",
+        "Accepting",
     ]
 
 

@@ -275,8 +275,8 @@ async def _of_one_argument(request: Any) -> None:
     [
         (_of_one_argument, "auto", "does not accept the arguments of interface asgi3 (scope, receive, send)"),
         (asgi_app, "asgi2", "does not accept the arguments of interface asgi2 (scope)"),
-        (asgi_app, "wsgi", "is a coroutine function, which WSGI's are not"),
-        (wsgi_app, "asgi2", "takes two arguments, as WSGI's do"),
+        (asgi_app, "wsgi", "is a coroutine function, not a WSGI application"),
+        (wsgi_app, "asgi2", "takes two arguments, like a WSGI application"),
     ],
 )
 def test_application_that_does_not_take_what_it_is_given_is_warned_of(

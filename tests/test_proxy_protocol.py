@@ -341,11 +341,11 @@ def test_whose_fields_count_is_said(caplog: pytest.LogCaptureFixture) -> None:
     config = Config(app, log_config=None, proxy_protocol=True, forwarded_allow_ips="*")
     [line] = caplog.messages
     assert line.startswith("Behind PROXY headers no proxy headers are trusted")
-    assert dict(findings(config))["forwarded"] == "trusted of nobody"
+    assert dict(findings(config))["forwarded"] == "never trusted"
     caplog.clear()
     config = Config(app, log_config=None, proxy_protocol=True, proxy_protocol_trusted_clients=["10.0.0.7", "10.0.0.8"])
     assert caplog.messages == []
-    assert dict(findings(config))["forwarded"] == "trusted of 10.0.0.7,10.0.0.8"
+    assert dict(findings(config))["forwarded"] == "trusted from 10.0.0.7,10.0.0.8"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")

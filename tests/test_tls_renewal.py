@@ -448,7 +448,7 @@ def expiring(files: Files, seconds: float) -> ssl.SSLContext:
         (14.01, None, ""),
         (13.99, "WARNING", "The TLS certificate (default: ends.test) expires on 2030-03-31, in 13 days."),
         (0.5, "WARNING", "in 0 days."),
-        (-0.5, "ERROR", "has expired on 2030-03-17."),
+        (-0.5, "ERROR", "expired on 2030-03-17."),
     ],
 )
 async def test_the_end_is_told_14_days_ahead(

@@ -1,8 +1,8 @@
-"""OpenSSL past Python: the little that `ssl` cannot be told, or does not tell.
+"""Direct calls of OpenSSL for functions that Python's `ssl` lacks.
 
 A context's `SSL_CTX *`, and a connection's `SSL *`, are found in front of what `_ssl` keeps of them, and the functions
 in the very library that `_ssl` uses. Where any of it is not exactly as it is known to be, nothing is done (`why_not`).
-Nobody imports this who does not need it.
+Imported on demand.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class OpenSSL:
         return ctypes.c_void_p.from_address(id(connection) + behind).value
 
     def is_as_expected(self) -> bool:
-        """Hold what is believed of the insides of a context and a connection against what they say of themselves."""
+        """Whether contexts and connections have the assumed layout, verified against their public values."""
         if self.version() != ssl.OPENSSL_VERSION_NUMBER:
             return False
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -153,7 +153,7 @@ _go_on = VerifyCallback(lambda is_verified, store: 1)
 
 
 def serve_unverified(context: ssl.SSLContext) -> None:
-    """Have handshakes go on when the certificate of a client cannot be verified; `verification_error` tells of it.
+    """Continue handshakes when the certificate of a client cannot be verified; `verification_error` reports it.
 
     One that is required must still be there.
 
