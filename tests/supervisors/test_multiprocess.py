@@ -234,7 +234,7 @@ def test_workers_go_on_accepting_while_they_are_not_ready(cwd: Path) -> None:
         server.send_signal(signal.SIGHUP)
         server.wait_for("Finished server process", count=2)
         server.send_signal(signal.SIGINT)
-        server.wait_for("Not ready any more", count=2)
+        server.wait_for("Draining: accepting", count=2)
         assert request(server.address, "/-/ready").startswith(b"HTTP/1.1 503 ")
         assert served_by(server.address)[0] == "one"
         assert server.stop(signal.SIGINT) == 0
