@@ -102,6 +102,6 @@ def _takes(app: Callable[..., Any], count: int) -> bool:
 
 
 def detect_interface(app: Any) -> Literal["asgi2", "asgi3"]:
-    """Tell ASGI 3 from ASGI 2: what is awaited at once, or cannot be called with the scope alone, is ASGI 3."""
+    """Distinguish ASGI 3 from ASGI 2: an object that is awaited at once, or needs more than the scope, is ASGI 3."""
     only_asgi3 = not inspect.isclass(app) and callable(app) and _callable_with(app, 3) and not _callable_with(app, 1)
     return "asgi3" if _is_async(app) or only_asgi3 else "asgi2"

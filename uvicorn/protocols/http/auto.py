@@ -1,8 +1,7 @@
 """`--http auto`: the fastest implementation that can be imported.
 
 `AutoHTTPProtocol` is upstream's name for a class in Python that programs derive theirs from, to override its methods
-and assign its attributes. It is one here, too, imported when it is asked for: what serves those who do not is
-`fastest()`.
+and assign its attributes. It is one here, too, imported on demand; otherwise `fastest()` serves.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ WAY_OUT = (
 class SkippedOverride(TypeError):
     """A protocol class has methods that nothing calls."""
 
-    level = logging.CRITICAL  # what ends the start is said at every level
+    level = logging.CRITICAL  # a failed start is reported at every log level
 
 
 def original(cls: ClassT) -> ClassT:
@@ -62,7 +62,7 @@ def refuse_never_called(cls: object, allowed: bool) -> None:
 
 
 def _replaced(cls: type) -> Iterator[tuple[type, str]]:
-    # What our classes are made from is nobody's to replace.
+    # The bases of our classes are not for programs to replace.
     foundation = {below for base in cls.__mro__ if _is_ours(base) for below in base.__mro__} - _ORIGINALS.keys()
     if not foundation:
         return  # a class of its own
@@ -77,5 +77,5 @@ def _is_ours(cls: type) -> bool:
 
 
 def _methods(cls: type) -> dict[str, object]:
-    # What has two underscores Python may add by itself, at any time.
+    # Python itself may add names with two underscores at any time.
     return {name: value for name, value in vars(cls).items() if name == "__init__" or not name.startswith("__")}

@@ -20,7 +20,7 @@ WEBSOCKET_UNSUPPORTED = (
     "'websockets' or 'wsproto' manually."
 )
 
-# Errors: what became of an application. Values come as arguments of the record.
+# Errors of an application's call. Values come as arguments of the record.
 
 APPLICATION_FAILED = "Exception in ASGI application\n"
 APPLICATION_RETURNED = "ASGI callable should return None, but returned '%s'."
