@@ -40,7 +40,7 @@ format:  ## format the code and apply the fixes ruff is sure of
 	@.venv/bin/python -m ruff format .
 	@.venv/bin/python -m ruff check --fix .
 
-settings:  ## write what is derived from the table of settings
+settings:  ## generate code and documents from the table of settings
 	@scripts/install standard
 	@.venv/bin/python scripts/sync-settings
 

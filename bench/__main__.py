@@ -18,8 +18,8 @@ COMMANDS = {
     "list": "what can be measured here",
     "run": "workloads against targets",
     "compare": "two targets, paired: ratios with intervals",
-    "latency": "at fixed rates, shares of what the slowest server can do, by connections",
-    "overload": "at several times what a server can do: what is answered in time",
+    "latency": "at fixed rates, shares of the slowest server's capacity, by connections",
+    "overload": "at several times a server's capacity: the responses in time",
     "app": "your own application on every server, side by side",
     "startup": "from nothing to the first answer, and back; what importing costs",
     "websocket": "messages, handshakes and broadcasts, case by case",
@@ -41,7 +41,7 @@ class UsageError(BenchError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line in one line, without the usage of thirty."""
+    """Reports a mistake in a command line in one line, without the usage of thirty."""
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError."""
@@ -56,7 +56,7 @@ def parser(name: str) -> Parser:
 
 
 def overview() -> Parser:
-    """What is shown to somebody who names no command, or one that does not exist."""
+    """The help for a missing or unknown command."""
     listed = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
     found = Parser(
         prog="python -m bench",
@@ -78,14 +78,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     line, 130 when interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # What was measured is kept, as with Ctrl-C. In a thread no signal can be caught, and none arrives.
+    # Keep finished measurements, as with Ctrl-C. In a thread no signal can be caught, and none arrives.
     main_thread = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _ended) if main_thread else None
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     try:
         if not arguments or arguments[0] not in COMMANDS:
             overview().parse_args(arguments[:1])
-        # Targets may stand before and after options.
+        # Targets may come before and after options.
         chosen = parser(arguments[0]).parse_intermixed_args(arguments[1:])
         status = int(importlib.import_module(f"bench.commands.{arguments[0]}").execute(chosen))
         sys.stdout.flush()
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("bench: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read the output has seen enough; what is still buffered must not fail a second time.
+        # The reader of the output has closed it; the buffered rest must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:

@@ -1,6 +1,6 @@
 """The applications under load. This file is copied next to each server, so it imports the standard library only.
 
-Every server gets the same object for a workload; there is no router, so that the server's work is what is measured.
+Every server gets the same object for a workload; there is no router, so that only the server's work is measured.
 Knobs come from the environment: BENCH_SLEEP_MS, BENCH_CPU_ITERATIONS, BENCH_IO_MS.
 """
 
@@ -65,7 +65,7 @@ async def _answer(send: Send, body: bytes) -> None:
 
 
 def spend(seconds: float) -> None:
-    """Use the processor for so long."""
+    """Use the processor for `seconds`."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass

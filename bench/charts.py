@@ -1,4 +1,4 @@
-"""Charts as SVG text, as wide as a phone; on wider screens they stand side by side. No script, no network. Pure."""
+"""Charts as SVG text, as wide as a phone, side by side on wider screens. No script, no network. Pure."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def doubts(seen: Sequence[Seen]) -> list[str]:
 
 
 def where(titles: Iterable[str], every: int) -> str:
-    """Which of several, in brackets, after what is said about them; nothing where there is only one."""
+    """The titles concerned, in brackets, to append to a doubt; empty if there is only one."""
     several = list(dict.fromkeys(titles))
     if every == 1:
         return ""
@@ -68,7 +68,7 @@ def _voids(seen: Sequence[Seen]) -> Iterable[str]:
     for _, sample in _each(seen):
         if sample.void:
             reasons.setdefault((sample.target, sample.workload), []).append(sample.void)
-    # The same reason once, for all whom it concerns.
+    # Each reason once, with all servers that it concerns.
     concerned: dict[str, list[str]] = {}
     for (target, workload), every in reasons.items():
         reason = every[0] + (", and the like" if len(set(every)) > 1 else "")

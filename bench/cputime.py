@@ -31,6 +31,6 @@ def once(target: Target, cases: Sequence[str]) -> dict[str, float]:
 
 
 def several(target: Target, cases: Sequence[str], processes: int = PROCESSES) -> dict[str, list[float]]:
-    """The values of so many processes, by case."""
+    """The values of several processes, by case."""
     runs = [once(target, cases) for _ in range(processes)] if cases else []
     return {case: [run[case] for run in runs] for case in cases}

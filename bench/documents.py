@@ -19,7 +19,7 @@ from bench.report import Table
 from bench.views import VIEWS
 
 _BLOCK = re.compile(r"(<!-- bench:begin (\S+)(?: (\S+))? -->\n)(.*?)(<!-- bench:end -->)", re.DOTALL)
-# Everything that was published, with what a sceptic should know about it.
+# All published results with their doubts.
 REPORT = "docs/benchmarks/index.md"
 # In place of a part's name: every part.
 EVERY_PART = "all"
@@ -47,7 +47,7 @@ def fill(text: str, stored: Callable[[str], Result | None]) -> str:
 
 
 def block(results: Sequence[Result], view: str | None) -> str:
-    """What stands between two markers."""
+    """The text between two markers."""
     name = view or "everything"
     if name not in VIEWS:
         raise BenchError(f"unknown view {name!r}: choose from {', '.join(VIEWS)}")
@@ -55,7 +55,7 @@ def block(results: Sequence[Result], view: str | None) -> str:
         return UNMEASURED
     found = [(result, [table for table in VIEWS[name](result) if table.rows]) for result in results]
     shown = [report.markdown(table).rstrip() for table in _joined(table for _, tables in found for table in tables)]
-    # Parts that have nothing to show under this view are no source of what is shown.
+    # Parts without a table in this view are not named as its source.
     told = source([result for result, tables in found if tables] or results)
     return "\n".join(["", *(f"{one}\n" for one in [*shown, told]), ""])
 

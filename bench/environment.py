@@ -22,9 +22,9 @@ from bench.targets import ROOT, Target, find, import_root, interpreter, source_r
 load_at_start = list(os.getloadavg())
 # Seconds between two looks at the load average.
 CALM_INTERVAL = 10.0
-# What of a tree decides what is measured.
+# The parts of a tree that influence measurements.
 CODE = ("native", "pyproject.toml", "setup.py", "uvicorn")
-# What must agree before two results may stand in one table.
+# Facts that must agree before two results may share a table.
 IDENTITY = ("cpu", "cores", "kernel", "architecture", "memory_mib", "pinning")
 
 _PROBE = """
@@ -116,7 +116,7 @@ def same(first: Mapping[str, Any], second: Mapping[str, Any], *, pinning: bool =
 
 
 def _trees(described: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """The digests of what was run, by server and root: other options of a label say how it was run."""
+    """The digests of the measured trees, by server and root; other options of a label do not change the tree."""
     found = {}
     for label, one in described.get("targets", {}).items():
         if "tree" in one:
@@ -136,7 +136,7 @@ def commit(root: Path) -> str:
 
 
 def tree(root: Path) -> str:
-    """A digest of the package as it is run: its Python files and what was built into it."""
+    """A digest of the package as it runs: its Python files and built modules."""
     digest = hashlib.sha256()
     package = root / "uvicorn"
     for path in sorted(package.rglob("*")):
@@ -251,8 +251,8 @@ def core_times() -> CoreTimes:
 def foreign_share(before: CoreTimes, after: CoreTimes, used: float, chosen: Iterable[int] = ()) -> float:
     """What others took of some cores (of all, when none is named) between two readings, as a share of one core.
 
-    `used` is the CPU seconds of those whose cores they are. Time that the hypervisor took counts as somebody else's.
-    Two ways to know it, each with an error of its own: busy time is sampled at ticks, and what is not idle includes
+    `used` is the CPU seconds of the processes that own these cores. Time taken by the hypervisor counts as foreign.
+    There are two estimates, each with an error of its own: busy time is sampled at ticks, and non-idle time includes
     falling asleep and waking up. Others who were really there show in both, so the lower one is believed.
     """
     cores = [core for core in (tuple(chosen) or tuple(before.busy)) if core in before.busy and core in after.busy]

@@ -63,7 +63,7 @@ def run_micro(
 
 
 def available(target: Target, cases: Sequence[str]) -> list[str]:
-    """Those of the cases that can run on a tree; raises BenchError for cases nobody knows."""
+    """Those of the cases that can run on a tree; raises BenchError for unknown cases."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         output = run_micro(target, ["available", *cases], directory=Path(name))
     found: list[str] = json.loads(output.strip().splitlines()[-1])

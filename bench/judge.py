@@ -1,8 +1,8 @@
 """The regression gate's judgement: ratios and instruction counts against stored ones. Pure.
 
-Times on a shared machine say little. What is compared is how many instructions an operation takes and how many system
+Times on a shared machine say little. The gate compares how many instructions an operation takes and how many system
 calls a request, which are exact; how much CPU time it takes over that of a yardstick in the same process; and how many
-times less CPU this tree needs than upstream, both measured in the same minutes.
+times as much CPU upstream needs as this tree, both measured in the same minutes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def check_stored(stored: Any) -> dict[str, Any]:
     if not isinstance(stored.get("ratios"), dict) or not all(map(_positive, stored["ratios"].values())):
         raise BenchError("the stored gate values have no proper ratios")
     for part in ("instructions", "time", "calls"):
-        # What was added later may be missing: it is not judged then, which is said.
+        # A part that was added later may be missing; it is then reported as not judged.
         if not _positive(stored.get(part, None if part == "instructions" else {})):
             raise BenchError(f"the stored gate values have no proper {part}")
     return stored

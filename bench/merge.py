@@ -43,7 +43,7 @@ def _targets(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _data(results: Sequence[Result]) -> dict[str, Any]:
-    """Records of different targets stand side by side; everything else must agree."""
+    """Join the records of different targets; everything else must agree."""
     merged: dict[str, Any] = {}
     for result in results:
         for key, value in result.data.items():
@@ -52,7 +52,7 @@ def _data(results: Sequence[Result]) -> dict[str, Any]:
             elif key == "records":
                 merged["records"] = _records(merged.get("records", {}), value)
             elif merged.setdefault(key, value) != value:
-                raise BenchError(f"results that cannot stand together: {key} is {merged[key]} and {value}")
+                raise BenchError(f"results that cannot be merged: {key} is {merged[key]} and {value}")
     return merged
 
 

@@ -237,15 +237,15 @@ async def yardstick(operations: int) -> None:
 
 
 YARD: list[Any] = []
-# Of the yardstick, beside so many operations of a case that take about as long.
+# Operations of the yardstick that take about as long as one round of a case.
 YARDS = 1000
 
 
 async def ratio(arguments: argparse.Namespace) -> dict[str, float]:
     """CPU time of each case over that of the yardstick, both the least of many short rounds in turn.
 
-    Whoever disturbs a round lengthens it: the least of many is that of the code alone. What is left is how this process
-    happens to lie in memory, so that several processes are needed.
+    Disturbances lengthen a round: the least of many is that of the code alone. The remaining variation comes from this
+    process's memory layout, so several processes are needed.
     """
     found = {}
     for case in arguments.cases:
@@ -307,7 +307,7 @@ async def _places(protocol: str, kind: str, transport: str) -> list[tuple[str, f
             pictures.append(tracemalloc.take_snapshot())
         await (stream if kind == "stream" else hello)(scope, receive, send)
 
-    # Several requests at once: what one of them holds is not drowned by what is made once.
+    # Several requests at once, so that one-time allocations do not hide the memory of each.
     operations = [await http_case(protocol, kind, transport, look) for _ in range(HELD)]
     for operation in operations:
         await operation(10)
@@ -322,7 +322,7 @@ async def _places(protocol: str, kind: str, transport: str) -> list[tuple[str, f
     for picture in pictures:
         for one in picture.statistics("lineno"):
             path, line = one.traceback[0].filename, one.traceback[0].lineno
-            # What is asked for natively has no line of its own but that which called it, here.
+            # Native allocations have no line of their own except the calling one, in this file.
             name = NATIVE if path == __file__ else f"{'/'.join(path.split('/')[-3:])}:{line}"
             blocks[name] = blocks.get(name, 0.0) + one.count / len(pictures)
             sizes[name] = sizes.get(name, 0.0) + one.size / len(pictures)

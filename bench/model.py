@@ -1,6 +1,6 @@
 """What a measurement is: frozen records with a versioned JSON form.
 
-Only raw values are stored; medians, ratios and intervals are computed again by whoever reads them.
+Only raw values are stored; readers compute medians, ratios and intervals again.
 Times are seconds, sizes are bytes, unless a name says otherwise.
 """
 

@@ -137,7 +137,7 @@ def _rows(table: Table) -> str:
 
 
 def _cell(tag: str, text: str, left: bool, column: str = "") -> str:
-    """A cell; of which `column` it is stands beside it where the columns do not fit."""
+    """A cell; narrow screens show its `column` beside it."""
     kind = "text long" if left and len(text) > 40 else "text" if left else ""
     attributes = {"class": kind, "data-column": column}
     written = "".join(f' {name}="{escape(value)}"' for name, value in attributes.items() if value)

@@ -1,6 +1,6 @@
-"""What is measured for the documents, part by part: each part is one or more command lines of this harness. Pure.
+"""The measurements for the documents, part by part: each part is one or more command lines of this harness. Pure.
 
-`python -m bench publish` carries them out. Each of them can as well be typed by whoever doubts a figure.
+`python -m bench publish` runs them. To verify a figure, run its command by hand.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ PARTS = (
     Part(
         "python",
         "The Python implementations against upstream's",
-        "What is left of the difference without the native core: the same libraries on both sides, httptools or h11 "
+        "The difference without the native core: the same libraries on both sides, httptools or h11 "
         "and that for WebSocket. A head that came before, word for word, passes no parser here, so of these "
         "requests, which are alike, hardly any does.",
         (
@@ -158,8 +158,8 @@ PARTS = (
     Part(
         "rate",
         "Latency at the same arrival rate",
-        "30, 60 and 90% of what the slowest of these servers can do arrive at even distances, whether or not a server "
-        "keeps up, and each request counts from the moment it was due. Nobody is faster because less was asked of it.",
+        "30, 60 and 90% of the slowest server's capacity arrive at even distances, whether or not a server keeps up, "
+        "and each request counts from the moment it was due. All servers get the same load.",
         ("latency ours upstream granian hypercorn --rounds 2 --seconds 2 --warm-up 0.3",),
         f"--rounds 1 {SHORT} --connections 64",
         4.8,
@@ -200,8 +200,8 @@ PARTS = (
     Part(
         "overload",
         "Overload",
-        "Requests arrive at three times what the server can do, whether or not it keeps up. With a limit on active "
-        "requests the rest is refused at once, and what is admitted is in time; without one all of them wait.",
+        "Requests arrive at three times the server's capacity, whether or not it keeps up. With a limit on active "
+        "requests the excess is refused at once and admitted requests are in time; without one all of them wait.",
         ("overload ours:active=auto ours:active=16 upstream",),
         "--seconds 1 --settle 1 --tolerate 9",
         1.2,
@@ -253,7 +253,7 @@ PARTS = (
     Part(
         "pool",
         "Pools",
-        "Objects used again against objects made anew, slots against dicts, ways of building bytes.",
+        "Reused objects against new ones, slots against dicts, ways of building bytes.",
         ("pool --operations 500000",),
         "--operations 2000 --capacities 10",
         0.8,
@@ -294,7 +294,7 @@ NAMES = (*(part.name for part in PARTS), "gate")
 
 
 def find(name: str) -> Part:
-    """The part of a name; raises BenchError for a name nobody knows."""
+    """The part of a name; raises BenchError for an unknown name."""
     for part in (*PARTS, *LONG):
         if part.name == name:
             return part

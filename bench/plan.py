@@ -34,7 +34,7 @@ class Block:
 def comparison(
     scenario: Scenario, first: Target, rivals: Sequence[Target], *, blocks: int, seed: int = 1
 ) -> list[Block]:
-    """Everybody once in each block: in a random order, and in the mirrored one in the next block (B C A, A C B).
+    """Each target once per block: in a random order, and in the mirrored one in the next block (B C A, A C B).
 
     Slow drift of the machine cancels from block to block. Side A is the one the others are compared with.
     """

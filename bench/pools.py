@@ -21,7 +21,7 @@ from typing import Any
 
 BURST = 1000
 ROUNDS = 5
-# So many operations are timed one by one for the percentiles; the clock itself costs about 50 ns of each.
+# Operations timed one by one for the percentiles; the clock itself costs about 50 ns of each.
 SINGLE = 50_000
 # Requests held at once: within what the native buffer pool keeps, and beyond it.
 HELD = (1, 100, 1000)
@@ -131,7 +131,7 @@ def by_text() -> bytes:
 
 
 def repeat(function: Callable[[], Any]) -> Operation:
-    """Call it so many times."""
+    """Return an operation that calls it `count` times."""
 
     def run(operations: int) -> None:
         for _ in range(operations):
@@ -141,7 +141,7 @@ def repeat(function: Callable[[], Any]) -> Operation:
 
 
 class Transport:
-    """Takes what is written and forgets it."""
+    """Discards all output."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -176,7 +176,7 @@ async def posted(scope: Any, receive: Any, send: Any) -> None:
 
 
 def native_cases(counts: tuple[int, ...]) -> dict[str, Operation]:
-    """Requests whose bodies come in two pieces, so many at once that the native buffers are within their cap or not."""
+    """Requests with bodies in two pieces, in numbers below and above the cap of the native buffers."""
     try:
         protocol = importlib.import_module("uvicorn.protocols.http.native_impl").NativeProtocol
     except ImportError:
@@ -193,7 +193,7 @@ def native_cases(counts: tuple[int, ...]) -> dict[str, Operation]:
 
 
 class Held:
-    """So many connections, each with a request half read, then all of them finished."""
+    """Connections with a half-read request each, which are then all finished."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: Any, config: Any, state: Any, count: int) -> None:
         self.loop, self.state, self.count = loop, state, count

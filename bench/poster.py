@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.model import Result, Sample
 from bench.views import HEADLINES
 
-# Whom the chart shows, in the order of its bars; ours comes first.
+# The servers in the chart, in the order of its bars; ours comes first.
 RIVALS = {"granian": "granian", "upstream": "uvicorn 0.54", "gunicorn": "gunicorn", "hypercorn": "hypercorn"}
 OURS = "this fork"
 

@@ -26,7 +26,7 @@ READY_TIMEOUT = 30.0
 READY_TIMEOUT_EACH = 2.0
 STOP_TIMEOUT = 10.0
 MEMORY_INTERVAL = 0.25
-# Variables that would change what is measured: the harness's own Python, settings of servers, coverage of tests.
+# Variables that would change measurements: the harness's own Python, settings of servers, coverage of tests.
 FOREIGN = ("PYTHON", "UVICORN_", "BENCH_", "COVERAGE_")
 # Linux gives clients ports from 32768 on.
 PORTS = (15000, 32000)
@@ -80,7 +80,7 @@ def raise_file_limit() -> int:
 
 
 def free_port() -> int:
-    """A port nobody uses at this moment, from below those the kernel hands out.
+    """A currently free port, from below the kernel's ephemeral range.
 
     Ten thousand client connections take ten thousand of the kernel's; a server must not find one of them on its port.
     """
@@ -183,7 +183,7 @@ class Server:
 
 
 class Elsewhere:
-    """A server on loopback that somebody else started: it can be loaded, but not looked into."""
+    """A foreign server on loopback: it can be loaded, but not inspected."""
 
     def __init__(self, url: str) -> None:
         """Raises BenchError for an address that is not plain HTTP on loopback."""
@@ -195,9 +195,9 @@ class Elsewhere:
         self.label = f"127.0.0.1:{self.port}"
 
     def check_alive(self) -> None:
-        """Raises ServerError when nobody listens there."""
+        """Raises ServerError if its port is not open."""
         if not in_use(self.port):
-            raise ServerError(f"nobody listens at {self.label}")
+            raise ServerError(f"no server listens at {self.label}")
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Request:
 
 
 def in_use(port: int) -> bool:
-    """Whether somebody listens on a port of the loopback address."""
+    """Whether a port of the loopback address accepts connections."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0

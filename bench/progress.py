@@ -1,4 +1,4 @@
-"""What happens now, for whoever watches: a line rewritten in place on a terminal, one every ten seconds elsewhere."""
+"""Progress of a measurement: a line rewritten in place on a terminal, one every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INTERVAL = 10.0
 
 
 class Progress:
-    """Says what was told last. Where standard error is no terminal a thread of its own says it now and then: a burst
+    """Prints the latest status. Where standard error is not a terminal, a separate thread repeats it: a burst
     may take longer than the time between two lines.
     """
 

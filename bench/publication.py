@@ -1,4 +1,4 @@
-"""Stored results as one document: what was measured, how, and what a sceptic should know about it. Pure."""
+"""Stored results as one document: results, methods and doubts. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Section:
 
 
 def of_part(name: str, result: Result) -> Section:
-    """The section of a published part. How it was measured is told by the result itself: parts change, figures stay."""
+    """The section of a published part. The result itself records its method, because parts may change later."""
     part = parts.find(name)
     told = result.data.get(MEASURED, {})
     commands = tuple(told.get("commands", part.commands))
@@ -87,7 +87,7 @@ def _doubts(sections: Sequence[Section]) -> list[str]:
             servers.setdefault(server, []).append(one.title)
         for note in one.result.notes:
             notes.setdefault(note, []).append(one.title)
-    # Who was measured in one version needs no word about where.
+    # A server that was measured in one version needs no list of places.
     versions: dict[str, list[str]] = {}
     for server in servers:
         versions.setdefault(server.partition(" ")[0], []).append(server)

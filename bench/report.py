@@ -149,7 +149,7 @@ def compare(samples: Sequence[Sample], metric: Metric) -> Comparison | None:
 def paired(samples: Sequence[Sample]) -> list[list[tuple[Sample, Sample]]]:
     """The pairs (A, B) of each block that count: the first of A with the first of B, and so on.
 
-    Blocks are mirrored, so what comes first on one side comes first, or next to it, on the other.
+    Blocks are mirrored, so bursts of the same position were measured close together.
     """
     blocks: dict[int, list[Sample]] = {}
     for sample in sorted(samples, key=lambda sample: sample.slot):
@@ -300,14 +300,14 @@ def arrivals_table(samples: Sequence[Sample]) -> Table:
             )
     note = (
         "From connect(2) to the last byte of the first answer, of newcomers who all come at once while 200 others keep "
-        "the server busy. Who had no answer at the end counts with the time waited until then."
+        "the server busy. A newcomer without an answer at the end counts with the time waited until then."
     )
     columns = ("newcomers", "target", "median", "p90", "p99", "longest", "no answer", "bursts")
     return Table("newcomers at a busy server", columns, tuple(rows), note)
 
 
 def processes_table(samples: Sequence[Sample]) -> Table:
-    """Who used the cores: threads and CPU of the client, and of each server process; shares are of one core."""
+    """Use of the cores: threads and CPU of the client and of each server process, in shares of one core."""
     rows = []
     for case, group in groups(samples).items():
         good = [sample for sample in usable(group) if sample.usage and sample.machine and sample.burst]
@@ -351,7 +351,7 @@ def groups(samples: Sequence[Sample]) -> dict[Case, list[Sample]]:
 
 
 def _place(case: Case, order: Mapping[str, int]) -> tuple[int, str, str, int, bool, bool, str]:
-    """Rows that a reader compares stand together."""
+    """A sort key that keeps comparable rows together."""
     return (order[case.workload], case.mode, case.client, case.connections, *_rank(case.target))
 
 
@@ -425,7 +425,7 @@ Rivalry = tuple[str, str, int, str, str]
 
 
 def comparisons(samples: Sequence[Sample]) -> dict[Rivalry, list[Sample]]:
-    """Samples by what was compared: workload, mode, connections, target A, target B.
+    """Samples by comparison: workload, mode, connections, target A, target B.
 
     In a block with more than two sides A is compared with each of the others, which is called B then.
     """

@@ -1,4 +1,4 @@
-"""Carry out a plan: start servers, drive load, read counters, keep what was measured whatever happens."""
+"""Carry out a plan: start servers, drive load, read counters, and keep finished samples in any case."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MARKED = "bench: mark\n"
 
 # Others may use this share of one core where the server runs.
 TOLERATED = 0.05
-# Seconds to wait before a disturbed burst is repeated: whoever disturbed it may be done then.
+# Seconds to wait before a disturbed burst is repeated, so that the disturbance may end.
 PAUSES = (0.5, 1.0, 2.0)
 DISTURBED = "others used the server's cores"
 
@@ -80,7 +80,7 @@ class Runner:
         process.raise_file_limit()
 
     def carry_out(self, blocks: Sequence[Block]) -> list[Sample]:
-        """Measure every block; `samples` holds what is finished at any time. A failed burst is a void sample."""
+        """Measure every block; `samples` holds finished bursts at any time. A failed burst is a void sample."""
         for block in blocks:
             self._block(block)
         return self.samples
@@ -103,7 +103,7 @@ class Runner:
             self.samples.append(sample)
 
     def _undisturbed(self, sample: Sample, server: Server, scenario: Scenario, directory: Path) -> Sample:
-        """A burst during which nobody else used the server's cores; void when there was none in so many attempts."""
+        """A burst without foreign load on the server's cores; void if every attempt was disturbed."""
         for pause in (*PAUSES, None):
             found = self._sample(sample, server, scenario, directory)
             foreign = found.machine.foreign_cpu if found.machine else 0.0
@@ -137,7 +137,7 @@ class Runner:
             server.stop()
 
     def _started(self, target: Target, scenario: Scenario, stage: Path, extra: dict[str, str]) -> Server:
-        """A server that has answered; on another port when somebody took the one that was free a moment ago."""
+        """A server that has answered; on another port if the free one was taken meanwhile."""
         attempts = 1 if self.port else PORT_ATTEMPTS
         while True:
             attempts -= 1
@@ -240,7 +240,7 @@ class Runner:
         try:
             argv = generator.command(aim_of(server, scenario, directory), load)
         except OSError as exc:
-            raise LoadError(f"{load.tool} cannot be told what to do: {exc.strerror or exc}") from None
+            raise LoadError(f"cannot write the input of {load.tool}: {exc.strerror or exc}") from None
         output, cpu = run_generator(generator, argv, self.cores, load.seconds + GRACE, marked)
         server.check_alive()
         return generator.parse(output, load), cpu

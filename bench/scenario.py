@@ -15,7 +15,7 @@ from bench.load.websocket import document
 class Workload:
     """One kind of work. `app` names an attribute of `bench.apps`; `wsgi` its WSGI form where there is one.
 
-    `connections` is how many are usual for it, where a command is not told otherwise. `response_bytes` is the exact
+    `connections` is the default number of connections. `response_bytes` is the exact
     body length of a right answer. `bound_by` says what limits the throughput: "server", "application" (a better server
     gains little) or "waiting". `mount` is a path below which a server that can answers with files itself, in the place
     of the application.
@@ -69,7 +69,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Knobs:
-    """What the sleeping, computing and blocking workloads can be told; the same for every target."""
+    """Parameters of the sleeping, computing and blocking workloads; the same for every target."""
 
     sleep_ms: float = 10
     cpu_iterations: int = 2000

@@ -101,7 +101,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def paired_ratio(groups: Sequence[Sequence[tuple[float, float]]]) -> Interval:
     """Ratio first/second with its 95% interval: the geometric mean over groups of the geometric mean of their pairs.
 
-    What is measured in one group (a block) shares its moment, so only groups are independent, and the interval is that
+    Measurements in one group (a block) share their moment, so only groups are independent, and the interval is that
     of their means. It is Student's: a bootstrap over so few values holds the true ratio in half of all cases with two
     groups and in four of five with four, where this one holds it in 19 of 20 (see the tests).
     """

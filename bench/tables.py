@@ -24,7 +24,7 @@ def tables(result: Result, *, details: bool = False) -> list[Table]:
 
 
 def samples(result: Result) -> list[Table]:
-    """Medians of each case, what large bodies cost, how long newcomers waited, and who used the cores."""
+    """Medians of each case, the cost of large bodies, waiting times of newcomers, and use of the cores."""
     return [report.samples_table(result.kind, result.samples), *special(result), report.processes_table(result.samples)]
 
 
@@ -69,7 +69,7 @@ VERDICTS = {"A better": "better", "B better": "worse"}
 
 
 def _rivals(scene: Scene, rivalries: Mapping[Rivalry, Sequence[Sample]], noise: Mapping[str, float]) -> Table:
-    """Everybody's figures, and how many times the CPU of A each needs."""
+    """The figures of each server, and its CPU relative to A's."""
     workload, mode, connections = scene
     keys = sorted(rivalries, key=lambda key: key[3] != key[4])
     first, rows = keys[0][3], []
@@ -103,7 +103,7 @@ def _rival_row(name: str, group: Sequence[Sample], ratio: str, interval: str, ve
 
 
 def speedups(result: Result) -> Table:
-    """For each workload, how many times less CPU per request A needs than each of the others."""
+    """For each workload, the CPU per request of each other server relative to A."""
     found: dict[tuple[str, str, int, str], dict[str, str]] = {}
     for (workload, mode, connections, first, second), chosen in report.comparisons(result.samples).items():
         if first != second:
@@ -114,7 +114,7 @@ def speedups(result: Result) -> Table:
         "CPU per request of a server over that of A: the geometric mean of the pairs, and its 95% interval. Above 1, A "
         "needs less; below 1, A loses."
     )
-    table = Table("times less CPU per request", ("workload", "mode", "conns", "A", *names), rows, note)
+    table = Table("CPU per request relative to A", ("workload", "mode", "conns", "A", *names), rows, note)
     return report.without_constants(table, {**report.CONSTANT, "A": "A is {}"})
 
 
@@ -127,7 +127,7 @@ def _times(chosen: Sequence[Sample]) -> str:
 
 
 def floors(rivalries: Mapping[Rivalry, Sequence[Sample]]) -> dict[str, float]:
-    """The noise floors of a scene, empty when nobody was compared with itself, or that did not count either."""
+    """The noise floors of a scene, empty if no server was compared with itself, or those bursts were void too."""
     for key, chosen in rivalries.items():
         if key[3] == key[4]:
             try:
@@ -243,7 +243,7 @@ def gate(result: Result) -> list[Table]:
         rows.append((line["case"], *values, line["detail"], "REGRESSION" if line["failed"] else "ok"))
     columns = ("case", "stored", "now", "limit", "interval or change", "verdict")
     note = (
-        "A speed-up is how many times less CPU per request this tree needs than upstream, measured in the same run; "
+        "A speed-up is upstream's CPU per request divided by this tree's, measured in the same run; "
         "it fails when its whole interval is below the limit. Instructions are counted by callgrind, system calls by "
         "strace, both of one operation. CPU time is over that of a yardstick in the same process; it fails when its "
         "whole interval is above the limit."
@@ -271,7 +271,7 @@ def _repeated(cases: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def _proof(trees: Sequence[Mapping[str, Any]]) -> Table:
-    """How often the gate let each tree pass, and by what it was caught."""
+    """How often the gate passed each tree, and which part caught it."""
     rows = tuple((one["tree"], str(one["passed"]), str(one["failed"]), one["by"]) for one in trees)
     return Table("the gate, proven", ("tree", "passed", "failed", "by"), rows)
 
@@ -331,7 +331,7 @@ def micro(result: Result) -> list[Table]:
     return found + [_places(case, lines) for case, lines in result.data.get("places", {}).items()]
 
 
-# So many lines of a table of places: the rest is small.
+# Lines of a table of places: the rest is small.
 SHOWN = 10
 
 
@@ -443,7 +443,7 @@ def latency(result: Result) -> list[Table]:
             failed = f"{len(group) - len(known)} of {len(group)} void"
         where = (rates.get(rate, 0), case.connections)
         rows.append((where, (f"{rate:,.0f}/s ({where[0]}%)", str(case.connections), case.target), cells, failed))
-    # Servers keep their order within a load: what a reader compares stands together.
+    # Servers keep their order within a load, so that comparable rows are together.
     rows.sort(key=lambda row: row[0])
     filled = tuple((*names, *(cells or [MISSING] * len(TAIL)), failed) for _, names, cells, failed in rows)
     capacities = ", ".join(f"{name} {rps:,.0f}/s" for name, rps in result.data["capacities"].items())
@@ -476,8 +476,8 @@ def overload(result: Result) -> list[Table]:
         )
     note = (
         f"Requests arrive at {data['factor']:g} times the capacity, whether or not others were answered. Goodput is "
-        f"what is answered with 200 within {data['in_time']:g} s of being due; the percentiles are of all that is "
-        f"answered with 200. Unloaded is a fifth of the capacity. The application waits {data['sleep_ms']:g} ms and "
+        f"the rate of 200 responses within {data['in_time']:g} s of being due; the percentiles cover all 200 "
+        f"responses. Unloaded is a fifth of the capacity. The application waits {data['sleep_ms']:g} ms and "
         "computes for 1 ms."
     )
     columns = ("target", "capacity", "offered", "goodput", "of capacity", "refused", "p99 unloaded", "p99", "times")

@@ -64,7 +64,7 @@ class Target:
 
     def label(self) -> str:
         """The name with its options, as it is written on the command line."""
-        # A root is told by its last part: results are read on other machines.
+        # A root is shown by its last part, because results are read on other machines.
         shown = {key: Path(value).name if key == "root" else value for key, value in self.options.items()}
         chosen = ",".join(f"{key}={value}" for key, value in sorted(shown.items()))
         return f"{self.name}:{chosen}" if chosen else self.name

@@ -1,7 +1,7 @@
 """Other trees of this project, as they are measured: their own Python files and a core built from their own sources.
 
 A tree is staged in the user's cache: a copy of its package with the core that was built for it. It is imported from
-there by the interpreter of this tree, so that everything else is the same. What is staged is never changed: another
+there by the interpreter of this tree, so that everything else is the same. A staged tree never changes: another
 state of the tree is another directory.
 """
 
@@ -85,7 +85,7 @@ def _built(root: Path, python: str) -> tuple[str, Path]:
         target = cache() / "target"
         argv = ["cargo", "build", "--quiet", "--release", "-p", "bindings", "--target-dir", str(target)]
         with tempfile.TemporaryDirectory(prefix="bench-") as name:
-            # Built in a copy: nothing is written into somebody's tree, and what is built is what was read.
+            # Build in a copy, so that the tree stays unchanged and the build matches the sources that were read.
             for path in sources:
                 copy = Path(name) / path.relative_to(root)
                 copy.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _output(argv: list[str], directory: Path, extra: dict[str, str]) -> str:
 
 
 def _files(directory: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """The source files below a directory, without what was built there."""
+    """The source files below a directory, without build products."""
 
     def found(place: Path) -> Iterator[Path]:
         for path in sorted(place.iterdir()):

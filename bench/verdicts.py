@@ -39,7 +39,7 @@ def run(result: Result) -> Iterator[str]:
 
 
 def compare(result: Result) -> Iterator[str]:
-    """Of each pair: how many times less CPU, if that is more than chance."""
+    """For each pair: the ratio of CPU, if it is significant."""
     for (workload, _, connections, first, second), chosen in report.comparisons(result.samples).items():
         if first == second:
             continue
@@ -58,7 +58,7 @@ def compare(result: Result) -> Iterator[str]:
         else:
             better, worse = (first, second) if ratio.value > 1 else (second, first)
             times = max(ratio.value, 1 / ratio.value)
-            yield f"{where}: {better} needs {times:.2f} times less CPU per request than {worse} ({ratio.words('.2f')})"
+            yield f"{where}: {worse} needs {times:.2f} times the CPU per request of {better} ({ratio.words('.2f')})"
 
 
 def micro(result: Result) -> Iterator[str]:

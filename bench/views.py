@@ -9,9 +9,9 @@ from bench.errors import BenchError
 from bench.model import Result, Sample, usable
 from bench.report import METRICS, Table
 
-# What is no server to compare with: the floor.
+# The floor, which is not a server to compare with.
 FLOOR = "epoll"
-# A figure so many times worse is told even where the interval leaves it open.
+# A figure worse by this factor is listed even if the interval includes 1.
 WORSE = 1.05
 # The numbers of connections that readers of such figures know.
 OPENING = (1, 10, 50, 100)
@@ -39,7 +39,7 @@ def concurrency(result: Result) -> list[Table]:
     """By workload and client: connections in rows; rate, p50, p99 and status before (the first target) and after."""
     scenes: dict[tuple[str, str], dict[int, dict[str, list[Sample]]]] = {}
     order = list(dict.fromkeys(sample.target for sample in result.samples))
-    # The blocks were shuffled; what was measured as upstream comes first.
+    # The blocks were shuffled; upstream comes first.
     order.sort(key=lambda name: not name.startswith("upstream"))
     for case, group in report.groups(result.samples).items():
         scenes.setdefault((case.workload, case.client), {}).setdefault(case.connections, {})[case.target] = group
@@ -98,12 +98,12 @@ def _before_and_after(rows: Mapping[int, Mapping[str, list[Sample]]]) -> Iterato
 
 
 def speedups(result: Result) -> list[Table]:
-    """How many times less CPU per request the first server of each comparison needs."""
+    """CPU per request relative to the first server of each comparison."""
     return [tables.speedups(result)]
 
 
 def headline(result: Result) -> list[Table]:
-    """The few figures for a first page: CPU per request of upstream and of this tree, and how many times less."""
+    """The few figures for a first page: CPU per request of upstream and of this tree, and their ratio."""
     rows = []
     for (workload, _, connections, first, second), chosen in report.comparisons(result.samples).items():
         if workload in HEADLINES and (first, second) == ("ours", "upstream"):
@@ -112,7 +112,7 @@ def headline(result: Result) -> list[Table]:
                 times = f"{found.ratio.value:.1f} ({found.ratio.words('.1f')})"
                 row = (HEADLINES[workload], str(connections), report.micros(found.first), report.micros(found.second))
                 rows.append((*row, times))
-    columns = ("server CPU per request, one process", "connections", "upstream 0.54.0", "this fork", "times less")
+    columns = ("server CPU per request, one process", "connections", "upstream 0.54.0", "this fork", "ratio")
     return [Table("This fork and upstream", columns, tuple(rows))]
 
 
@@ -132,7 +132,7 @@ def brief(result: Result) -> list[Table]:
 
 
 def cases(result: Result) -> list[Table]:
-    """What was measured without pairs, in few tables: CPU and tails by workload and server."""
+    """Measurements without pairs, in few tables: CPU and tails by workload and server."""
     return [*servers(result), *tails(result)]
 
 

@@ -1,4 +1,4 @@
-"""The smallest application: greets whoever asks. Serve it with ``make serve`` or ``uvicorn examples.hello:app``."""
+"""Answer each request with a greeting. Serve it with ``make serve`` or ``uvicorn examples.hello:app``."""
 
 from __future__ import annotations
 

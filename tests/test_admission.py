@@ -91,11 +91,11 @@ def test_lines_about_the_limit_do_not_come_for_each_connection(caplog: pytest.Lo
         assert entrance.enter() is None
         visits.pop().leave()
         visits.append(enter(entrance))
-    reached = "limit_connections=20 is reached: further connections wait until others end."
+    reached = "limit_connections=20 reached: further connections wait in the listen backlog."
     assert caplog.messages == [reached]
     for visit in visits[17:]:
         visit.leave()
-    room = "There is room for connections again: 18 of 20."
+    room = "Accepting connections again: 18 of limit_connections=20 are open."
     assert caplog.messages == [reached, room]
     visits[17:] = [enter(entrance) for _ in range(3)]
     assert entrance.enter() is None
@@ -155,7 +155,7 @@ def test_one_line_for_an_address_in_a_while(caplog: pytest.LogCaptureFixture) ->
     for _ in range(3):
         refuse("192.0.2.1")
         refuse("2001:db8::2")
-    text = "limit_connections_per_address=1 is reached by %s: further connections are refused."
+    text = "limit_connections_per_address=1 reached by %s: closing its further connections."
     assert caplog.messages == [text % "192.0.2.1", text % "2001:db8::/64"]
     clock.now += 10
     refuse("192.0.2.1")
@@ -214,7 +214,7 @@ def test_nobody_waits_for_a_line_to_be_written() -> None:
     assert [line.split()[0] for line in handler.lines] == [
         "limit_connections=2",
         "limit_connections_per_address=1",
-        "There",
+        "Accepting",
     ]
 
 
@@ -642,7 +642,7 @@ def test_event_loops_of_a_process_count_together(tmp_path: Path) -> None:
         for client in clients:
             read_until(client, b"hello")
         more = [open_connection(address, REQUEST) for _ in range(3)]
-        server.wait_for("limit_connections=3 is reached: further connections wait until others end.")
+        server.wait_for("limit_connections=3 reached: further connections wait in the listen backlog.")
         for old in clients:
             old.sendall(REQUEST)
             read_until(old, b"hello")
@@ -651,4 +651,4 @@ def test_event_loops_of_a_process_count_together(tmp_path: Path) -> None:
             read_until(new, b"hello")
         for new in more:
             new.close()
-        server.wait_for("There is room for connections again")
+        server.wait_for("Accepting connections again")

@@ -91,7 +91,7 @@ def test_shortcuts_are_told_of(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> No
     [
         ("app = None", "The ASGI app is not callable, so every request will fail: None."),
         ("def app(environ, start_response): ...", "Set interface to wsgi."),
-        ("async def app(request): ...", "does not take the arguments of interface asgi3 (scope, receive, send)"),
+        ("async def app(request): ...", "does not accept the arguments of interface asgi3 (scope, receive, send)"),
         ("import sys; sys.exit()", "The application ended the process while it was loaded, with status 0."),
     ],
 )

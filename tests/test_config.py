@@ -262,7 +262,7 @@ def test_wsgi_application_served_as_asgi_is_warned_of(log: Log) -> None:
     loaded(application)
     ((level, text),) = log()
     assert level == "WARNING"
-    assert text.startswith("The application takes two arguments, as WSGI's do, so every request will fail: ")
+    assert text.startswith("The application takes two arguments, like a WSGI application, so every request will fail: ")
     assert text.endswith("Set interface to wsgi.")
 
 
@@ -273,10 +273,10 @@ async def _of_one_argument(request: Any) -> None:
 @pytest.mark.parametrize(
     ("app", "interface", "said"),
     [
-        (_of_one_argument, "auto", "does not take the arguments of interface asgi3 (scope, receive, send)"),
-        (asgi_app, "asgi2", "does not take the arguments of interface asgi2 (scope)"),
-        (asgi_app, "wsgi", "is a coroutine function, which WSGI's are not"),
-        (wsgi_app, "asgi2", "takes two arguments, as WSGI's do"),
+        (_of_one_argument, "auto", "does not accept the arguments of interface asgi3 (scope, receive, send)"),
+        (asgi_app, "asgi2", "does not accept the arguments of interface asgi2 (scope)"),
+        (asgi_app, "wsgi", "is a coroutine function, not a WSGI application"),
+        (wsgi_app, "asgi2", "takes two arguments, like a WSGI application"),
     ],
 )
 def test_application_that_does_not_take_what_it_is_given_is_warned_of(

@@ -481,7 +481,7 @@ def told(address: tuple[str, int], target: str, *fields: str) -> tuple[int, str,
     return int(answer.split(b" ")[1]), kind.partition(": ")[2], body.decode()
 
 
-TOLD = re.compile(r"Requests in flight, for this machine alone, on http://(\S+):(\d+)/requests\?token=(\S+)")
+TOLD = re.compile(r"Requests in flight \(this machine only\) on http://(\S+):(\d+)/requests\?token=(\S+)")
 
 
 @pytest.fixture

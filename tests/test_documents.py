@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 from functools import cache
@@ -39,6 +40,12 @@ OPTIONS_OF_OTHERS = {
 VARIABLES = {"UVICORN_APP_DIR", "UVICORN_CONFIG", "UVICORN_SHORTCUTS", "UVICORN_REQUIRE_NATIVE"}
 """Read by the server, without being settings; others only where a script or a test does."""
 
+LOGGERS = {"uvicorn.error", "uvicorn.access", "uvicorn.asgi"}
+CLASSES_OF_OTHERS = {"ConfigMap", "CreateContainerConfigError", "ExecStartPre", "RuntimeDirectory"}
+"""Of Kubernetes and systemd."""
+MEANT_BY_NONE = {"timeout-graceful-shutdown", "limit-queue"}
+"""Their default None stands for a number, or they share a row with the setting that matters."""
+
 NAMES_OF_OTHERS = {"TCP_QUICKACK", "OPENBLAS_NUM_THREADS", "proxy_request_buffering", "CONFIG_TLS", "__step"}
 """Of kernels, libraries and other servers."""
 
@@ -56,8 +63,9 @@ def tracked() -> list[str]:
 
 
 def documents() -> list[str]:
-    """All in Markdown but what was given to us or is data."""
-    return [name for name in tracked() if name.endswith(".md") and not name.startswith(("tests/", "native/"))]
+    """All Markdown files except third-party ones and test data."""
+    kept = [name for name in tracked() if name.endswith(".md") and not name.startswith("native/")]
+    return [name for name in kept if not name.startswith("tests/") or name.startswith("tests/catalogue/")]
 
 
 @cache
@@ -223,3 +231,74 @@ def test_identifiers_that_are_named_are_in_the_source() -> None:
         if document.startswith(("docs/", "README", "OPTIMIZATIONS", "CONTRIBUTING"))
     }
     assert not missing(found), missing(found)
+
+
+def test_python_names_that_are_given_in_full_exist() -> None:
+    """`uvicorn.module.name`, down to the attribute; methods and environment variables have their own tests."""
+    found = dict[str, set[str]]()
+    for document in documents():
+        found[document] = set()
+        for words in code(document):
+            for name in re.findall(r"^uvicorn(?:\.\w+)+(?=$|\()", words):
+                if not resolves(name) and name not in LOGGERS | FILES_OF_USERS:
+                    found[document].add(name)
+    assert not missing(found), missing(found)
+
+
+def resolves(name: str) -> bool:
+    """Whether importing the longest module path of a dotted name leaves attributes that exist."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            target: object = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(target, part):
+                return False
+            target = getattr(target, part)
+        return True
+    return False
+
+
+def test_classes_that_are_named_are_in_the_source() -> None:
+    known = set(re.findall(r"\w+", source())) | CLASSES_OF_OTHERS
+    found = {
+        document: {
+            word
+            for words in code(document)
+            for word in re.findall(r"(?<![\w.-])[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+(?![\w-])", words)
+            if word not in known
+        }
+        for document in documents()
+    }
+    assert not missing(found), missing(found)
+
+
+def test_log_lines_that_are_quoted_are_in_the_source() -> None:
+    """Whole sentences between backticks, without the parts that vary."""
+    known = re.sub(r"[\"']\s+[\"']", "", source())
+    found = {
+        document: {
+            words for words in code(document) if re.fullmatch(r"[A-Z]\w+ [\w ]+\w\.", words) and words not in known
+        }
+        for document in documents()
+    }
+    assert "Invalid HTTP request received." in code("docs/server-behavior.md")
+    assert not missing(found), missing(found)
+
+
+@pytest.mark.parametrize("heading", ["Deadlines", "Limits"])
+def test_defaults_in_the_tables_are_those_of_the_settings(heading: str) -> None:
+    section = text("docs/server-behavior.md").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| (`--[^|]+) \| ([^|]+) \|", section, re.MULTILINE)
+    assert len(rows) > 6
+    for options, stated in rows:
+        for option in re.findall(r"`--([\w-]+)`", options):
+            default = ROWS[option.replace("-", "_")].default
+            shown = re.fullmatch(r"(\d+)(?: (s|KiB|MiB))?", stated)
+            assert shown or stated == "none", f"{option}: {stated}"
+            scale = {"KiB": 2**10, "MiB": 2**20}.get(shown[2], 1) if shown else 1
+            expected = int(shown[1]) * scale if shown else None
+            if option not in MEANT_BY_NONE:
+                assert default == expected, f"{option}: {default} in the settings, {stated} in the document"

@@ -1,4 +1,4 @@
-"""Numbers that tests name stand in the lists of docs/, and what stands there is held by a test."""
+"""Every id that a test names is in the catalogue (tests/catalogue), and every id there is named by a test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROW = {
 
 
 def listed(name: str) -> list[str]:
-    return ROW[name].findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    return ROW[name].findall((ROOT / "tests" / "catalogue" / name).read_text(encoding="utf-8"))
 
 
 def documented(source: str) -> Iterator[str]:

@@ -551,7 +551,7 @@ def test_what_cannot_be_told_is_an_error(caplog: pytest.LogCaptureFixture) -> No
     failing.start()
     assert request(failing.address, "/metrics").startswith(b"HTTP/1.1 500 ")
     failing.close()
-    assert "The metrics cannot be told" in caplog.text
+    assert "Cannot collect the metrics" in caplog.text
 
 
 async def test_a_server_by_itself_tells(caplog: pytest.LogCaptureFixture) -> None:

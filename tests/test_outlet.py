@@ -202,7 +202,7 @@ def test_one_line_says_how_many_were_lost(handler: PipeHandler, pipe: Pipe, capl
     log(handler, "again")
     assert pipe.drain().endswith(b"\nagain\n")
     (message,) = caplog.messages
-    assert message == f"2 log lines were lost: nobody read {pipe.stream.name}."
+    assert message == f"Dropped 2 log lines, because the reader of {pipe.stream.name} did not keep up."
     log(handler, "and again")
     assert len(caplog.messages) == 1
 
@@ -218,7 +218,10 @@ def test_the_line_may_go_the_same_way(handler: PipeHandler, pipe: Pipe) -> None:
         log(handler, "again")
     finally:
         logger.removeHandler(handler)
-    assert pipe.drain().decode() == f"again\n1 log lines were lost: nobody read {pipe.stream.name}.\n"
+    assert (
+        pipe.drain().decode()
+        == f"again\nDropped 1 log lines, because the reader of {pipe.stream.name} did not keep up.\n"
+    )
 
 
 def test_handler_follows_its_stream(handler: PipeHandler, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +337,7 @@ def test_server_whose_log_nobody_reads_serves_on(tmp_path: Path, http: str, loop
         finally:
             server.kill()
     assert b"GET / HTTP/1.1" in output
-    lost = int(errors.split(b" log lines were lost: nobody read standard output.")[0].rpartition(b" ")[2])
+    lost = int(errors.split(b" log lines, because the reader of standard output did")[0].rpartition(b" ")[2])
     assert lost
     assert (received + output).count(b"\n") + lost == 51
 

@@ -233,4 +233,4 @@ def test_limit_of_an_address_is_that_of_the_client(directory: Path, unused_tcp_p
             with connect(unused_tcp_port) as second:
                 second.sendall(REQUEST)
                 assert read_to_end(second).startswith(b"HTTP/1.1 503 ")
-            server.wait_for(f"limit_connections_per_address=1 is reached by {CLIENT}: further connections are refused.")
+            server.wait_for(f"limit_connections_per_address=1 reached by {CLIENT}: closing its further connections.")

@@ -190,7 +190,7 @@ async def test_vector_on_a_socket(vector: dict[str, Any], reader: str, caplog: p
             assert answer == b""
             [line] = lines
             assert line.startswith("Closed a connection from 127.0.0.1:")
-            assert line.endswith(f", which is to begin with a PROXY header: {vector['error']}.")
+            assert line.endswith(f", which must begin with a PROXY header (proxy_protocol): {vector['error']}.")
         else:
             assert lines == []
             client = told_by(answer)["client"]
@@ -341,11 +341,11 @@ def test_whose_fields_count_is_said(caplog: pytest.LogCaptureFixture) -> None:
     config = Config(app, log_config=None, proxy_protocol=True, forwarded_allow_ips="*")
     [line] = caplog.messages
     assert line.startswith("Behind PROXY headers no proxy headers are trusted")
-    assert dict(findings(config))["forwarded"] == "trusted of nobody"
+    assert dict(findings(config))["forwarded"] == "never trusted"
     caplog.clear()
     config = Config(app, log_config=None, proxy_protocol=True, proxy_protocol_trusted_clients=["10.0.0.7", "10.0.0.8"])
     assert caplog.messages == []
-    assert dict(findings(config))["forwarded"] == "trusted of 10.0.0.7,10.0.0.8"
+    assert dict(findings(config))["forwarded"] == "trusted from 10.0.0.7,10.0.0.8"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
@@ -423,7 +423,7 @@ async def test_one_line_in_a_while_about_malformed_headers(reader: str, caplog: 
     async with serving() as server:
         for _ in range(5):
             assert await ask(server, REQUEST) == b""
-    lines = [line for line in caplog.messages if "is to begin with a PROXY header" in line]
+    lines = [line for line in caplog.messages if "must begin with a PROXY header" in line]
     assert len(lines) == 1
 
 
@@ -431,7 +431,7 @@ def test_lines_about_malformed_headers_are_of_one_address(caplog: pytest.LogCapt
     """P7"""
     for peer in (("192.0.2.1", 1), ("192.0.2.1", 2), ("2001:db8::1", 1, 0, 0), ("2001:db8::2", 1, 0, 0), "", None):
         proxy_protocol.complain(peer, "none")
-    line = "Closed a connection from %s, which is to begin with a PROXY header: none."
+    line = "Closed a connection from %s, which must begin with a PROXY header (proxy_protocol): none."
     assert caplog.messages == [line % name for name in ("192.0.2.1:1", "2001:db8::1:1", "a Unix socket")]
 
 

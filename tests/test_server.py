@@ -294,7 +294,7 @@ async def test_server_goes_on_accepting_while_it_is_not_ready(
         stopping.server.relieve()
         await stopping.end()
     assert stages == [Stage.LEAVING, Stage.REFUSING, Stage.CLOSING, Stage.DONE]
-    assert "Not ready any more, accepting for another 3600 seconds. (CTRL+C to force quit)" in lines(log)
+    assert "Draining: accepting connections for another 3600 seconds. (CTRL+C to force quit)" in lines(log)
 
 
 async def test_worker_hears_that_others_serve_a_moment_after_it_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1402,7 +1402,7 @@ def test_run_ends_although_a_task_ignores_its_cancellation(
     with contextlib.nullcontext() if GIL or "Native" not in http_protocol_cls.__name__ else pytest.raises(RuntimeError):
         task.get_coro().close()  # type: ignore[union-attr]
     assert "Exception in ASGI application\n" not in lines(log)
-    assert any(line.startswith("Abandon a task that ignores its cancellation") for line in lines(log))
+    assert any(line.startswith("Abandoning a task that ignores its cancellation") for line in lines(log))
 
 
 # As a process: K8 and K9

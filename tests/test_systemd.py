@@ -325,7 +325,7 @@ def test_manager_that_cannot_be_told_is_told_of_once(tmp_path: Path, caplog: pyt
     share.ready()
     share.beat_if_due()
     assert [record.getMessage() for record in caplog.records] == [
-        "The service manager cannot be told of anything (NOTIFY_SOCKET): [Errno 2] No such file or directory"
+        "Cannot notify systemd (NOTIFY_SOCKET): [Errno 2] No such file or directory"
     ]
 
 

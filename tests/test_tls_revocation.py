@@ -141,7 +141,7 @@ def test_applications_that_want_to_know_are_told(clients: Clients) -> None:
     [
         pytest.param(None, "No such file", id="missing"),
         pytest.param(b"nonsense", "", id="no list"),
-        pytest.param("certificate", "there is a certificate in the file of `ssl_crl`", id="an authority"),
+        pytest.param("certificate", "the file of `ssl_crl` contains a certificate", id="an authority"),
     ],
 )
 def test_a_file_that_is_no_list_is_a_fault_of_the_setting(

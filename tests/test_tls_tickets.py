@@ -323,14 +323,14 @@ def test_tickets_that_are_none(client: ssl.SSLContext, tls_certificate: trustme.
 @pytest.mark.parametrize(
     "name, value, text",
     [
-        ("sys.implementation.name", "pypy", "not known"),
-        ("sys.version_info", (3, 99, 0), "not known"),
-        ("ssl.OPENSSL_VERSION", "LibreSSL 3.9.2", "takes OpenSSL 3, not LibreSSL 3.9.2"),
-        ("ssl.OPENSSL_VERSION", "OpenSSL 1.1.1w", "takes OpenSSL 3, not"),
-        ("ssl.OPENSSL_VERSION_NUMBER", 0x30000001, "not as it is expected"),
-        ("OpenSSL.context", lambda self, context: None, "not as it is expected"),
-        ("OpenSSL.connection", lambda self, connection: None, "not as it is expected"),
-        ("ctypes.CDLL", lambda path: object(), "cannot be reached"),
+        ("sys.implementation.name", "pypy", "not supported"),
+        ("sys.version_info", (3, 99, 0), "not supported"),
+        ("ssl.OPENSSL_VERSION", "LibreSSL 3.9.2", "needs OpenSSL 3, not LibreSSL 3.9.2"),
+        ("ssl.OPENSSL_VERSION", "OpenSSL 1.1.1w", "needs OpenSSL 3, not"),
+        ("ssl.OPENSSL_VERSION_NUMBER", 0x30000001, "layout of SSLContext objects is unknown"),
+        ("OpenSSL.context", lambda self, context: None, "layout of SSLContext objects is unknown"),
+        ("OpenSSL.connection", lambda self, connection: None, "layout of SSLContext objects is unknown"),
+        ("ctypes.CDLL", lambda path: object(), "cannot be found"),
     ],
 )
 def test_where_it_is_not_safe_it_is_not_done(

@@ -4,7 +4,7 @@
 
     uvicorn.run("main:app", port=8000)
 
-``run`` starts it as the command line does. ``Server(Config(...)).serve()`` runs inside an event loop of one's own.
+``run`` starts it as the command line does. ``Server(Config(...)).serve()`` runs inside a running event loop.
 """
 
 import importlib
@@ -25,7 +25,7 @@ __all__ = ["Config", "Server", "main", "run"]
 
 
 class _Package(ModuleType):
-    """This package: its `main` is the command, also when somebody imports the module of that name."""
+    """This package: its `main` is the command, even after the module of that name was imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "main" and isinstance(value, ModuleType):

@@ -211,7 +211,7 @@ class HasFileno(Protocol):
 
 
 class HTTPResponsePathSendEvent(TypedDict):
-    """Extension ``http.response.pathsend``: the body, or what is left of it, is the file at this path."""
+    """Extension ``http.response.pathsend``: the rest of the body is the file at this path."""
 
     type: Literal["http.response.pathsend"]
     path: str
@@ -420,7 +420,7 @@ class Room(Protocol):
     """Whether what carries a response takes more of it."""
 
     congested: bool
-    """It has enough, or others wait: whoever comes has to wait for `Stream.writable` first."""
+    """Its buffer is full, or others wait: new writers must wait for `Stream.writable` first."""
     write_paused: bool
     """It has enough."""
 
@@ -441,7 +441,7 @@ class Stream(Protocol):
 
     @property
     def logger(self) -> logging.Logger:
-        """Where errors of the application are told."""
+        """The logger for errors of the application."""
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -488,10 +488,10 @@ class Stream(Protocol):
         """
 
     def sent_past(self, size: int) -> None:
-        """So many of these bytes have left past the transport."""
+        """Count `size` of these bytes as sent past the transport."""
 
     def file(self, data: bytes) -> None:
-        """Write some of these bytes at once, behind what stands in front of them."""
+        """Write some of these bytes at once, after the pending output."""
 
     def end_file(self) -> None:
         """They are all written, here or past the transport."""
@@ -500,13 +500,13 @@ class Stream(Protocol):
         """Answer in the application's place, which has not begun to, and take no further request."""
 
     def await_reader(self) -> None:
-        """What is sent past the transport waits for the client."""
+        """Start the deadline for the client to read output that bypasses the transport."""
 
     def stop_awaiting_reader(self) -> None:
         """It does not any more."""
 
     def finish(self) -> None:
-        """The response is complete: go on with what comes next."""
+        """The response is complete: continue with the next request."""
 
     def announce_close(self) -> None:
         """This response is the last of its connection, where that matters."""
@@ -515,21 +515,21 @@ class Stream(Protocol):
         """End a response that cannot be completed, so that the client notices."""
 
     def flush_log(self) -> None:
-        """Write the access lines that wait: what an error log gets next is to stand behind them."""
+        """Write pending access lines, so that a following error line comes after them."""
 
 
 class Events(Protocol):
     """A stock of events."""
 
     def acquire(self) -> asyncio.Event:
-        """Return one that is not set and that nobody waits for."""
+        """Return an unset event without waiters."""
 
     def release(self, event: asyncio.Event) -> None:
         """Give it back."""
 
 
 class ProtocolConfig(Protocol):
-    """What protocols read from the configuration. The meaning of each setting stands in ``uvicorn.settings``."""
+    """The settings that protocols read from the configuration; ``uvicorn.settings`` documents each."""
 
     root_path: str
     http2: bool

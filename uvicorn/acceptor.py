@@ -4,7 +4,7 @@ When `accept()` fails with EMFILE, `loop.create_server` of asyncio's selector lo
 is long, logs a traceback for each try and starts a timer for each: thousands a second while clients wait. Here the
 socket rests for `RETRY_DELAY` instead, connections that are served go on, and the log gets one line per shortage.
 Proactor loops and uvloop accept below Python; `uvicorn.sockets.listen` leaves it to them. uvloop then closes each new
-connection at once, without a word to anybody: a `WatchedServer` says it.
+connection at once and silently: a `WatchedServer` logs that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WATCH_INTERVAL = 1.0
 """Seconds between two looks of a `WatchedServer` while clients come."""
 
 HANDSHAKE_TIMEOUT = 60.0
-"""Seconds until a protocol where nobody says: the default of the loops for TLS, which cannot wait for ever."""
+"""Seconds until a protocol is made, by default: the loops' own default for TLS handshakes."""
 
 OPENING_GRACE = 0.25
 """Seconds that TLS handshakes under way have left when the socket is closed; other connections need a turn or two."""
@@ -80,7 +80,7 @@ class Complaint:
 
 
 class Checkpoint(NamedTuple):
-    """What connections have to pass before anybody speaks with them; nothing, by default.
+    """Checks that connections must pass before a protocol is made; none by default.
 
     Attributes:
         expects: whether a peer at this address, or without one, has to say first who its client is, in a PROXY header.
@@ -216,7 +216,7 @@ class Acceptor(asyncio.AbstractServer):
             GraceTimer(self._loop, OPENING_GRACE, self._give_up_opening)
 
     def _take_rest(self) -> None:
-        """Take all that wait: the system resets those that nobody has when the socket is closed."""
+        """Accept all waiting connections: the system resets pending ones when the socket is closed."""
         while self._retry is None and self._accept():
             pass
 

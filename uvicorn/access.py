@@ -8,8 +8,8 @@ event loop are written at once: the same bytes for a fraction of the cost. Wheth
 record and not for each turn: an application runs between two requests, and may change logging there. So any handler,
 filter, formatter or level changed at any time is honoured from the next request on.
 
-Those that there are when the first response of a turn leaves are written in front of it: who has one request at a time
-finds its line written when it has the response, and a busy server writes once more in a turn.
+Lines that exist when the first response of a turn leaves are written before it: a client with one request at a time
+finds its line written when it has the response, and a busy server writes once more per turn.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class LineBuffer:
             self._loop.call_soon(self.end_turn)
 
     def end_turn(self) -> None:
-        """Write what is left of the lines."""
+        """Write the remaining lines."""
         self._scheduled = self._begun = False
         self.flush()
 
@@ -175,7 +175,7 @@ class AccessLog(LineBuffer):
         if self.formatter is None:
             return
         record = logging.LogRecord(logger.name, logging.INFO, "", 0, FORMAT, ("", "", "", "", 200), None)
-        # The formatter prints one record for us: what stands before the client, and how a request line is dressed up.
+        # The formatter prints one record: it shows the prefix of the client and the decoration of the request line.
         text = self.formatter.format(record)
         self.prefix = text[: text.index(' - "')]
         dressed = text[text.index('"') + 1 : text.rindex('"')]
@@ -188,7 +188,7 @@ class AccessLog(LineBuffer):
         # Three parts: up to the method, the method and the path, and the rest. The first and the last repeat.
         try:
             begin = self._begins[scope["client"]]
-        except (KeyError, TypeError):  # a client it has not met, or a list that somebody put there
+        except (KeyError, TypeError):  # a new client, or an unhashable one set by a middleware
             begin = self._begin(scope)
         # A forwarded address is any text; if the stream cannot encode it, that must not cost the lines of others.
         if not self.is_untouched() or not begin.isascii():
@@ -263,7 +263,7 @@ class FormattedLog(LineBuffer):
         return Entry(self, scope)
 
     def report(self, facts: Facts) -> None:
-        """Log one response. What goes wrong costs the line and no response, least of all one that is complete."""
+        """Log one response. An exception costs the line, never the response."""
         try:
             if not is_wanted():
                 return
@@ -280,7 +280,7 @@ class FormattedLog(LineBuffer):
     @staticmethod
     def failed(error: Exception) -> None:
         """Say that a line was lost."""
-        error_logger.error("Cannot write an access line.", exc_info=error)
+        error_logger.error("Lost an access line: its handler, filter or format raised an exception.", exc_info=error)
 
     def _call_logger(self, facts: Facts) -> None:
         line = self.format.render(facts)
@@ -306,7 +306,7 @@ class Entry(Facts):
         self._began = perf_counter_ns()
 
     def start(self, status: int, head: bytes = b"") -> None:
-        """The response starts; `head` is what is sent for it."""
+        """The response starts; `head` holds its bytes."""
         self.status = status
         self.head = head
         log = self._log

@@ -4,9 +4,9 @@ A format is text with gunicorn's atoms (`%(h)s`, `%({referer}i)s`), or the word 
 parts, which the native core takes as they are; so both write the same bytes. Pure functions: no logger, no stream.
 
 Nothing a client sends can end a line, or the quotation marks around an atom. In text everything but visible ASCII and
-the space is percent-encoded, byte by byte, and so are the quotation mark and the backslash; in an atom that stands
-without quotation marks by convention (`h`, `u`) the space too. In JSON, strings are escaped as JSON has it, in ASCII,
-and bytes that are no UTF-8 are percent-encoded.
+the space is percent-encoded, byte by byte, and so are the quotation mark and the backslash; in atoms written
+without quotation marks by convention (`h`, `u`) the space too. JSON strings are escaped into ASCII, and invalid UTF-8
+is percent-encoded.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _json_parts() -> Iterator[Part]:
 def _part_of(match: re.Match[str]) -> Part:
     plain, percent, atom, argument, kind, stray = match.groups()
     if stray:
-        raise ValueError(f"{stray!r} begins with no atom; those look like %(h)s, and %% stands for a percent sign.")
+        raise ValueError(f"{stray!r} is not an atom; atoms look like %(h)s, and %% is a percent sign.")
     if plain or percent:
         return Part("literal", plain or "%")
     if atom in ("l", "p"):
@@ -130,10 +130,10 @@ def needs_end(parts: tuple[Part, ...]) -> bool:
 
 
 class Facts:
-    """What is known about one request and its response.
+    """The facts about one request and its response.
 
     Attributes:
-        scope: the request's, with what the application or a middleware may have changed in it.
+        scope: the request's, with changes by the application or a middleware.
         millis: when its head was complete, in milliseconds since 1970.
         status: 0 before the response.
         head: of the response, as it is sent.
@@ -216,7 +216,7 @@ def _seconds(facts: Facts) -> str:
 
 
 def _decode(value: bytes) -> str:
-    """Decode UTF-8; bytes that are none become surrogates, which `escape` and `quote_json` turn into `%XX`."""
+    """Decode UTF-8; invalid bytes become surrogates, which `escape` and `quote_json` turn into `%XX`."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -314,7 +314,7 @@ _escape_undecodable = re.compile("[\udc80-\udcff]").sub
 
 
 def escape(text: str) -> str:
-    """Percent-encode what is not visible ASCII or a space, the quotation mark and the backslash."""
+    """Percent-encode everything except visible ASCII and the space; also the quotation mark and the backslash."""
     return _escape_unsafe(_percent, text)
 
 

@@ -1,10 +1,9 @@
-"""How many connections a process has, in all and of each address, and who comes in when that is as many as it may have.
+"""Limits of connections of a process, in all and per address, and the connections that wait for room.
 
 A connection is a `Visit`, from before it is accepted until its descriptor is closed, whatever becomes of it: so nothing
-that happens to it in between can make the numbers wrong. What is over the limit of all waits in the backlog of the
-socket, as with other servers that have such a limit: a client that waits a moment is better off than one that is
-refused, and other workers may take it. What is over that of an address is refused at once: it would take the places
-of others otherwise.
+that happens to it in between can make the numbers wrong. Connections beyond the limit of all wait in the listen
+backlog: a short wait is better than a refusal, and other workers may accept them. Connections beyond the limit of an
+address are refused at once, because they would take the places of other addresses.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 41\r\n"
     b"retry-after: 10\r\nconnection: close\r\n\r\nToo many connections from your address.\r\n"
 )
-"""What is answered to who is refused, before anything was asked."""
+"""The response to a refused connection, sent before its request."""
 
 ASKED = 16384
-"""Bytes of what was asked that are taken off the kernel, which would reset the connection otherwise."""
+"""Bytes of the request that are read and dropped; otherwise the kernel would reset the connection."""
 
 LAST_MOMENT = 2.0
 """Seconds that such a connection may stay, for its client to read that."""
@@ -77,7 +76,7 @@ class Door:
         return len(self._counts)
 
     def enter(self, entrance: Entrance) -> Visit | None:
-        """One more; if there is no room, `entrance` is told when there may be."""
+        """Count one more connection; without room notify `entrance` when there may be some."""
         limit = self._limit
         with self._lock:
             has_room = limit is None or self._count < limit
@@ -88,11 +87,11 @@ class Door:
             is_news = not has_room and self._may_say_full()
         self._settle()
         if is_news:
-            logger.warning("limit_connections=%d is reached: further connections wait until others end.", limit)
+            logger.warning("limit_connections=%d reached: further connections wait in the listen backlog.", limit)
         return Visit(self, entrance) if has_room else None
 
     def forget(self, entrance: Entrance) -> None:
-        """It need not be told."""
+        """Stop notifying an entrance."""
         with self._lock:
             self._waiting.pop(entrance, None)
         self._settle()
@@ -115,7 +114,7 @@ class Door:
         self._settle()
         if not has_room and self._complaints.may_make(address):
             logger.warning(
-                "limit_connections_per_address=%d is reached by %s: further connections are refused.", limit, address
+                "limit_connections_per_address=%d reached by %s: closing its further connections.", limit, address
             )
         return has_room
 
@@ -124,9 +123,9 @@ class Door:
         self._settle()
 
     def _settle(self) -> None:
-        """Count those no more who have left, unless somebody holds the lock, who does it then.
+        """Drop closed connections from the counts; if the lock is held, its owner does it.
 
-        Nobody waits here: the collector may run what leaves at any moment, in the middle of what holds the lock, too.
+        Never waits: the garbage collector may close a connection at any moment, even while its thread holds the lock.
         """
         while self._leaving and self._lock.acquire(blocking=False):
             try:
@@ -140,7 +139,7 @@ class Door:
             finally:
                 self._lock.release()
             if has_room:
-                logger.info("There is room for connections again: %d of %d.", count, limit)
+                logger.info("Accepting connections again: %d of limit_connections=%d are open.", count, limit)
             for entrance in waiting:
                 entrance.tell()
 
@@ -174,7 +173,7 @@ class Entrance:
         return self.door.enter(self)
 
     def close(self) -> None:
-        """Nothing need be told."""
+        """Stop being notified."""
         self.door.forget(self)
 
 
@@ -208,7 +207,7 @@ class Visit:
 
 
 def network_of(host: str) -> str:
-    """What counts as one address: of IPv6 a network of 64 bits, since whoever has one address there has all of them."""
+    """The address to count by: for IPv6 the /64, since one client usually has all addresses of it."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -244,7 +243,7 @@ class CountedSocket(socket.socket):
         return descriptor
 
     def __del__(self) -> None:
-        # The descriptor of what nobody has closed is closed below Python. That warns, which may raise.
+        # The descriptor of an abandoned socket is closed by its finalizer. That warns, which may raise.
         try:
             super().__del__()  # type: ignore[misc]
         finally:
@@ -257,11 +256,11 @@ class CountedSocket(socket.socket):
 
 
 class Farewells:
-    """Tells connections of an event loop that there is no room for them.
+    """Answers refused connections of an event loop with 503.
 
-    What reaches a closed socket is answered with a reset, and what its peer has not read by then is lost: so a
-    connection stays a moment, and what comes meanwhile is thrown away. It counts no more, or it would take the place of
-    others; so only a few stay, and the rest closes at once.
+    Data that reaches a closed socket is answered with a reset, and the peer loses the response that it has not read. So
+    a connection stays open for a moment, and its input is dropped. It is not counted, or it would take the place of
+    others; therefore only a few stay, and the rest closes at once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -303,7 +302,7 @@ class Farewells:
         sock.close()
 
     def close(self) -> None:
-        """Let nobody stay any longer, nor whoever comes after that: the loop may be about to end."""
+        """Close all of them, and later ones at once: the loop may be about to end."""
         self._is_closed = True
         for sock in list(self._staying):
             self._close(sock)

@@ -74,7 +74,7 @@ def warn_of_mistakes(app: Any, interface: Literal["asgi3", "asgi2", "wsgi"]) -> 
         )
     elif interface == "wsgi" and iscoroutinefunction(app):
         logger.warning(
-            "The application is a coroutine function, which WSGI's are not, so every request will fail: %r. Set "
+            "The application is a coroutine function, not a WSGI application, so every request will fail: %r. Set "
             "interface to auto.",
             app,
         )
@@ -82,12 +82,13 @@ def warn_of_mistakes(app: Any, interface: Literal["asgi3", "asgi2", "wsgi"]) -> 
         return False
     elif _takes(app, ARGUMENTS["wsgi"]):
         logger.warning(
-            "The application takes two arguments, as WSGI's do, so every request will fail: %r. Set interface to wsgi.",
+            "The application takes two arguments, like a WSGI application, so every request will fail: %r. Set "
+            "interface to wsgi.",
             app,
         )
     else:
         logger.warning(
-            "The application does not take the arguments of interface %s (%s), so every request will fail: %r.",
+            "The application does not accept the arguments of interface %s (%s), so every request will fail: %r.",
             interface,
             NAMES[interface],
             app,
@@ -101,6 +102,6 @@ def _takes(app: Callable[..., Any], count: int) -> bool:
 
 
 def detect_interface(app: Any) -> Literal["asgi2", "asgi3"]:
-    """Tell ASGI 3 from ASGI 2: what is awaited at once, or cannot be called with the scope alone, is ASGI 3."""
+    """Distinguish ASGI 3 from ASGI 2: an object that is awaited at once, or needs more than the scope, is ASGI 3."""
     only_asgi3 = not inspect.isclass(app) and callable(app) and _callable_with(app, 3) and not _callable_with(app, 1)
     return "asgi3" if _is_async(app) or only_asgi3 else "asgi2"

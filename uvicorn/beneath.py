@@ -1,10 +1,10 @@
 """Opening files beneath a directory, and never outside of it.
 
 Linux resolves the whole path in the kernel (`openat2` with `RESOLVE_BENEATH`): symbolic links are followed as long as
-they stay beneath the directory, and nobody who renames or links anything meanwhile can lead out of it. Where that is
+they stay beneath the directory, and concurrent renames or links cannot lead out of it. Where that is
 missing, the path is walked component by component from descriptor to descriptor, and symbolic links are refused: to
 follow them would be to resolve them here. Windows has no descriptors of directories: there the resolved path has to be
-the very path that was asked for, in which somebody who can write to the directory can still exchange something.
+the requested path itself, which a process with write access to the directory can still race.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Callable
 
-# Without O_NONBLOCK a named pipe would hold up the event loop until somebody writes to it.
+# Without O_NONBLOCK a named pipe would block the event loop until its other end is opened.
 _FILE = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -34,10 +34,10 @@ _RESOLVE = 0x02 | 0x08
 """RESOLVE_NO_MAGICLINKS, RESOLVE_BENEATH."""
 
 _ATTEMPTS = 16
-"""How often a path is resolved anew that changed while the kernel looked."""
+"""How often to resolve a path again that changed during resolution."""
 
 _REFUSED = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL})
-"""Errors of kernels that have no such call, of sandboxes that refuse it, and of what stands in for a kernel."""
+"""Errors of kernels without this call, of sandboxes that refuse it, and of emulated kernels."""
 
 Opener = Callable[[int, bytes], int]
 """Opens a path that is relative to the directory of a descriptor, for reading."""
@@ -104,7 +104,7 @@ class Directory:
         self._open: Opener | None = None
 
     def look(self) -> None:
-        """See to it that files are opened beneath what has the name of the directory now.
+        """Open files beneath the directory that has the configured name now.
 
         Raises:
             OSError: there is none.
@@ -149,7 +149,7 @@ def _choose(directory: int) -> Opener:
     """The best opener that works here: sandboxes may refuse system calls that the kernel has.
 
     Raises:
-        OSError: that cannot be told now, for want of descriptors or memory.
+        OSError: there are too few descriptors or too little memory to find out.
     """
     opener = _openat2()
     if opener is not None:

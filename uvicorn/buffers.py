@@ -6,7 +6,7 @@ much. Above `limit_buffers`:
 - An HTTP/2 connection that holds something starts no further request (the native core, at once).
 - Connections whose clients do not read are reset, those that hold most first, until the rest is below the limit.
 
-A client reads if at its pace it would have taken what is held for it within `PATIENCE`.
+A client reads if at its pace it would have taken all bytes held for it within `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from uvicorn.protocols.http.readers import reset_on_close, waiting
 
 try:
     from uvicorn._native import held_bytes, limit_held_bytes
-except ImportError:  # nobody else counts
+except ImportError:  # only Python counts
 
     def held_bytes() -> int:
         """Return how many bytes the native core holds."""
@@ -40,11 +40,11 @@ logger = logging.getLogger("uvicorn.error")
 
 MEBIBYTE = 2**20
 INTERVAL = 1.0
-"""Seconds between two looks at what is held."""
+"""Seconds between two checks of the held bytes."""
 GRACE = 2.0
 """Seconds above the limit in which a client has to take something."""
 PATIENCE = 30.0
-"""Seconds in which a client at its pace has to have taken what is held for it."""
+"""Seconds in which a client at its pace must have taken all bytes held for it."""
 WARNING_INTERVAL = 60.0
 """Seconds between two lines in the log."""
 
@@ -61,7 +61,7 @@ class BufferLimit:
     """Resets connections of clients that do not read, while the process holds more than it may.
 
     Args:
-        loop: calls `look` every `INTERVAL` seconds while anybody is connected.
+        loop: calls `look` every `INTERVAL` seconds while there are connections.
         connections: the live ones of this loop.
         limit: MiB; 0 is any number.
         resident: returns how many bytes of the process are in memory, None if that is not known.
@@ -93,7 +93,7 @@ class BufferLimit:
             _held[self] = 0
 
     def watch(self) -> None:
-        """Look from now on: somebody has connected."""
+        """Start looking: a client has connected."""
         if self in _held and self._timer is None:
             self._wait()
 
@@ -110,7 +110,7 @@ class BufferLimit:
         self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
 
     def look(self) -> None:
-        """Find out how much is held, and end what has to be ended."""
+        """Sum the held bytes, and reset connections above the limit."""
         self._timer = None
         # Clients are heard only while the loop turns: the time by which it is late does not count.
         self._heard += max(0.0, INTERVAL - max(0.0, self._loop.time() - self._due))
@@ -152,10 +152,10 @@ class BufferLimit:
         self._ended_bytes += size
         transport = connection.transport
         try:
-            reset_on_close(transport)  # else the kernel would go on waiting for it, with what it holds
+            reset_on_close(transport)  # otherwise the kernel would keep its buffer for the client
             transport.abort()
         except Exception as exc:
-            logger.error("Transport failed, its connection cannot be ended.\n", exc_info=exc)
+            logger.error("Cannot close a connection, because its transport failed.\n", exc_info=exc)
 
     def _warn(self) -> None:
         now = self._loop.time()
@@ -173,7 +173,7 @@ class BufferLimit:
 
 
 class _Reader:
-    """How fast a client has taken what is held for it, since the process held too much."""
+    """How fast a client has taken its bytes since the process held too many."""
 
     __slots__ = ("_size", "_taken", "_since", "_progress")
 
@@ -185,7 +185,7 @@ class _Reader:
         if taken is not None and self._taken is not None:
             self._progress += taken - self._taken
         elif size > self._size:
-            # Nobody adds to what is above the high-water mark: it was taken meanwhile, and there is more.
+            # No output is added above the high-water mark, so the client took some in between.
             self._progress = math.inf
         else:
             self._progress += self._size - size

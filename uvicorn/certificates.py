@@ -26,7 +26,7 @@ _ENCODINGS = {
     0x0C: "utf-8",  # UTF8String
     0x12: "ascii",  # NumericString
     0x13: "ascii",  # PrintableString
-    0x14: "latin-1",  # TeletexString, as everybody uses it
+    0x14: "latin-1",  # TeletexString, as used in practice
     0x16: "ascii",  # IA5String
     0x1A: "ascii",  # VisibleString
     0x1C: "utf-32-be",  # UniversalString
@@ -81,7 +81,7 @@ class Certificate:
         try:
             return _certificate(der)
         except (IndexError, OverflowError) as exc:
-            raise ValueError("the certificate ends too early, or is none.") from exc
+            raise ValueError("the certificate is truncated or malformed.") from exc
 
 
 def first_of_pem(text: bytes) -> bytes | None:
@@ -117,11 +117,11 @@ def _element(data: bytes, at: int = 0) -> tuple[int, bytes, int]:
     if length & 0x80:
         size = length & 0x7F
         if not 1 <= size <= 4:
-            raise ValueError("a length has one to four bytes.")
+            raise ValueError("a length must have one to four bytes.")
         length = int.from_bytes(data[at : at + size], "big")
         at += size
     if at + length > len(data):
-        raise ValueError("an element ends behind the data.")
+        raise ValueError("an element extends beyond the data.")
     return tag, data[at : at + length], at + length
 
 
@@ -135,7 +135,7 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _contents(element: tuple[int, bytes], *tags: int) -> bytes:
     tag, contents = element
     if tag not in tags:
-        raise ValueError(f"an element has the tag {tag:#x} where it cannot.")
+        raise ValueError(f"an element has the unexpected tag {tag:#x}.")
     return contents
 
 
@@ -144,7 +144,7 @@ def _certificate(der: bytes) -> Certificate:
     fields = list(_elements(_contents(next(_elements(_contents((tag, outer), _SEQUENCE))), _SEQUENCE)))
     if fields[0][0] == _VERSION:
         del fields[0]
-    # serial number, algorithm, issuer, validity, subject, key, and then what is optional
+    # serial number, algorithm, issuer, validity, subject, key, and then optional elements
     validity = list(_elements(_contents(fields[3], _SEQUENCE)))
     subject = list(_elements(_contents(fields[4], _SEQUENCE)))
     names: tuple[str, ...] = ()
@@ -207,7 +207,7 @@ def _common_names(subject: list[tuple[int, bytes]]) -> Iterator[str]:
 
 
 def _distinguished_name(subject: list[tuple[int, bytes]]) -> str:
-    """RFC 4514 section 2: what is last in there comes first."""
+    """Write a name in the order of RFC 4514 section 2: last element first."""
     parts = []
     for relative in reversed(subject):
         parts.append("+".join(_assertion(oid, value) for oid, value in _attributes(relative)))

@@ -48,7 +48,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     if config.proxy_protocol:
         yield "proxies", f"begin with PROXY headers: {_listed(config.forwarded_allow_ips)}, and Unix sockets"
         clients = config.trusted_proxies
-        yield "forwarded", f"trusted of {_listed(clients)}" if clients else "trusted of nobody"
+        yield "forwarded", f"trusted from {_listed(clients)}" if clients else "never trusted"
     if config.ssl is not None:
         yield "tls", _of_certificate(config, config.ssl)
         for host, certfile, _ in map(NamedCertificate.parse, config.ssl_cert if config.ssl_certfile else ()):
@@ -115,11 +115,11 @@ def _until(found: dict[str, Any]) -> str:
 
 
 def _shake_hands(server: ssl.SSLContext, certfile: str, name: str | None = None) -> dict[str, Any]:
-    """The certificate that `server` shows to who asks for `name`, in a handshake that never leaves memory."""
+    """Return the certificate that `server` shows for `name`, by a handshake in memory."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.load_verify_locations(certfile)
-    # The file is trusted as it is, whoever has signed it.
+    # The file is trusted, regardless of its issuer.
     client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = server.wrap_bio(to_server, to_client, server_side=True)

@@ -1,9 +1,9 @@
-"""What the event loops of a process are doing, for whoever asks: the setting `debug_requests`.
+"""Report the activity of the event loops of a process: the setting `debug_requests`.
 
-An `Observer` belongs to one event loop. It tells which requests are in flight there, where their tasks are, and what
-has blocked the loop. Whoever asks several (`listings_of`) does so in a thread of his own, and does not wait for long
-for a loop that is blocked: what can be seen from outside is told then. Nothing is told but files, lines and names, the
-path of a request and its client: no field, no body, and no query unless that is asked for. All of it is bounded.
+An `Observer` belongs to one event loop. It reports the requests in flight there, where their tasks are, and which
+callbacks blocked the loop. Code that asks several (`listings_of`) runs in a separate thread and waits only briefly for
+a blocked loop; then the report is limited to information that another thread can see. Reports contain files, lines and
+names, and the path and client of a request: no field, no body, and no query unless configured. Their size is bounded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from uvicorn.profile import has_gil
 from uvicorn.slow_callbacks import SlowCallbacks
 
 MOST_REQUESTS = 200
-"""Requests of one loop that are told of: the oldest."""
+"""Requests that one loop lists: the oldest."""
 
 MOST_TASKS = 5
 """Other tasks of one request."""
@@ -110,18 +110,18 @@ class Observer:
         self._slow.stop()
 
     def ask(self) -> Question:
-        """Have the loop say what is going on; from any other thread."""
+        """Ask the loop for its listing; from any other thread."""
         question = Question(self)
         with contextlib.suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(question.answer)
         return question
 
     def answer(self) -> LoopListing:
-        """Return what is going on; called by the loop."""
+        """Return the listing; called by the loop."""
         return self._list(True)
 
     def answer_from_outside(self, seconds: float) -> LoopListing:
-        """Return what is going on, as far as another thread can see that; the loop has not answered for `seconds`."""
+        """Return the listing that another thread can see; the loop has not answered for `seconds`."""
         # Without a GIL only the loop may look at coroutines that may be running.
         listing = self._list(has_gil())
         listing["overdue"] = round(max(self._slow.overdue(), seconds), 3)
@@ -272,9 +272,9 @@ def _indented(lines: Sequence[str]) -> Iterator[str]:
 
 
 class OnSignal:
-    """Has what is going on written to the log at each SIGUSR1, from `start` to `stop`; in the main thread only.
+    """Writes the listings to the log at each SIGUSR1, from `start` to `stop`; in the main thread only.
 
-    Nothing where there is no such signal, or somebody else has a handler for it.
+    Has no effect where there is no such signal, or the program has a handler for it.
     """
 
     def __init__(self, observers: Callable[[], Sequence[Observer]]) -> None:
@@ -311,10 +311,10 @@ class OnSignal:
 
 
 class Debugging:
-    """That the event loop that runs is observed, from the beginning to `close`; and that a signal tells of it.
+    """Observation of the running event loop until `close`, with a report at a signal.
 
     Attributes:
-        observer: who does.
+        observer: of the loop.
     """
 
     def __init__(self, config: Config, in_flight: InFlight) -> None:
@@ -330,5 +330,5 @@ class Debugging:
 
 
 def write(listings: Sequence[LoopListing]) -> None:
-    """Write what is going on to the log."""
+    """Write the listings to the log."""
     logger.info("%s", shown(listings))

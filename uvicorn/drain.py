@@ -8,9 +8,9 @@
 LEAVING        everything goes on, but the server says that it is not ready any more; only where a delay is set
 REFUSING       the listening sockets are closed; requests that are on their way are still answered, as the last ones
 CLOSING        each connection was asked to end; responses and tasks in progress have until the deadline, and clients
-               that were told nothing yet a moment for one more request, which the connections keep themselves
-DISCONNECTING  the deadline has passed: applications are told that their peers are gone, and get a moment to notice
-CANCELLING     what still runs is cancelled, gets a moment to clean up, and loses its transports
+               without notice yet a moment for one more request, which the connections keep themselves
+DISCONNECTING  the deadline has passed: applications receive a disconnect and get a moment to return
+CANCELLING     remaining tasks are cancelled, get a moment to clean up, and lose their transports
 DONE           nothing is connected any more
 
 Each stage waits for connections or tasks to end, for its deadline and for `force`, whichever is first.
@@ -40,7 +40,7 @@ NEWCOMERS = 1.0
 """Seconds between two looks for connections that were accepted, but in their TLS handshake, when the sockets closed."""
 
 SETTLE = 0.1
-"""Seconds connections and tasks get to end by themselves before the log says what is waited for."""
+"""Seconds connections and tasks get to end before the log names them."""
 
 CLOSE_GRACE = 2.0
 """Seconds a peer gets to answer that a connection was closed (TLS `close_notify`), once no task is left to wait for."""
@@ -61,7 +61,7 @@ ENDING = DISCONNECT_GRACE + CANCEL_GRACE + ABORT_GRACE
 """Seconds from the deadline until nothing is connected any more, at most."""
 
 WATCH_INTERVAL = 0.1
-"""Seconds between two looks at a flag that nobody announces."""
+"""Seconds between two checks of a flag without notification."""
 
 CANCEL_MESSAGE = "Task cancelled, timeout graceful shutdown exceeded"
 
@@ -104,10 +104,10 @@ class Latch:
         return self._is_set
 
     def set(self) -> None:
-        """Raise the flag and wake everybody who waits for it."""
+        """Raise the flag and wake all waiters."""
         self._is_set = True
         for loop, waiter in tuple(self._waiters):
-            # A loop that was closed has nobody left to wake.
+            # A closed loop has no waiters left.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_resolve, waiter)
 
@@ -129,7 +129,7 @@ class Latch:
 
 
 class Watched:
-    """A `Latch` that is computed somewhere else: nobody says when it changes, so whoever waits looks now and then."""
+    """A `Latch` that is computed elsewhere without notification, so waiters poll it."""
 
     __slots__ = ("_read",)
 
@@ -189,7 +189,7 @@ async def wait_for_tasks(state: ServerState) -> None:
 
 
 async def wait_until_idle(state: ServerState, logs: bool = True) -> None:
-    """Return once nobody is connected and no task of a request runs; with `logs`, say what is waited for."""
+    """Return once there are no connections and no tasks of requests; with `logs`, log the reason for waiting."""
     if logs and state.connections:
         logger.info("Waiting for connections to close. (CTRL+C to force quit)")
     await state.wait_no_connections()
@@ -199,7 +199,7 @@ async def wait_until_idle(state: ServerState, logs: bool = True) -> None:
 
 
 class Drain:
-    """Ends what goes on in `state`, once.
+    """Ends the connections and tasks of `state`, once.
 
     Args:
         state: the connections and tasks of one server.
@@ -270,7 +270,7 @@ class Drain:
         left = self._timeout
         try:
             if not settled and not self._running():
-                # Clients that may ask once more are nothing to tell of.
+                # Clients that may send one more request are not worth a line.
                 quiet = limits.LAST_CALL_SECONDS if left is None else min(limits.LAST_CALL_SECONDS, left)
                 settled = await self._until(self._idle, quiet)
                 left = None if left is None else left - quiet
@@ -298,7 +298,7 @@ class Drain:
         """Take the transports away from connections that are closed but for the peer's answer.
 
         A TLS client that keeps an idle connection in a pool does not look at it, and asyncio would wait for its
-        `close_notify` for half a minute. Nothing is lost: what is left to send is waited for.
+        `close_notify` for half a minute. Nothing is lost: pending output is sent first.
         """
         await self._tasks_done()
         while self._state.connections:
@@ -321,7 +321,7 @@ class Drain:
         await self._until(self._tasks_done, grace)
 
     async def _cancel(self) -> None:
-        """Cancel what still runs, then take the transports away from what is still connected."""
+        """Cancel remaining tasks, then abort remaining transports."""
         if self._force:
             # Nothing may be written on the way out: a cut connection tells the client more than half a response.
             await self._abort()
@@ -337,7 +337,7 @@ class Drain:
     async def _abort(self) -> None:
         if not self._state.connections:
             return
-        # What was written last (the answer of a cancelled task) is already with the system, or will never be.
+        # The last output (the response of a cancelled task) is already with the system, or will never be.
         for connection in list(self._state.connections):
             transport = getattr(connection, "transport", None)
             if transport is not None:

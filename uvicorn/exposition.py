@@ -1,8 +1,8 @@
 """What event loops have counted, put together and told over HTTP as Prometheus reads it.
 
-A `Board` has the pages of the loops that are there, and the sums of those that have ended: nothing that was counted is
-lost when a worker goes. An `Exposition` tells of it, on an address of its own and in a thread of its own, so that it
-answers, too, while an event loop is blocked.
+A `Board` has the pages of the running loops and the sums of those that ended, so no counts are lost when a worker
+exits. An `Exposition` serves it on a separate address and in a separate thread, so that it answers while an event loop
+is blocked.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LONGEST_HEAD = 8192
 
 REQUESTS_JSON = b"/requests.json"
 REQUESTS = {b"/requests": "text/plain; charset=utf-8", REQUESTS_JSON: "application/json"}
-"""Where requests in flight are told of, and the content types."""
+"""Paths of the requests in flight, and their content types."""
 
 
 logger = logging.getLogger("uvicorn.error")
@@ -117,7 +117,7 @@ class WorkerFigures:
 
     Attributes:
         resident: bytes of each process that are in memory, by its id.
-        events: how often what has happened: by kind and reason.
+        events: counts of worker events by kind and reason.
         certificates: when each expires that new connections are shown, in seconds since the epoch, by its name.
         lost: requests that had not ended when their worker did.
     """
@@ -296,7 +296,7 @@ class _Client:
         until: when it is closed, if it has not come to its next stage.
         stage: how far it has come.
         head: of the request, as far as it is there.
-        out: what is to be written yet.
+        out: bytes to be written.
     """
 
     __slots__ = ("sock", "until", "stage", "head", "out")
@@ -345,12 +345,12 @@ class Exposition:
         self._thread.start()
 
     def tell_requests(self, requests: Callable[[bool], str]) -> None:
-        """Answer `/requests` as well, and as JSON, for which it is told true, `/requests.json`.
+        """Answer `/requests` as well, and `/requests.json`, for which `requests` is called with true.
 
-        Where a connection comes from says nothing of who asks: a proxy on this machine connects from here for
-        everybody, and need not say so; a browser, for the pages it shows; and every user of the machine can. So it is
-        told to those who know a token, which is made anew each time and is in the log alone, as the list itself is when
-        it is asked for by a signal. Nobody is to read it on the way, so other machines are not told at all.
+        The address of a connection does not identify its client: a local proxy connects on behalf of any client, a
+        browser on behalf of the pages it shows, and so can every user of the machine. So requests need a token, which
+        is generated at each start and is in the log only, as is the list itself at a signal. Other machines are
+        refused, because the token would cross the network in clear text.
         """
         self._token = secrets.token_urlsafe(24)
         self._requests = requests
@@ -358,7 +358,7 @@ class Exposition:
         if (address := ipaddress.ip_address(host)).is_unspecified:
             host = "127.0.0.1" if address.version == 4 else "::1"
         where = f"http://{_in_url(host)}:{port}/requests?token={self._token}"
-        logger.info("Requests in flight, for this machine alone, on %s", where)
+        logger.info("Requests in flight (this machine only) on %s", where)
 
     def close(self) -> None:
         """Answer no more."""
@@ -387,8 +387,8 @@ class Exposition:
                 self._turn()
             except Exception:
                 if not self._is_closed:
-                    # Nothing that somebody sends is to leave all others without an answer.
-                    logger.exception("The metrics are told on after a fault")
+                    # One client's input must not keep the others from an answer.
+                    logger.exception("Error while serving metrics; serving them again")
                     time.sleep(0.1)
         self._close_all()
 
@@ -450,9 +450,9 @@ class Exposition:
         except BlockingIOError:
             pass
         except OSError:
-            self._drop(client)  # whoever asked is gone
+            self._drop(client)  # the client is gone
         except Exception:
-            logger.exception("A request for the metrics could not be answered")
+            logger.exception("Cannot answer a request for metrics; closing its connection")
             self._drop(client)
 
     def _read(self, client: _Client) -> None:
@@ -484,7 +484,7 @@ class Exposition:
         elif len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._token.encode()):
             self._say(client, "403 Forbidden", b"Only told to those who know the token, which is in the log.\n")
         elif self._telling is not None:
-            self._say(client, "503 Service Unavailable", b"Another one is being told.\n")
+            self._say(client, "503 Service Unavailable", b"Another request is being answered.\n")
         else:
             self._telling = client
             self._selector.unregister(client.sock)
@@ -502,8 +502,8 @@ class Exposition:
         try:
             return "200 OK", text().encode()
         except Exception:
-            # Whoever watches must not end what is watched.
-            logger.exception("The metrics cannot be told")
+            # Monitoring must not end the server.
+            logger.exception("Cannot collect the metrics; answering 500")
             return "500 Internal Server Error", b"See the log.\n"
 
     def _say(self, client: _Client, status: str, body: bytes) -> None:

@@ -1,14 +1,14 @@
 """Where requests of one event loop are admitted, wait, or are refused: `uvicorn.overload` on a clock.
 
-Protocols ask `enter` when the head of a request is there, and what has come of its body with it. They tell `release`
-when the application's call is over, in whatever way, and `leave` when the client is gone before that has begun. Who
-waits is told by `Held`: later, by the event loop, and never inside of a call that is made here.
+Protocols call `enter` when the head of a request is complete, with the part of its body that came along. They call
+`release` when the application's call is over, in whatever way, and `leave` when the client disconnects before it
+begins. A waiting request is notified through `Held`: later, by the event loop, and never inside a call made here.
 
 While the application waits for the client its request is parked: between `park` and `resume`, which gives a future if
 there is no place. Applications may have tasks of their own, so this looks at what the request does: one that sends, or
 receives, while it is parked runs after all, and has a place from then on (`force`).
 
-There is one for each event loop: what is short there is the time of one thread, and nothing need be locked. Several
+There is one for each event loop: the scarce resource is the time of one thread, and nothing needs a lock. Several
 loops of a process get their part of the limit each, as of the others (`supervisors.threaded`); `auto` finds out what
 each can do.
 
@@ -81,7 +81,7 @@ class Place(Ticket):
     """Of one request.
 
     Attributes:
-        held: what is told, while it waits.
+        held: its callbacks, while it waits.
         returning: those that wait until it has a place again.
         for_body: what it was parked for last is the body.
         is_divided: its application waits for the body, and works meanwhile: in tasks of its own.
@@ -265,7 +265,7 @@ class Gate:
         await send({"type": "http.response.body", "body": self.body, "more_body": False})
 
     def close(self) -> None:
-        """The event loop ends: nobody waits any more, and nobody is told."""
+        """Forget all waiting requests without notifying them, because the event loop ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -281,10 +281,10 @@ class Gate:
         self._ending = []
         self._shedding.close()
 
-    # Who waits.
+    # Waiting requests.
 
     def _end(self, place: Place, reason: Reason) -> None:
-        """One that has waited is refused: it is told soon."""
+        """Refuse a request that has waited; it is notified in the next turn."""
         self._count(UNQUEUED)
         self._count_refusal(reason)
         self._ending.append(place)
@@ -311,7 +311,7 @@ class Gate:
         self._look()
 
     def _look(self) -> None:
-        """Admit whom there is room for, however long that took; then give up who has waited too long."""
+        """Admit requests while there is room, however long they waited; then refuse those that waited too long."""
         self._is_called = False
         admission, now = self.admission, self._clock()
         while (admitted := admission.next(now)) is not None:
@@ -343,11 +343,11 @@ class Gate:
             self.release(place, is_measured=False)
 
     def _tell(self, what: Callable[[], None]) -> bool:
-        """One that cannot be told must not keep the others waiting."""
+        """Call a callback; an exception in it must not keep the others waiting."""
         try:
             what()
         except Exception:
-            logger.exception("A request that has waited cannot go on")
+            logger.exception("Cannot resume a queued request")
             return False
         return True
 
@@ -357,7 +357,7 @@ class Gate:
         client = scope.get("client") if self._proxies is None else self._proxies.client_of(scope)
         return None if client is None else client_of(client[0])
 
-    # What is told of it.
+    # Figures.
 
     def _count(self, place: int, number: int = 1) -> None:
         if self._metrics is not None:
@@ -397,14 +397,15 @@ class Shedding:
             self._begun = self._last
             admission = self._gate.admission
             logger.warning(
-                "Overload: %d requests are active and %d wait; what is beyond them is answered 503.",
+                "Overload: %d requests are active and %d wait; rejecting further requests with 503 "
+                "(limit_active_requests, limit_queue).",
                 admission.active,
                 admission.waiting,
             )
             self._look_later(QUIET)
 
     def close(self) -> None:
-        """There is nobody any more who could be refused."""
+        """Log the end, if there was a beginning: no further requests can be refused."""
         if self._timer is not None:
             self._timer.cancel()
             self._end()
@@ -423,8 +424,8 @@ class Shedding:
         self._timer = None
         refused, self._refused = self._refused, [0] * len(Reason)
         logger.warning(
-            "Overload has ended after %.1f s: %d requests were answered 503 (%d found no place, %d lost theirs, "
-            "%d waited too long, %d had waited for their clients).",
+            "Overload ended after %.1f s: rejected %d requests with 503 (%d found the queue full, %d were displaced, "
+            "%d waited too long, %d stalled on their clients).",
             self._last - self._begun,
             sum(refused),
             refused[Reason.FULL],
@@ -441,7 +442,7 @@ def _network_of(host: str) -> str:
 
 def client_of(host: str) -> str:
     """What the requests of one client have in common, as its connections do."""
-    # What is longer than any address was written by somebody, and is not worth remembering.
+    # Text longer than any address was made up by a client, and is not worth remembering.
     return _network_of(host) if ":" in host and len(host) <= LONGEST_ADDRESS else host
 
 

@@ -1,4 +1,4 @@
-"""Time in which the event loop was busy, and heard nobody, is not held against a peer.
+"""Time in which the event loop was blocked does not count against a peer's deadline.
 
 A deadline that is over ends nothing yet: a peer gets the time back by which the loop came too late to look, once, and
 what it has sent by then is read. The native core does the same (`conn/grace.rs`).
@@ -24,15 +24,15 @@ MOST_LOOKS = 4
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """Return the clock of a loop: that of asyncio's own without the call in between, and for uvloop, whose clock stands
-    still while a callback runs, the one that it follows."""
+    """Return the clock of a loop: asyncio's without the call in between, and for uvloop, whose clock pauses while a
+    callback runs, the clock that it follows."""
     kind = type(loop)
     follows = getattr(kind, "time", None) is asyncio.BaseEventLoop.time or kind.__module__.partition(".")[0] == "uvloop"
     return monotonic if follows else loop.time
 
 
 class Grace:
-    """What was granted to a peer since its deadline was set."""
+    """Extra time granted to a peer since its deadline was set."""
 
     __slots__ = ("_looks",)
 
@@ -48,7 +48,7 @@ class Grace:
 
         Args:
             lag: seconds by which the loop came too late.
-            look: tells whether something of the peer is there that nobody has dealt with.
+            look: returns whether there is unprocessed input of the peer.
         """
         if not self._looks and lag > GRANULARITY:
             self._looks = 1
@@ -149,7 +149,7 @@ def has_pending_io(transport: asyncio.Transport) -> bool:
         reads = transport.is_reading()
         return _is_ready(sock.fileno(), reads, transport.get_write_buffer_size() > 0)
     except Exception:
-        return False  # it is closed, broken, or a double that cannot tell: the deadline stands
+        return False  # it is closed, broken, or a double without this method: the deadline applies
 
 
 if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""Interrupting an event loop that is blocked, so that a server that was told to end does end.
+"""Interrupt a blocked event loop, so that shutdown completes.
 
 Everything else that ends a server runs on its event loop. While a handler, or the start-up of an application, blocks
 that, only another thread notices, and only a signal to the main thread makes the blocking call return.
@@ -77,7 +77,7 @@ class Interruption(threading.Thread):
 
 
 class Guard(threading.Thread):
-    """Ends a server that was told to end and cannot, because its event loop is blocked when its time is over.
+    """Ends a server whose event loop is still blocked when its time to shut down is over.
 
     Args:
         loop: runs in the main thread.
@@ -115,8 +115,7 @@ class Guard(threading.Thread):
                     return
                 continue
             logger.error(
-                "The event loop is blocked and the graceful shutdown has had its time "
-                "(timeout_graceful_shutdown): interrupting it."
+                "The event loop is blocked and timeout_graceful_shutdown has passed: interrupting the blocking call."
             )
             self._force(interruption)
             return
@@ -151,7 +150,7 @@ class Guard(threading.Thread):
 
 
 def kill_self() -> NoReturn:
-    """End this process as it stands."""
+    """Kill this process."""
     if sys.platform != "win32":
         os.kill(os.getpid(), signal.SIGKILL)
         # Process 1 lives on.
@@ -172,7 +171,7 @@ def end_after_signals(grace: float, *signals: int) -> None:
 
 
 def end_in(seconds: float | None) -> None:
-    """Have this process killed in so many seconds; None: not before the next signal."""
+    """Have this process killed in `seconds`; None: not before the next signal."""
     with suppress(ImportError):
         from uvicorn._native import end_in
 

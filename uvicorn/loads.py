@@ -7,7 +7,7 @@ number that is old for a moment costs nothing but a less even spread, so nothing
     note │ place 0 │ place 1 │ ...        32 bits each, in the order of the machine
 
     note: what they leave for each other; 0 before there is any
-    place: 0 where nobody accepts, else connections + 1
+    place: 0 if unused, else connections + 1
 
 The file ends with the last place that was ever taken, so who reads to its end reads no more than that: nothing else may
 be written behind the places.
@@ -22,7 +22,7 @@ import weakref
 from typing import Any
 
 PLACES = 1024
-"""Workers that can be told apart; those beyond accept whenever they can."""
+"""Workers with a place; further ones accept whenever they can."""
 
 _NUMBER = struct.Struct("=I")
 
@@ -54,7 +54,7 @@ class LoadPlace:
     """One event loop's place; pickled to its process.
 
     Attributes:
-        file: where it is. Who serves with it makes a duplicate of its descriptor.
+        file: the table's. A server duplicates its descriptor.
         index: which place.
     """
 
@@ -88,7 +88,7 @@ class LoadPlace:
 
 
 class LoadTable:
-    """The file, and who has which place of it. It belongs to whoever starts the workers."""
+    """The file, and the owners of its places. It belongs to the process that starts the workers."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -107,7 +107,7 @@ class LoadTable:
             return None
 
     def take(self) -> LoadPlace | None:
-        """A place that nobody has; None if there is none."""
+        """Take a free place; None if there is none."""
         index = next((index for index in range(PLACES) if index not in self._taken), None)
         if index is None:
             return None
@@ -116,12 +116,12 @@ class LoadTable:
         return LoadPlace(self._file, index)
 
     def give_back(self, place: LoadPlace) -> None:
-        """Whoever had this place has ended, however that happened."""
+        """Free the place of a process that has ended."""
         self._taken.discard(place.index)
         self._clear(place.index)
 
     def numbers(self) -> list[int | None]:
-        """Connections of each place; None where nobody accepts."""
+        """Connections of each place; None for unused ones."""
         if sys.platform == "win32":
             return []
         data = os.pread(self._descriptor, _NUMBER.size * PLACES, _offset(0))

@@ -101,7 +101,7 @@ class ColourizedFormatter(logging.Formatter):
         super().__init__(fmt=fmt, datefmt=datefmt, style=style)
 
     def should_use_colors(self) -> bool:
-        """Whether to colour when nobody has said: for lines on standard output, when it is a terminal."""
+        """Whether to colour by default: when standard output is a terminal."""
         return _is_terminal(sys.stdout)
 
     def color_level_name(self, level_name: str, level_no: int) -> str:
@@ -133,12 +133,12 @@ class DefaultFormatter(ColourizedFormatter):
     """Formats what the server says about itself."""
 
     def should_use_colors(self) -> bool:
-        """Whether to colour when nobody has said: these lines go to standard error."""
+        """Whether to colour by default: when standard error, where these lines go, is a terminal."""
         return _is_terminal(sys.stderr)
 
 
 class AccessFormatter(ColourizedFormatter):
-    """Formats access records: adds ``client_addr``, ``request_line``, ``status_code`` to what the format may use.
+    """Formats access records with the additional fields ``client_addr``, ``request_line`` and ``status_code``.
 
     The record's arguments are client address, method, path with query, HTTP version and status. A record with others
     (something else logged through ``uvicorn.access``) shows its message in place of the request line.
@@ -184,7 +184,7 @@ class AccessFormatter(ColourizedFormatter):
 
 
 class PipeHandler(StreamHandler):
-    """A `logging.StreamHandler` that does not wait for ever for whoever reads a pipe.
+    """A `logging.StreamHandler` that does not wait forever for the reader of a pipe.
 
     Lines for which there is no room (see `uvicorn.outlet`) are dropped. One line says how many, when there is again.
     """
@@ -216,10 +216,12 @@ class PipeHandler(StreamHandler):
         if outlet.write(text) and outlet.lost:
             lost, outlet.lost = outlet.lost, 0
             place = _STREAMS.get(stream.name, stream.name)
-            logging.getLogger("uvicorn.error").warning("%d log lines were lost: nobody read %s.", lost, place)
+            logging.getLogger("uvicorn.error").warning(
+                "Dropped %d log lines, because the reader of %s did not keep up.", lost, place
+            )
 
     def close(self) -> None:
-        """Give back what was opened, which is not the stream."""
+        """Close the descriptor that the handler opened, but not the stream."""
         with self.lock or contextlib.nullcontext():
             self._forget_outlet()
         super().close()

@@ -1,4 +1,4 @@
-"""That a server counts: where, and who tells of it. Imported where it is wanted."""
+"""Where a server counts, and which process exports the counts. Imported on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Measurement:
-    """What the event loop that runs counts, where: in the page of its supervisor, or in one that is told of here.
+    """The counters of the running event loop: in the page of its supervisor, or in a page that this process exports.
 
     `names` are those of the certificates.
 
@@ -39,7 +39,7 @@ class Measurement:
         self._probe.start()
 
     def tell_requests(self, observers: Callable[[], Sequence[Observer]]) -> None:
-        """Tell, too, what these observe, if it is told of here."""
+        """Export the listings of these observers too, if this process exports."""
         # Imported by those that need it.
         from uvicorn.debugging import listings_of, shown
 

@@ -44,18 +44,18 @@ def keep_freed_memory() -> bool:
 
 
 class FreedMemory:
-    """Gives memory back to the kernel that the C library holds between what is in use.
+    """Returns free memory between used blocks of the C library's heap to the kernel.
 
     What clients made the server hold (responses they did not read, large messages) is scattered over the heap. The C
-    library by itself gives back only what is free at the end of it.
+    library itself returns only memory at the end of it.
 
-    It looks while anybody is connected, and some times after that: a server that has nothing to do sleeps.
+    It checks while there are connections, and a few times afterwards: an idle server sleeps.
 
     Args:
         loop: calls `look`.
         connections: the live ones.
         resident: returns the bytes of this process that are in memory.
-        heap: the C library's; None if it cannot be told to give anything back.
+        heap: the C library's; None if it cannot return memory on request.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FreedMemory:
             self._least = self._smallest or 0
 
     def watch(self) -> None:
-        """Look from now on: somebody has connected."""
+        """Start checking: a client has connected."""
         if self._smallest is not None and self._timer is None:
             self._looks = LOOKS
             self._wait()
@@ -91,10 +91,10 @@ class FreedMemory:
         self._timer = contextvars.Context().run(self._loop.call_later, INTERVAL, self.look)
 
     def look(self) -> None:
-        """Give back what is free if the process has grown by `EXCESS`, and as much is free.
+        """Return free memory if the process has grown by `EXCESS`, and as much is free.
 
-        Memory that was given back stays free for the C library. So it is given back again when the process has grown
-        since, or when more is free: of what was in use then.
+        Returned memory still counts as free in the C library. So memory is returned again only when the process has
+        grown since, or when more is free.
         """
         self._timer = None
         self._looks = LOOKS if self._connections else self._looks - 1

@@ -1,9 +1,9 @@
-"""What one event loop counts, in memory that the process which tells of it shares: numbers of 64 bits, each in a place.
+"""The counters of one event loop, in memory shared with the process that exports them: 64-bit numbers at fixed places.
 
     requests by method and class of status │ three histograms │ counters
 
-A place is written by its event loop alone, with plain stores, and read by whoever likes: a number that is old for a
-moment costs nothing, so nothing is locked. All numbers only grow; what is there now is the difference of two of them.
+A place is written by its event loop alone, with plain stores, and read without a lock: a number may be old for a
+moment. All numbers only grow; a gauge is the difference of two of them.
 The native core has the same places (`base/metrics.rs`), under numbers that `scripts/sync-settings` writes.
 """
 
@@ -20,7 +20,7 @@ from time import monotonic_ns
 from typing import Any
 
 METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "other")
-"""Methods that are told apart, in the order that the native core has them in."""
+"""Methods that are distinguished, in the order of the native core."""
 
 CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 """Classes of statuses, by their first digit; `none` is for those that ended without a response."""
@@ -41,7 +41,7 @@ DURATION = 60
 QUEUE_WAIT = 76
 """The histogram of what requests have waited for before their application was called, once their bytes were noticed."""
 LOOP_LAG = 92
-"""The histogram of how late the event loop has called what was due."""
+"""The histogram of the event loop's delay of due callbacks."""
 BEGUN = 108
 """Requests that have begun."""
 ENDED = 109
@@ -77,7 +77,7 @@ WAITED = 123
 CERTIFICATES = 124
 """When each certificate expires that new connections are shown, in seconds since the epoch: no sum; 0 is unknown."""
 MOST_CERTIFICATES = 32
-"""Those that have a place; others are not told of."""
+"""Certificates that have a place; further ones are not exported."""
 ADMITTED = 156
 """Requests that `limit_active_requests` has admitted."""
 RELEASED = 157
@@ -130,7 +130,7 @@ class Page:
 
     @classmethod
     def make(cls, name: str = "") -> Page:
-        """An empty one. With a `name`, which nobody else has, a child process can have it, too.
+        """Return an empty page. With a unique `name` a child process can open it, too.
 
         Raises:
             OSError: there is no memory for it.
@@ -145,7 +145,7 @@ class Page:
         return cls(mmap.mmap(descriptor, size), descriptor)
 
     def close(self) -> None:
-        """Let go of what other processes are given; the places stay while somebody uses them."""
+        """Close the descriptor that other processes inherit; the places stay while they are in use."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -186,7 +186,7 @@ class Page:
         return Course(self, _METHODS.get(method, _OTHERS))
 
     def refuse(self, status: int) -> None:
-        """What came was no request, or none that could be served, and was answered with `status`."""
+        """Count invalid input, or a request that cannot be served, answered with `status`."""
         self.words[_OTHERS + status // 100] += 1
 
 
@@ -213,7 +213,7 @@ class Course:
         self._status_class = min(status // 100, STATUS_CLASSES - 1)
 
     def end(self) -> None:
-        """Nothing more will be sent; whoever says so first is right."""
+        """Count the end of the response; only the first call counts."""
         page, self._page = self._page, None
         if page is not None:
             words = page.words

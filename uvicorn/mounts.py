@@ -38,9 +38,9 @@ def parse_mount(text: str) -> Mount:
     if not equals or not path.startswith("/") or not directory:
         raise ValueError("write a path and a directory, as in /static=./static.")
     if _PATH.fullmatch(path) is None or {".", ".."} & set(path.split("/")):
-        raise ValueError(f"{path!r} is no path that a request could have; write it without percent-encoding.")
+        raise ValueError(f"{path!r} is not a request path; write it without percent-encoding.")
     if not os.path.isdir(directory):
-        raise ValueError(f"there is no directory {directory!r}.")
+        raise ValueError(f"the directory {directory!r} does not exist.")
     return Mount(path.rstrip("/"), os.path.abspath(directory))
 
 
@@ -53,7 +53,7 @@ def check_prefixes(mounts: Iterable[Mount]) -> None:
     seen: set[str] = set()
     for prefix, *_ in mounts:
         if prefix in seen:
-            raise ValueError(f"{prefix or '/'} has a directory already.")
+            raise ValueError(f"{prefix or '/'} is mounted twice.")
         seen.add(prefix)
 
 

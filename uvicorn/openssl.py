@@ -1,8 +1,8 @@
-"""OpenSSL past Python: the little that `ssl` cannot be told, or does not tell.
+"""Direct calls of OpenSSL for functions that Python's `ssl` lacks.
 
 A context's `SSL_CTX *`, and a connection's `SSL *`, are found in front of what `_ssl` keeps of them, and the functions
 in the very library that `_ssl` uses. Where any of it is not exactly as it is known to be, nothing is done (`why_not`).
-Nobody imports this who does not need it.
+Imported on demand.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class OpenSSL:
         return ctypes.c_void_p.from_address(id(connection) + behind).value
 
     def is_as_expected(self) -> bool:
-        """Hold what is believed of the insides of a context and a connection against what they say of themselves."""
+        """Whether contexts and connections have the assumed layout, verified against their public values."""
         if self.version() != ssl.OPENSSL_VERSION_NUMBER:
             return False
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -99,18 +99,18 @@ _found: list[OpenSSL] = []
 def why_not() -> str | None:
     """Why OpenSSL cannot be reached here; None if it can."""
     if sys.implementation.name != "cpython" or not KNOWN_PYTHONS[0] <= sys.version_info[:2] <= KNOWN_PYTHONS[1]:
-        return "this interpreter is not known"
+        return "this interpreter is not supported"
     if not ssl.OPENSSL_VERSION.startswith("OpenSSL 3."):
-        return f"it takes OpenSSL 3, not {ssl.OPENSSL_VERSION}"
+        return f"it needs OpenSSL 3, not {ssl.OPENSSL_VERSION}"
     with _lock:
         if _found:
             return None
         try:
             library = OpenSSL()
         except (ImportError, OSError, AttributeError):
-            return "the functions of OpenSSL cannot be reached"
+            return "OpenSSL's functions cannot be found"
         if not library.is_as_expected():
-            return "a context is not as it is expected to be"
+            return "the layout of SSLContext objects is unknown"
         _found.append(library)
         return None
 
@@ -123,7 +123,7 @@ def openssl() -> OpenSSL:
     """
     reason = why_not()
     if reason is not None:
-        raise RuntimeError(f"OpenSSL cannot be reached past Python: {reason}.")
+        raise RuntimeError(f"Cannot call OpenSSL directly: {reason}.")
     return _found[0]
 
 
@@ -153,7 +153,7 @@ _go_on = VerifyCallback(lambda is_verified, store: 1)
 
 
 def serve_unverified(context: ssl.SSLContext) -> None:
-    """Have handshakes go on when the certificate of a client cannot be verified; `verification_error` tells of it.
+    """Continue handshakes when the certificate of a client cannot be verified; `verification_error` reports it.
 
     One that is required must still be there.
 

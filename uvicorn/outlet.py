@@ -1,8 +1,7 @@
 """Where log lines leave the process if that is a pipe or a socket: without waiting for its reader for ever.
 
-A pipe holds 64 KiB. When whoever reads it has stopped, the next write waits, and with it the event loop, for ever and
-without a word. Here it waits for `PATIENCE`, once; what comes after that is dropped and counted until there is room
-again.
+A pipe holds 64 KiB. When its reader has stopped, the next write blocks the event loop forever and silently. Here it
+waits for `PATIENCE`, once; later output is dropped and counted until there is room again.
 
 Whether writing waits is a property of the open file, which others share: a shell, the other workers, programs that the
 application starts. So it is opened a second time, where the system can do that (Linux, pipes). Elsewhere the system is
@@ -25,7 +24,7 @@ PATIENCE = 1.0
 """Seconds to wait for the reader when the pipe is full, before lines are dropped."""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between two looks whether the stream's descriptor still leads to the same place."""
+"""Seconds between two checks that the stream's descriptor still refers to the same file."""
 
 _ATOMIC = getattr(select, "PIPE_BUF", 512)
 """Bytes that a pipe takes without waiting when it says that it takes any."""
@@ -52,7 +51,7 @@ class Outlet:
     @classmethod
     def of(cls, stream: object) -> Outlet | None:
         """The outlet of a text stream; None if writing to that is something else, or never waits for a reader."""
-        # Whatever somebody has put in the place of the stream is to do its own writing.
+        # A replacement of the stream by the program does its own writing.
         if sys.platform == "win32" or type(stream) is not io.TextIOWrapper:
             return None
         try:
@@ -104,7 +103,7 @@ class Outlet:
         return True
 
     def _put(self, data: bytes, patience: float) -> bytes:
-        """Write until the reader has not made room for `patience` seconds; what is left then."""
+        """Write until the reader has made no room for `patience` seconds; returns the unwritten rest."""
         while data:
             try:
                 data = data[self._put_now(data) :]

@@ -1,4 +1,4 @@
-"""Which requests are served now, which wait a moment, and which are refused: so that who is served is served in time.
+"""Admission of requests: which run now, which wait and which are refused, so that admitted ones are served in time.
 
 ::
 
@@ -11,21 +11,21 @@
         │        └── expired, displaced, leave ──▶ REFUSED
         └──▶ REFUSED
 
-Whoever takes more work than it can do serves nobody: all answers come too late. So no more requests are active at a
-time than `limit`, and those beyond it wait in a short queue. What the queue does is known:
+A server that accepts more work than it can do answers too late. So at most `limit` requests are active at a time, and
+those beyond it wait in a short queue. The queue uses known algorithms:
 
-- First come, first served, while it is short. When it has become full, or somebody has waited too long, there is more
-  to do than can be done: then the newest are served first, whose clients are still there, and the others wait for a
-  part of that time only, until nobody had to be refused for a while (Ben Maurer, "Fail at Scale", ACM Queue 13(8),
+- First come, first served, while it is short. When it is full, or a request has waited too long, the server is
+  overloaded: then the newest are served first, whose clients are still there, and the others wait for a
+  part of that time only, until no request was refused for a while (Ben Maurer, "Fail at Scale", ACM Queue 13(8),
   2015: adaptive LIFO and controlled delay; the latter after CoDel: Kathleen Nichols and Van Jacobson, "Controlling
   Queue Delay", ACM Queue 10(5), 2012).
 - A client that has few requests here takes the place of one that has more, and of those that wait the client with the
   fewest active requests is served first (Demers, Keshav and Shenker, "Analysis and Simulation of a Fair Queueing
   Algorithm", SIGCOMM 1989; McKenney, "Stochastic Fairness Queueing", INFOCOM 1990). A client that is alone has
   everything.
-- All places may be held by one client, for longer than anybody waits. So a client that has less than its share, while
-  another has more, is served beyond the limit, up to a quarter of it: what the other gives back is then not given out
-  again before the limit is kept. It waits for the whole time that is allowed.
+- One client may hold all places, for longer than requests may wait. So a client below its share, while another is
+  above, is served beyond the limit, by up to a quarter of it; places that the other gives back are then not reused
+  until the limit is kept. It waits for the whole time that is allowed.
 
 A request has its place while the server works on it. One that waits for its client (for the body, or for the client to
 read) is parked: its place is free for others. When the client was heard the request wants its place again, and is
@@ -34,7 +34,7 @@ the client that has most of them the oldest.
 
 The limit is a number, or found out (`AdaptiveLimit`).
 
-No clock, no event loop, no request: callers say when it is and who asks, and do what is decided.
+This module has no clock, event loop or request: callers pass time and client, and carry out the decisions.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ LEAST_PARKED = 256
 """and at least so many: two connections of HTTP/2 have 200 streams."""
 
 LONGEST_RETURN = 1.0
-"""Seconds that a request waits for its place again, at most, while no place is given back; so many times longer as
-there are requests beyond the limit."""
+"""Seconds that a request waits for its place again, at most, while no place is given back; multiplied by the number of
+requests beyond the limit."""
 
 HALF_LIFE = 10.0
 """Seconds after which it counts half as much that a client has asked."""
 KNOWN = 4096
 """Clients of which that is known."""
 USUAL = 64
-"""What is usual follows this many requests,"""
+"""Requests over which the usual demand is averaged."""
 FEW = 8
-"""and what is known of one client so many."""
+"""Requests over which the time of one client is averaged."""
 MODEST = 8
-"""A client that asks for so many times less than is usual is served beyond the limit, however many wait."""
+"""A client with a demand smaller than usual by this factor is served beyond the limit, however many wait."""
 
 START = 20
 """The adaptive limit to begin with."""
@@ -84,23 +84,23 @@ SAMPLES = 16
 KEPT = 256
 """Requests at most that each of them is based on: the latest."""
 TOLERANCE = 1.5
-"""So many times longer than without load may requests take, before the limit goes down."""
+"""The limit decreases when requests take longer than without load by this factor."""
 STEEPEST = 0.8
-"""The limit goes down to no less than this part of it at a time: not all that is active need be what is slow."""
+"""The limit decreases to no less than this part at a time, because not all active requests need be slow."""
 SMOOTHING = 0.2
-"""How much each window in which nobody had to wait changes what is known of how long requests take without load."""
+"""Weight of each window without waiting requests in the average duration without load."""
 DOWN = 0.05
-"""How much one changes it, downwards only, in which somebody had to: of many windows some are short by chance."""
+"""Weight of a window with waiting requests, downwards only: of many windows some are short by chance."""
 PROBES = (2.0, 30.0)
 """Seconds from one look at how long requests take without load to the next: twice as many each time, within these."""
 PROBE_SHARE = 4
 """Such a look is taken with the limit divided by this."""
 PROBE_SAMPLES = 48
-"""It is based on so many requests,"""
+"""Requests of a probe,"""
 PROBE_LENGTH = 1.0
-"""unless that takes more than so many seconds."""
+"""unless these take longer than this many seconds."""
 PROBE_REST = 20
-"""And so many times as long as it has taken it is not taken again."""
+"""The pause until the next probe, as a multiple of its duration."""
 SILENCE = 2.0
 """Seconds, or times as long as requests take, in which none has ended, after which more are let in to learn from."""
 
@@ -141,7 +141,7 @@ class Ticket:
         client: whose it is.
         since: when it came; from when on it is active, once it is; when it wanted its place again.
         ran: seconds that it was active until it was parked, or over.
-        state: what was decided.
+        state: the decision.
     """
 
     __slots__ = ("client", "since", "ran", "state")
@@ -200,8 +200,8 @@ class AdaptiveLimit:
     something is added, which is what keeps it looking for more. That is TCP Vegas (Brakmo and Peterson, IEEE JSAC
     13(8), 1995) with requests in place of packets. Differences, and why:
 
-    - Of the times of a window the lower quartile counts. What is slow by itself, or because its client is, is slow with
-      and without load, and says little; what is fast says first when it has to wait. A few requests of another kind,
+    - The lower quartile of a window's times counts. Requests that are slow themselves, or because of their clients, are
+      slow with and without load; fast ones show first that they had to wait. A few requests of another kind,
       or a client that is slow on purpose, change nothing.
     - What requests take without load is not an average of the past, which under a load that stays becomes what they
       take under load. It is measured: for some moments, rarely, fewer are served at a time (as BBR does to find the
@@ -273,7 +273,7 @@ class AdaptiveLimit:
             self._set()
 
     def _needed(self, now: float) -> int:
-        """How many requests are enough to decide. What is learned from few is held on to for long after a look."""
+        """Number of requests needed to decide. The result of a probe is kept for long."""
         return PROBE_SAMPLES if self._probing and now < self._probing + PROBE_LENGTH else SAMPLES
 
     def _decide(self, now: float, took: float) -> None:
@@ -284,7 +284,7 @@ class AdaptiveLimit:
             self._probing = 0.0
             self._at_probe = self._limit
         elif not self._was_short:
-            # Nobody has waited for anybody; let what is known follow what is.
+            # No request has waited: follow the measured duration.
             self._base += SMOOTHING * (took - self._base) if self._base else took
             self._interval = PROBES[0]
             self._probe_at = now + self._interval
@@ -404,7 +404,7 @@ class Habits:
         self._known: OrderedDict[object, tuple[float, float, float]] = (
             OrderedDict()
         )  # how much, when; how long one takes
-        self._usual = 0.0  # how much those have asked for who ask: who asks more often weighs more
+        self._usual = 0.0  # average demand of the clients, weighted by their requests
         self._took = 0.0  # how long one takes
 
     def note(self, client: object, now: float) -> None:
@@ -432,7 +432,7 @@ class Habits:
         return self._took or 1.0
 
     def is_modest(self, client: object, share: float) -> bool:
-        """Whether `client` asks for much less than is usual, and for less than so many places would give it."""
+        """Whether `client` asks for much less than usual, and for less than a `share` of places would give it."""
         known = self._known.get(client)
         asked = known[0] if known is not None else 0.0
         return asked * MODEST < self._usual and asked < share * HALF_LIFE
@@ -487,7 +487,7 @@ class Admission(Generic[TicketT]):
         self._waiting: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they came
         self._returning: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they asked
         self._extra: OrderedDict[TicketT, None] = OrderedDict()  # those that are active beyond the limit
-        self._levels: dict[int, int] = {}  # how many clients have so many active requests
+        self._levels: dict[int, int] = {}  # number of clients by their number of active requests
         self._lines: _Ranking[TicketT] = _Ranking()  # clients with waiting requests, by how many they have
         self._asking: _Ranking[TicketT] = _Ranking()  # the same, by how many active ones they have
         self._back: _Ranking[TicketT] = _Ranking()  # clients with returning requests, by the same
@@ -501,7 +501,7 @@ class Admission(Generic[TicketT]):
 
     @property
     def is_asked(self) -> bool:
-        """Whether anybody waits for a place."""
+        """Whether requests wait for a place."""
         return bool(self._waiting or self._returning)
 
     def oldest(self) -> TicketT | None:
@@ -556,7 +556,7 @@ class Admission(Generic[TicketT]):
         newest_first = self._is_standing(now)
         ranking = self._asking
         if self._back and not (ranking and ranking.lowest < self._back.lowest):
-            # It has begun, and others may wait for what it holds.
+            # It has begun, and may hold a resource that others wait for.
             ranking = self._back
         lowest = ranking.lowest
         client = ranking.last(lowest) if newest_first else ranking.first(lowest)
@@ -615,7 +615,7 @@ class Admission(Generic[TicketT]):
         return True
 
     def evict(self, now: float) -> TicketT | None:
-        """Have one that is parked go on, which is to be ended, if there are too many: the oldest of who has most."""
+        """Resume a parked request to be ended if there are too many: the oldest of the client with the most."""
         most = self._idle.highest
         bound = self._most_parked()
         if self.parked <= bound and most <= bound // 2:
@@ -683,13 +683,13 @@ class Admission(Generic[TicketT]):
         return now - self._refused_at < self._patience
 
     def _soon(self, now: float) -> float:
-        """How long those wait that nobody keeps."""
+        """How long requests wait that are not reserved for a small client."""
         if self._is_standing(now) and len(self._waiting) > self._reserve():
             return self._patience * STANDING_SHARE
         return self._patience
 
     def _reserve(self) -> int:
-        """As many as may be wanted before others come: nobody gives them up early."""
+        """Number of waiting requests that are kept, since places for them may become free at once."""
         return max(1, self.limit.most // 4)
 
     def _share(self, client: _Client[TicketT]) -> float:
@@ -728,7 +728,7 @@ class Admission(Generic[TicketT]):
         return wanted <= max(1.0, self._share(client)) and self._is_owed(client)
 
     def _displaced_by(self, client: _Client[TicketT]) -> TicketT | None:
-        """Who loses its place to a request of `client`: the newest of the longest line, of a client that has more."""
+        """The request that loses its place to one of `client`: the newest of the longest line, of a larger client."""
         length = self._lines.highest
         if not length:
             return None
@@ -763,7 +763,7 @@ class Admission(Generic[TicketT]):
         self._run(client, client.running - 1, not self._is_standing(now))
 
     def _run(self, client: _Client[TicketT], running: int, is_last: bool) -> None:
-        """`client` has so many active requests now, and comes behind the others that have as many."""
+        """Set the number of active requests of `client`, and put it behind others with the same number."""
         before, client.running = client.running, running
         levels = self._levels
         if before:

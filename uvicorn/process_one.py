@@ -40,7 +40,7 @@ class DefaultAction:
         end_after_signals(LAST_WAIT + NATIVE_MARGIN, signal.SIGTERM)
 
     def server_has_ended(self) -> None:
-        """Take note that what is left to do is to exit."""
+        """Note that only the exit remains."""
         self._has_served = True
         if signal.getsignal(signal.SIGTERM) == self.handle:
             end_after_signals(LAST_WAIT + NATIVE_MARGIN, signal.SIGTERM)

@@ -1,8 +1,8 @@
 """The PROXY protocol, versions 1 and 2: what a proxy says of its client, in front of everything else on a connection.
 
 HAProxy's `proxy-protocol.txt` (2.2) defines it. Where connections are read natively the native core reads it, too
-(`native/wire/src/proxy.rs`); this is for the transports of event loops, and for programs that ask for all that was
-said. `tests/vectors/proxy_protocol.toml` holds both to the same outcomes.
+(`native/wire/src/proxy.rs`); this module serves the transports of event loops, and programs that read the whole header.
+`tests/vectors/proxy_protocol.toml` holds both to the same outcomes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MalformedHeader(ValueError):
 
 
 class ClientTLS(NamedTuple):
-    """What is said of the client's encryption, which ended at the proxy."""
+    """The client's encryption, which ended at the proxy."""
 
     version: str = ""
     cipher: str = ""
@@ -51,8 +51,8 @@ class Introduction(NamedTuple):
     """What a header says.
 
     Attributes:
-        source: the client; `None` where the ends of the connection hold, because the proxy speaks for itself, or does
-            not know.
+        source: the client; `None` if the proxy names none (`LOCAL`, `UNKNOWN`), so that the addresses of the
+            connection apply.
         destination: where the client has connected to, or `None`.
         authority: the name that it has asked for in its TLS handshake, if that is said.
         alpn: what that has agreed on.
@@ -97,7 +97,9 @@ def complain(peer: Any, reason: str) -> None:
     has_address = isinstance(peer, tuple)
     if _complaints.may_make(network_of(peer[0]) if has_address else ""):
         name = f"{peer[0]}:{peer[1]}" if has_address else "a Unix socket"
-        logger.warning("Closed a connection from %s, which is to begin with a PROXY header: %s.", name, reason)
+        logger.warning(
+            "Closed a connection from %s, which must begin with a PROXY header (proxy_protocol): %s.", name, reason
+        )
 
 
 def _read_line(data: bytes) -> tuple[Introduction, int] | None:
@@ -196,7 +198,7 @@ def _read_extensions(introduction: Introduction, header: bytes, at: int, looks_a
 
 
 def _extension(data: bytes, at: int) -> tuple[int, int, int]:
-    """Kind, begin and end of the value of what stands there."""
+    """Kind, begin and end of the value of the extension at `at`."""
     begin = at + 3
     end = begin + int.from_bytes(data[at + 1 : begin], "big")
     if begin > len(data) or end > len(data):
@@ -246,7 +248,7 @@ def _checksum(data: bytes) -> int:
 async def hear(sock: socket.socket) -> Introduction:
     """Take the header from a socket that does not block, and nothing behind it.
 
-    What is not known to belong to it stays in the kernel, where a TLS handshake or a protocol finds it.
+    Bytes after it stay in the kernel for a TLS handshake or a protocol.
 
     Raises:
         MalformedHeader: there is none, or it is malformed.
@@ -260,7 +262,7 @@ async def hear(sock: socket.socket) -> Introduction:
             await _readable(sock)
             continue
         if not data:
-            raise ConnectionResetError("the peer went without a PROXY header")
+            raise ConnectionResetError("the peer disconnected before sending a PROXY header")
         found = read(taken + data)
         taken += sock.recv(len(data) if found is None else found[1] - len(taken))
         if found is not None:
@@ -284,8 +286,7 @@ async def _readable(sock: socket.socket) -> None:
 
 
 class Introducing(asyncio.Protocol):
-    """Stands on a new transport until that is made: then `protocol` does, and takes the client for who it was said to
-    be."""
+    """Occupies a new transport until its connection is made; then `protocol` takes over with the announced client."""
 
     def __init__(self, protocol: asyncio.BaseProtocol, introduction: Introduction) -> None:
         self._protocol = protocol
@@ -312,7 +313,7 @@ class _Introduced:
 
 
 class IntroducedSocket(_Introduced):
-    """A socket whose ends are those that the proxy has told of."""
+    """A socket with the addresses that the proxy announced."""
 
     def getpeername(self) -> Any:
         """The client."""
@@ -326,7 +327,7 @@ class IntroducedSocket(_Introduced):
 
 
 class IntroducedTransport(_Introduced, asyncio.Transport):
-    """A transport whose ends are those that the proxy has told of."""
+    """A transport with the addresses that the proxy announced."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Optional information about the connection; `proxy_protocol` is the `Introduction`."""

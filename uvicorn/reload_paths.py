@@ -46,7 +46,7 @@ class FileFilter:
 
 
 class _Patterns(Protocol):
-    """What is read of the configuration."""
+    """The part of the configuration that is read."""
 
     reload_includes: list[str]
     reload_excludes: list[str]

@@ -3,7 +3,7 @@
 An id is what a trusted peer says in the field of the setting `request_id_header`, if that is one value of the form that
 `is_request_id` knows; else the trace id of its `traceparent` (W3C Trace Context); else 128 bits at random, as 32
 hexadecimal digits. What others say is not looked at: a client that chose its id could make its requests look like those
-of somebody else. The scope has it under `request_id`, the response in a field of the same name, unless the application
+of another client. The scope has it under `request_id`, the response in a field of the same name, unless the application
 has such a field of its own.
 
 Who is asked for an id for each request makes none by itself: the system is asked for many at once, and none of them is
@@ -64,9 +64,9 @@ def check_header(name: str) -> None:
         ValueError: it says why.
     """
     if not _is_field_name(name):
-        raise ValueError("it is not the name of a field.")
+        raise ValueError("it must be the name of a header field.")
     if name.lower() in _TAKEN or name.lower().startswith("sec-websocket-"):
-        raise ValueError("this field says something else.")
+        raise ValueError("this header already has a meaning of its own; choose another.")
 
 
 def trace_id(traceparent: str) -> str | None:
@@ -85,7 +85,7 @@ class RequestIds:
 
     Args:
         header: the name of the field.
-        trusted: as `Config.trusted_proxies` has it; `None` trusts nobody.
+        trusted: as `Config.trusted_proxies` has it; `None` trusts no peer.
 
     Attributes:
         name: of the field, in lower case.
@@ -132,7 +132,7 @@ class RequestIds:
         return trace_id(parents[0]) if len(parents) == 1 else None
 
     def make(self) -> str:
-        """Return an id that nobody can guess."""
+        """Return an unguessable id."""
         used = self._used
         if used >= len(self._digits) or self._forks != _forks:
             self._digits = os.urandom(BATCH * DIGITS // 2).hex()

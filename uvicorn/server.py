@@ -235,7 +235,7 @@ class Server:
             # its time. In a loop that is not ours it stays where it is.
             for task in list(self.server_state.tasks):
                 if not task.done():
-                    logger.error("Abandon a task that ignores its cancellation: %r", task)
+                    logger.error("Abandoning a task that ignores its cancellation: %r", task)
                     asyncio._unregister_task(task)
             # Whoever runs this reports that it has returned, which the event loop may yet put off.
             self.stage, self._stage_since = Stage.ENDED, time.monotonic()
@@ -271,7 +271,7 @@ class Server:
         self._log("Started server process [%d]")
         if config.recycles_workers and not self.has_successor:
             logger.warning(
-                "Nobody replaces this process: limit_worker_lifetime and limit_worker_memory have no effect."
+                "limit_worker_lifetime and limit_worker_memory have no effect: no parent can replace this process."
             )
         try:
             await self.startup(sockets=sockets)
@@ -624,7 +624,7 @@ class Server:
         if self.has_successor and await first_of(*(flag.wait() for flag in over), timeout=min(delay, RELIEF)):
             return
         self._enter(Stage.LEAVING)
-        logger.info("Not ready any more, accepting for another %g seconds. (CTRL+C to force quit)", delay)
+        logger.info("Draining: accepting connections for another %g seconds. (CTRL+C to force quit)", delay)
         await first_of(*(flag.wait() for flag in over), timeout=delay)
 
     async def _wait_tasks_to_complete(self) -> None:

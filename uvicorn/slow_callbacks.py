@@ -1,11 +1,11 @@
-"""What has kept an event loop from turning for long: the setting `debug_slow_callback`. For any event loop.
+"""Record callbacks that block an event loop for long: the setting `debug_slow_callback`. For any event loop.
 
 A beat of the loop itself, four times in the time that is too long, says that it turns. A thread looks as often: where
 the beat is overdue it takes a sample of the loop's thread. Samples that show the same callback, or the same task,
 are one; if the loop turns, or something else runs, it is over. So a loop that is busy with many short callbacks is not
 taken for a slow one, nothing is measured of callbacks that are not slow, and the loop may be of C.
 
-Times are as exact as the samples are close: each end may be a quarter of what is too long from where it is said to be.
+Times are as exact as the sampling interval: each end may be off by a quarter of the threshold.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 32
 LEAST_INTERVAL = 0.005
 """Seconds between two beats."""
 
-UNSEEN = "unknown: no other thread could look, so the interpreter was locked, or the process did not run"
+UNSEEN = "unknown: the interpreter was locked, or the process did not run"
 
 
 class Slow(NamedTuple):

@@ -15,7 +15,7 @@ _DEEPEST = 1000
 
 _AWAITED = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
 
-# What runs an event loop, up to the callback that it calls; and what stands around the application.
+# Frames of the event loop up to the callback, and frames around the application.
 _LOOPS = (
     *("/asyncio/runners.py", "/asyncio/base_events.py", "/asyncio/events.py"),
     *("/uvicorn/_compat.py", "/uvicorn/middleware/in_flight.py"),

@@ -1,4 +1,4 @@
-"""What the protocols of one event loop share: who is connected, which tasks run, what every response starts with.
+"""State that the protocols of one event loop share: connections, running tasks and default response headers.
 
 One `ServerState` belongs to one server on one event loop. It owns no sockets and takes no decisions: protocols add
 themselves and count, `server.py` and `drain.py` read and wait. Nothing here polls; a waiter is woken by the change.
@@ -85,8 +85,8 @@ class ForcedEnd(KeyboardInterrupt):
 class ServerState:
     """Shared between the server and the protocol objects of one event loop.
 
-    `total_requests` counts completed HTTP responses, `tasks` holds the running application tasks, `context` is what
-    the context of each request is a copy of, `metrics` where is counted, if anybody asks for it. Both headers and
+    `total_requests` counts completed HTTP responses, `tasks` holds the running application tasks, `context` is copied
+    for each request, `metrics` is the page of counters, if metrics are enabled. Both headers and
     date are given once through `configure`.
     """
 
@@ -157,7 +157,7 @@ class ServerState:
 
     @property
     def default_headers(self) -> list[Header]:
-        """The headers every response starts with, date included; refreshed by whoever asks in a new second."""
+        """Return the default headers of responses, with the date; refreshed by the first call in a new second."""
         if self._date_header:
             second = int(time())
             if second != self._second:
@@ -188,7 +188,7 @@ class ServerState:
 
     @property
     def request_limit(self) -> int | None:
-        """The number of responses after which the server is to be told, `None` without a limit."""
+        """The number of responses after which to notify the server, `None` without a limit."""
         return self._request_limit
 
     def limit_requests(self, limit: int, callback: Callable[[], None]) -> None:
@@ -197,7 +197,7 @@ class ServerState:
         self._on_request_limit = callback
 
     def readers(self, loop: asyncio.AbstractEventLoop, seconds: float) -> Readers:
-        """Return whom connections other than HTTP's wait for: clients that have `seconds` to read; made when needed."""
+        """Return the watch over slow readers other than HTTP's, with `seconds` to read; made on demand."""
         if self._readers is None:
             self._readers = Readers(loop, self.context, seconds, clock_of(loop))
         return self._readers
@@ -233,7 +233,7 @@ class ServerState:
         await self.connections.wait_empty()
 
     def close(self) -> None:
-        """Write the access lines that wait to be written, and let go of what the protocols derived from the settings.
+        """Write pending access lines, and release objects that the protocols derived from the settings.
 
         Called in the thread of the event loop when the server has ended. The native core's part refers back to this
         object: without this neither would ever be freed.

@@ -1,4 +1,4 @@
-"""What systemd, or whoever speaks as it does, tells a service and is told by it: sockets, readiness, the watchdog.
+"""systemd's protocols for services: passed sockets, readiness notification and the watchdog.
 
 A service manager hands over what it knows in environment variables (`sd_listen_fds(3)`, `sd_notify(3)`). Nothing of it
 is looked at unless the settings ask for it.
@@ -24,7 +24,7 @@ MOST_DESCRIPTORS = 999_999
 """Sockets that can be meant: no system has a process open more."""
 
 BEATS = 3
-"""How often in the watchdog's time it is told that all is well, so that one that comes late does no harm."""
+"""Keep-alive messages per watchdog interval, so that a late one does no harm."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -64,13 +64,13 @@ class State(enum.IntEnum):
 
 
 class Notifier:
-    """Tells the service manager what becomes of a service, once all parts of it have come that far.
+    """Notifies the service manager of a state once all parts of the service have reached it.
 
     It is ready when all are, reloads when one does, and stops with the first.
 
     Args:
         address: a path, or with `@` in front a name in the abstract namespace.
-        interval: seconds between two signs of life; None if nobody waits for any.
+        interval: seconds between two keep-alive messages; None without a watchdog.
         parts: how many there are; each has a `Share` in `shares`.
     """
 
@@ -90,7 +90,7 @@ class Notifier:
         address = os.environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = os.environ.pop("WATCHDOG_USEC", ""), os.environ.pop("WATCHDOG_PID", "")
         if not address:
-            logger.warning("Nobody is to be told (systemd): NOTIFY_SOCKET is not set. Is the unit of Type=notify?")
+            logger.warning("systemd notification is off: NOTIFY_SOCKET is not set. Is the unit of Type=notify?")
             return None
         is_watched = microseconds.isdecimal() and int(microseconds) > 0 and pid in ("", str(os.getpid()))
         return cls(address, int(microseconds) / 1_000_000 / BEATS if is_watched else None, parts)
@@ -131,21 +131,21 @@ class Notifier:
                 sock.sendto(text.encode(), self._address)
         except OSError as exc:
             if not self._has_failed:
-                logger.warning("The service manager cannot be told of anything (NOTIFY_SOCKET): %s", exc)
+                logger.warning("Cannot notify systemd (NOTIFY_SOCKET): %s", exc)
             self._has_failed = True
 
 
 def shares_of_service(parts: int = 1) -> list[Share]:
-    """What so many parts of this service tell of themselves by; nothing where nobody is to be told."""
+    """Return a `Share` for each part of this service; an empty list without a service manager."""
     notifier = Notifier.from_environment(parts)
     return [] if notifier is None else notifier.shares
 
 
 class Share:
-    """One part of what a `Notifier` tells of.
+    """One part of the service of a `Notifier`.
 
     Attributes:
-        due: when the next sign of life is, on `clock`; None if nobody waits for any.
+        due: time of the next keep-alive message on `clock`; None without a watchdog.
     """
 
     def __init__(self, notifier: Notifier, part: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -38,7 +38,7 @@ class ThreadPool(Executor):
         with self._lock:
             for _ in range(least):
                 self._add_thread()
-        # Whoever is at work when the interpreter exits is waited for, as the standard library's pools do.
+        # Wait for running calls when the interpreter exits, as the standard library's pools do.
         atexit.register(self.shutdown)
 
     @property
@@ -48,7 +48,7 @@ class ThreadPool(Executor):
             return len(self._threads)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have `fn` called with these arguments; the future has what comes of it.
+        """Call `fn` with these arguments in a thread; the future has its outcome.
 
         Raises:
             RuntimeError: the pool is shut down.

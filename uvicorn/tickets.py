@@ -1,4 +1,4 @@
-"""Session tickets (RFC 5077, RFC 8446 section 4.6.1) that all workers can read, whoever has written them.
+"""Session tickets (RFC 5077, RFC 8446 section 4.6.1) that all workers can read.
 
 A client that comes back with a ticket is spared most of a handshake, if the worker that it gets has its key. OpenSSL
 makes keys of its own for each context, and Python has no way to set them: `openssl.py` has.
@@ -6,9 +6,9 @@ makes keys of its own for each context, and Python has no way to set them: `open
     secret of a period ──one way──▶ that of the next one ──▶ ...
             └─▶ key of the period, for one set of trusted authorities
 
-Nobody can go back: who comes to know what a process has in memory reads tickets of this period and of the one before,
-and what was sent then over TLS 1.2; connections of TLS 1.3 are secret all the same, since they agree on a key of their
-own. Tickets of clients that were verified against other authorities have another key, so that none is let in by a
+Old secrets cannot be recovered: an attacker who reads a process's memory can read tickets of this period and the
+previous one, and TLS 1.2 traffic of these sessions. TLS 1.3 connections stay secret, since they agree on a key of
+their own. Tickets of clients that were verified against other authorities have another key, so that none is let in by a
 ticket who would not be without.
 """
 
@@ -42,7 +42,7 @@ class TicketSecret:
     """From which the keys of tickets are made; pickled to the workers that are to have the same.
 
     Args:
-        secret: of the present period, which nobody else knows.
+        secret: of the present period.
         clock: seconds since the epoch, the same for all workers.
     """
 
@@ -57,7 +57,7 @@ class TicketSecret:
         return int(self._clock() // PERIOD)
 
     def advance(self) -> int:
-        """Forget what is over; returns the present period. It never goes back, even if the clock does."""
+        """Forget expired secrets; returns the present period. It never goes back, even if the clock does."""
         with self._lock:
             steps = min(self._now() - self._period, _MOST_STEPS)
             for _ in range(steps):
@@ -66,7 +66,7 @@ class TicketSecret:
             return self._period
 
     def key(self, purpose: bytes, ago: int = 0) -> bytes | None:
-        """Bytes for the present period, or the one before if `ago` is 1; None if nobody knows them here."""
+        """Bytes for the present period, or the one before if `ago` is 1; None if unknown."""
         self.advance()
         with self._lock:
             secret = self._before if ago else self._secret
@@ -192,7 +192,7 @@ def _answerer(library: OpenSSL, secret: TicketSecret, purpose: bytes) -> Callabl
 
 
 def purpose_of(*parts: bytes) -> bytes:
-    """One for what is equal in all parts."""
+    """Return a digest of the parts: equal parts share a key."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "big") + part)

@@ -5,8 +5,8 @@ RenewableContext ──current──▶ ServerContext, of ssl_certfile ──sni
 ```
 
 With `ssl_reload` the server listens with a `RenewableContext`, which makes no connections itself. A `Renewal` builds
-what it stands for anew when the files have other contents; the next handshake uses that, as a whole, and connections
-keep what they began with. So nothing is ever changed in a context that is in use.
+the real context again when the contents of the files change; the next handshake uses the new one, and connections
+keep theirs. A context in use never changes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class TLSSettings(Protocol):
 
 
 class NamedCertificate(NamedTuple):
-    """One member of `ssl_cert`: what is shown to clients that ask for `host`, a name or `*.` and a name."""
+    """One member of `ssl_cert`: the certificate for clients that ask for `host`, a name or `*.` and a name."""
 
     host: str
     certfile: str
@@ -104,7 +104,7 @@ class ServerContext(ssl.SSLContext):
 
     Attributes:
         certificate: which it shows, if that can be read.
-        hosts: what is used in its place for clients that ask for one of these names.
+        hosts: contexts to use instead for clients that ask for one of these names.
         serves_unverified: handshakes go on if the certificate of a client cannot be verified.
     """
 
@@ -132,7 +132,7 @@ class ServerContext(ssl.SSLContext):
 
 
 def host_of(hosts: Mapping[str, ServerContext], name: str | None) -> ServerContext | None:
-    """Whose context a client gets that asks for `name`: exactly that, else what stands for all its siblings."""
+    """Return the context for clients that ask for `name`: an exact match, else the wildcard of its siblings."""
     if not name or not hosts:
         return None
     name = name.lower().removesuffix(".")
@@ -163,7 +163,7 @@ def create_ssl_context(
     context.certificate = certificate
     # What clients can do with it they do better with a new connection (RFC 9325 section 3.5).
     context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
-    # Some distributions have an end without a word taken for a proper one: what was cut off would count as complete.
+    # Some distributions accept an unexpected EOF as a proper close: a truncated connection would look complete.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     try:
         context.load_cert_chain(certfile, keyfile, password)
@@ -258,7 +258,7 @@ class _PasswordNeeded(Exception):
     filename: str | None = None
 
     def __str__(self) -> str:
-        return "the private key is encrypted, and there is nobody to ask for its password."
+        return "the private key is encrypted; set ssl_keyfile_password."
 
 
 def _ask_nobody() -> str:
@@ -266,7 +266,7 @@ def _ask_nobody() -> str:
 
 
 def check_ssl_settings(settings: TLSSettings) -> None:
-    """Raise what `load_ssl_context` would, without asking anybody for a password; then some faults stay unseen."""
+    """Raise what `load_ssl_context` would, without asking for a password; then some faults stay unseen."""
     with contextlib.suppress(_PasswordNeeded):
         _default_context(settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _ask_nobody)
 
@@ -345,10 +345,10 @@ def _context(
 
 
 def _refuse_revoked(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
-    """Refuse what stands in the lists of this file, and what an authority has issued that has none there (RFC 5280)."""
+    """Refuse certificates on the lists of this file, and those of authorities without a list there (RFC 5280)."""
     try:
         if b"CERTIFICATE-----" in _read(path):
-            raise ssl.SSLError("there is a certificate in the file of `ssl_crl`, which would become an authority.")
+            raise ssl.SSLError("the file of `ssl_crl` contains a certificate, which would become an authority.")
         context.load_verify_locations(path)
     except ssl.SSLError as exc:
         exc.filename = os.fspath(path)
@@ -360,7 +360,7 @@ def _refuse_revoked(context: ssl.SSLContext, path: str | os.PathLike[str]) -> No
 
 
 class RenewableContext(ssl.SSLContext):
-    """Stands for the context in force: what is told to this one itself changes nothing.
+    """A front for the context in force; changing the front itself has no effect.
 
     Attributes:
         current: what encrypts the next connection.
@@ -392,8 +392,8 @@ def in_force(context: ssl.SSLContext) -> ssl.SSLContext:
 class Renewal:
     """What a `RenewableContext` stands for, kept as the files are.
 
-    Several threads may use it, where servers share a configuration. The files are told from what they were by their
-    contents: so it does not matter whether they were written in place, renamed or linked, nor what their times are.
+    Several threads may use it, where servers share a configuration. Changes are detected by the contents of the
+    files, so it does not matter whether they were written in place, renamed or linked, nor what their times are.
 
     Raises:
         Exception: what building the first context raises.
@@ -418,13 +418,13 @@ class Renewal:
         self.front.renewal = self
 
     def look(self) -> bool:
-        """Use what is in the files, if that is new, and good; returns whether it is. One line of the log says what."""
+        """Load the files if they are new and valid; returns whether they were. Logs the result in one line."""
         with self._lock:
             contents = self._contents()
             return contents != self._seen and self._renew(contents)
 
     def insist(self) -> bool:
-        """Use what is in the files, new or not: a function that makes the context may have other reasons."""
+        """Load the files even if they did not change: a function that makes the context may have other reasons."""
         with self._lock:
             return self._renew(self._contents())
 
@@ -437,20 +437,20 @@ class Renewal:
             context = _build(self._settings, self._alpn_protocols, password)
         except Exception as exc:
             if contents == self._contents():
-                logger.error("The TLS certificates stay as they were: %s", _why(exc))
+                logger.error("Cannot load the new TLS certificates, keeping the previous ones: %s", _why(exc))
             else:
-                self._seen = b""  # somebody is still writing
+                self._seen = b""  # the files are still being written
             return False
         if contents != self._contents():
             self._seen = b""
             return False
         self._used = contents
         self.front.current = context
-        logger.info("The TLS certificates are new: %s", summary(context))
+        logger.info("Loaded new TLS certificates: %s", summary(context))
         return True
 
     def _contents(self) -> bytes:
-        """What stands in the files, in short; of one that cannot be read, that."""
+        """Return a digest of the files, including which ones cannot be read."""
         whole = hashlib.sha256()
         for path in self._files:
             try:
@@ -513,4 +513,4 @@ class Watch:
                 if look():
                     self._renewed()
             except Exception:
-                logger.exception("Cannot look for new TLS certificates")
+                logger.exception("Cannot check for new TLS certificates")

@@ -1,7 +1,7 @@
-"""What a server does about its certificates while it serves: new ones are used, and an end is told in time.
+"""Certificates during service: load renewed ones, and warn before they expire.
 
 Once a day, and at the start, those that expire soon have a line in the log; of several workers one writes it. Keys of
-session tickets that are over are forgotten, where nobody asks for one.
+session tickets are forgotten after their period, even if none is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DAY = 86400
 HOUR = 3600
 NOTICE = 14 * DAY
-"""Seconds for which it is told that a certificate expires."""
+"""Seconds before expiry in which warnings are logged."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -82,7 +82,7 @@ class Vigil:
             self._watch.stop()
 
     def look(self) -> None:
-        """Note when the certificates expire, say so if that is soon and nobody has today, and look again in an hour."""
+        """Record when the certificates expire, warn once a day if that is soon, and check again in an hour."""
         self.note()
         if self._secret is not None:
             self._secret.advance()
@@ -127,6 +127,6 @@ def _tell(name: str, certificate: Certificate, now: float) -> None:
     days = int((certificate.not_after - now) // DAY)
     names = ", ".join(certificate.names)
     if days < 0:
-        logger.error("The TLS certificate (%s: %s) has expired on %s.", name, names, date)
+        logger.error("The TLS certificate (%s: %s) expired on %s.", name, names, date)
     else:
         logger.warning("The TLS certificate (%s: %s) expires on %s, in %d days.", name, names, date, days)

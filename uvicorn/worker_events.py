@@ -1,4 +1,4 @@
-"""What becomes of worker processes: each event is a log record, a number in a counter and a call of the user's hook.
+"""Events of worker processes: each is a log record, a count and a call of the user's hook.
 
 The keys of a record (`extra`) are those of `WorkerEvent`, with `worker_` in front, so that a formatter can take them
 apart without reading the message.
@@ -29,7 +29,7 @@ class WorkerEvent:
         pid: its process id.
         reason: of `recycle`: `requests`, `lifetime`, `memory` or `restart`; of `crash`: `startup` if it had not
             served, else the signal (`SIGKILL`) or the exit status (`status 1`); of `kill`: `unresponsive`, `deadline`
-            (it was told to end, and did not in time) or `startup` (it did not serve in time). Otherwise None.
+            (it did not stop in time) or `startup` (it did not serve in time). Otherwise None.
         exitcode: of `exit` and `crash`: its exit status, minus the number of the signal that has ended it; else None.
     """
 
@@ -45,10 +45,10 @@ class WorkerEvent:
 
 
 class WorkerEvents:
-    """Where a supervisor tells of events.
+    """Receives the events of a supervisor.
 
     Attributes:
-        counts: how often what has happened: by kind and reason.
+        counts: number of events by kind and reason.
     """
 
     def __init__(self, hook: Callable[[WorkerEvent], object] | None = None) -> None:
@@ -64,8 +64,8 @@ class WorkerEvents:
         try:
             self._hook(event)
         except Exception:
-            # Whoever watches must not end what is watched.
-            logger.exception("on_worker_event has failed for %r", event)
+            # A hook must not end the supervisor.
+            logger.exception("on_worker_event raised an exception for %r", event)
 
 
 def _fields(event: WorkerEvent) -> dict[str, object]:

@@ -110,7 +110,7 @@ class UvicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no type infor
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
     def _quit(self, server: Server) -> None:
-        """SIGQUIT is gunicorn's quick end: nobody is waited for."""
+        """Stop without waiting at SIGQUIT, gunicorn's signal for a quick shutdown."""
         server.force_exit = True
         server.should_exit = True
 

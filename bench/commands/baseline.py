@@ -1,6 +1,6 @@
 """`baseline save NAME FILE…` keeps results in the repository; `baseline compare` holds new ones against them.
 
-`baseline progress` shows new ones beside upstream's and this tree's of then: for whoever has no other server here.
+`baseline progress` shows new results beside the stored ones of upstream and this tree, without other servers installed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_portable(result: Result) -> None:
 
 
 def same_machine(stored: Result, result: Result) -> None:
-    """The machine must be the same; versions may differ: that is what is compared."""
+    """The machine must be the same; versions may differ, since they are being compared."""
     plain = [{**one.environment, "targets": {}} for one in (stored, result)]
     environment.same(*plain)
 

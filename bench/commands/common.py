@@ -29,7 +29,7 @@ from bench.targets import Target
 
 # Of tables that do not go to a terminal, in characters.
 WIDTH = 160
-# Why a measurement ended early when somebody ended it.
+# The reason if a user interrupted the measurement.
 INTERRUPTED = "interrupted"
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
@@ -38,7 +38,7 @@ def load_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of every command that drives load."""
     parser.add_argument("--workload", default="hello", help="comma-separated names, or all (see: list)")
     parser.add_argument(
-        "--connections", type=counts, help="open connections, comma-separated (default: what is usual for the workload)"
+        "--connections", type=counts, help="open connections, comma-separated (default: the workload's own)"
     )
     parser.add_argument("--threads", type=count, default=1, help="threads of the client (the server is not touched)")
     parser.add_argument("--seconds", type=duration, default=3.0, help="length of a burst (wrk: whole seconds)")
@@ -56,7 +56,7 @@ def load_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def rounds_argument(parser: argparse.ArgumentParser) -> None:
-    """How often everybody is measured; the word of comparisons for it is understood as well."""
+    """How often each server is measured; comparisons' word for it is accepted as well."""
     parser.add_argument(
         "--rounds", "--blocks", type=count, default=3, help="bursts of each target, each against a fresh process"
     )
@@ -90,7 +90,7 @@ def runner(arguments: argparse.Namespace) -> Runner:
 def plain_runner(
     server_cores: int, *, warm_up: float = 1.0, knobs: Knobs | None = None, tolerated: float = TOLERATED
 ) -> Runner:
-    """A runner that serves on so many cores; the harness itself moves to the client's cores."""
+    """A runner that serves on `server_cores` cores; the harness itself moves to the client's cores."""
     cores = environment.cores(server_cores)
     if cores.client and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores.client)
@@ -139,7 +139,7 @@ def progress(text: str) -> None:
 def measure(runner: Runner, blocks: Sequence[Block]) -> str | None:
     """Carry out a plan with a progress bar; returns why it ended early, None when it did not.
 
-    What was measured until then is in `runner.samples`.
+    Finished measurements are in `runner.samples`.
     """
     bursts = sum(len(block.order) for block in blocks)
     try:
@@ -187,7 +187,7 @@ def _rich(name: str) -> Any:
 def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode: Mode) -> list[Scenario]:
     """One scenario per workload and number of connections; of `all`, those that the generator can drive.
 
-    Raises BenchError when a generator is missing, or cannot drive what was asked for by name.
+    Raises BenchError when a generator is missing, or cannot drive a workload that was named.
     """
     found = []
     for workload in workloads:
@@ -242,7 +242,7 @@ def noted(notes: Sequence[str], trouble: str | None) -> tuple[str, ...]:
 
 
 def deliver(arguments: argparse.Namespace, result: Result, trouble: str | None = None) -> None:
-    """Print a result, then store it: what was measured is seen even when it cannot be written.
+    """Print a result, then store it, so that it is visible even if storing fails.
 
     Raises BenchError with the trouble that ended it early, after that.
     """
@@ -317,7 +317,7 @@ def print_table(table: Table, *, as_markdown: bool) -> None:
         shown.add_column(column, justify="left" if report.is_text(table, number) else "right")
     for row in table.rows:
         shown.add_row(*row)
-    # Errors of servers may hold [brackets] and :colons:, which are no markup.
+    # Errors of servers may contain [brackets] and :colons:, which must not be read as markup.
     width = None if sys.stdout.isatty() else WIDTH
     console = importlib.import_module("rich.console").Console(width=width, markup=False, emoji=False, highlight=False)
     console.print(shown)

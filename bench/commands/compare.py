@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--blocks",
         type=common.count,
         default=8,
-        help="blocks of one burst of everybody, each against a fresh process; every second block is mirrored",
+        help="blocks with one burst of each server, in a new process; every second block is mirrored",
     )
     parser.add_argument(
         "--noise", action=argparse.BooleanOptionalAction, default=True, help="also compare A with itself"

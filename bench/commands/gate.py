@@ -49,7 +49,7 @@ STORED = Path(__file__).resolve().parent.parent / "baselines" / "gate.json"
 # requests only; a server that waits for its client needs more CPU the more often it is woken, which is chance.
 WORKLOADS = {"wrk": "hello", "closedloop": "pipeline"}
 TOOLS = tuple(WORKLOADS)
-# Stored once and compared with ever after, so its own chance should be small: so many times the blocks of a judgement.
+# A stored value is used for a long time, so its own error should be small: this many times the blocks of a judgement.
 STORED_BLOCKS = 3
 
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool", choices=TOOLS, help="load generator (default: wrk where installed, else closedloop)")
     parser.add_argument("--stored", type=Path, default=STORED, help="file with the stored values")
     parser.add_argument(
-        "--base", type=Path, help="a tree to hold this one against, instead of upstream and what is stored"
+        "--base", type=Path, help="a tree to compare this one with, instead of upstream and the stored values"
     )
     parser.add_argument(
         "--cases", default=",".join(instructions.GATE_CASES), help="whose instructions are counted; empty for none"
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prove", action="store_true", help="show that the unchanged tree passes and slowed ones fail, --times each"
     )
-    parser.add_argument("--update", action="store_true", help="store what is measured instead of judging it")
+    parser.add_argument("--update", action="store_true", help="store the measured values instead of judging them")
     parser.add_argument("--times", type=common.count, default=1, help="judge so often, and say how often it passed")
     common.output_arguments(parser)
 
@@ -143,7 +143,7 @@ def _proven(gate: Gate) -> int:
                     gate.runner.progress(f"{slowing.label(slowed)}: {len(found) + 1} of {arguments.times}")
                     found.append(_judged(replace(gate, target=tree)))
                 proof.append(judge.proof(slowing.label(slowed), found))
-                # It takes hours: what is known already is said.
+                # Report each result at once, because the whole takes hours.
                 common.told("{tree}: passed {passed}, failed {failed} ({by})".format(**proof[-1]))
 
     trouble = common.guarded(prove)
@@ -316,7 +316,7 @@ def _identity(gate: Gate) -> dict[str, Any]:
 
 
 def _times_judged(gate: Gate) -> list[Line]:
-    """CPU time over that of the yardstick. What lies above the limit is measured once more before it is believed."""
+    """CPU time over that of the yardstick. A case above the limit is measured again before it fails."""
     cases = _comparable_cases(gate, "time", cputime.CASES)
     found: dict[str, list[float]] = {}
     lines: dict[str, Line] = {}
@@ -393,7 +393,7 @@ def _counted(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]
 
 
 def _store(gate: Gate) -> int:
-    """Store what is measured; speed-ups through another generator than this one stay as they are."""
+    """Store the measured values; speed-ups from another generator than this one stay unchanged."""
     old = _read(gate.arguments.stored) if gate.arguments.stored.exists() else {}
     workloads, reason = _comparable(gate)
     if reason:
@@ -406,7 +406,7 @@ def _store(gate: Gate) -> int:
     with process.pinned(gate.runner.cores.server):
         times = cputime.several(gate.target, _listed(gate.arguments.time), STORED_BLOCKS * cputime.PROCESSES)
     calls = _calls(gate, gate.target, _listed(gate.arguments.calls))
-    # Instructions and system calls are those of any machine; what is of one stays as it is when only they are stored.
+    # Instructions and system calls apply to every machine; if only they are stored, values of one machine stay.
     place = {"machine": judge.machine(gate.described), "kernel": gate.described["kernel"]}
     if old and not (workloads or times):
         place = {key: old.get(key, "") for key in place}

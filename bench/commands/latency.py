@@ -1,7 +1,7 @@
 """`latency`: at a fixed arrival rate that every server can carry, by load and by number of connections.
 
-First each server is driven as fast as it goes. The slowest one's throughput is the capacity that everybody is loaded
-with shares of, so that nobody looks better because less was asked of it. Requests are due at even distances whether or
+First each server is driven at full speed. All servers are then loaded with shares of the slowest one's throughput, so
+that none looks better because it got less load. Requests are due at even distances whether or
 not the server keeps up, and each counts from the moment when it was due: a server that stalls is charged for all that
 wait.
 """
@@ -67,6 +67,6 @@ def found_capacities(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def _open(one: Scenario, rate: float) -> Scenario:
-    """The same at a fixed rate; in whole requests, which is how it is told."""
+    """The same at a fixed rate, in whole requests."""
     load = Load(OPEN, one.load.connections, 1, one.load.seconds, float(max(1, round(rate))))
     return replace(one, load=load)

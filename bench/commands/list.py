@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print targets, workloads and load generators, and what is missing for each."""
+    """Print targets, workloads and load generators, with missing requirements."""
     rows = tuple(
         (t.name, t.about, ", ".join(sorted(t.modes)), ", ".join(sorted(t.allowed)), _state(t)) for t in targets.TABLE
     )

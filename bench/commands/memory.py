@@ -28,7 +28,7 @@ ANSWER_TIMEOUT = 30.0
 SETTLE = 0.3
 # For servers that would close idle connections after seconds, or take no more than a thousand of them.
 PATIENT = {"keep-alive": "300", "backpressure": "20000"}
-# Connections that pay for what the server sets up once.
+# Connections that pay for the server's one-time set-up.
 FIRST = 20
 # Connections opened at a time: hypercorn keeps a hundred waiting.
 TOGETHER = 50
@@ -208,7 +208,7 @@ def _each_count(work: Work, target: Target, workload: str) -> list[dict[str, flo
 
 
 def _idle(work: Work, target: Target, workload: str, count: int) -> dict[str, float]:
-    """Memory and collector objects of one of so many open connections, each of which has done its first exchange."""
+    """Memory and collector objects per open connection after its first exchange."""
     inside = target.python != "none"
     one = replace(work.scenario, workload=scenario.WORKLOADS[workload])
     patient = {key: value for key, value in PATIENT.items() if key in target.allowed}
@@ -241,7 +241,7 @@ def _objects(server: Server, directory: Path) -> int:
 
 
 def _open(client: Client, one: Scenario, count: int) -> None:
-    """Open so many connections, each with its first exchange done; a few at a time, so that no backlog overflows."""
+    """Open `count` connections and do an exchange on each; a few at a time, so that no backlog overflows."""
     while (left := count - len(client.connections)) > 0:
         connections = open_all(client, min(left, TOGETHER))
         if one.workload.generator == "websocket":

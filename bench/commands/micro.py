@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Measure the cases in child processes of the tree's interpreter; what is missing here is noted."""
+    """Measure the cases in child processes of the tree's interpreter; note cases that cannot run here."""
     target = targets.find(arguments.target)
     if target.name != "ours":
         raise BenchError("the cases drive this project's protocols: use ours")

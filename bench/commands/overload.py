@@ -3,7 +3,7 @@
 Each server is driven as fast as it goes first, with a few connections: that is its capacity. Limits of the target are
 left out of that. Then requests arrive at a fifth of it, which says how long they take unloaded, and at several times of
 it, whether or not the server keeps up. What it does in the first seconds of that is not looked at, because limits that
-are found out are found then. The goodput is what was answered in time.
+adapt are adapting then. The goodput is the rate of responses in time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--factor", type=common.duration, default=3.0, help="times the capacity that requests arrive at"
     )
     parser.add_argument("--connections", type=common.count, default=512, help="connections that they may come on")
-    parser.add_argument("--seconds", type=common.duration, default=6.0, help="length of what is measured")
+    parser.add_argument("--seconds", type=common.duration, default=6.0, help="length of the measured period")
     parser.add_argument("--settle", type=common.duration, default=6.0, help="seconds of overload before that")
     parser.add_argument("--sleep-ms", type=common.duration_or_none, default=10.0, help="what the application waits")
     common.tolerance_argument(parser)
@@ -112,7 +112,7 @@ def _arriving(connections: int, seconds: float, rate: float) -> Load:
 
 
 def _figures(burst: Burst, load: Load) -> Figures:
-    """Per second of what was offered; answers that come behind its end are late in any case."""
+    """Figures per second of offered load; later answers are late in any case."""
     errors, latency = dict(burst.errors), burst.latency
     return {
         "offered": load.rate,

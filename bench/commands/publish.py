@@ -33,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="try everything out with short bursts, in bench/results")
     parser.add_argument("--plan", action="store_true", help="only say what would be measured, and how long it takes")
     repeated = parser.add_mutually_exclusive_group()
-    repeated.add_argument("--again", action="store_true", help="measure parts that are finished anew")
+    repeated.add_argument("--again", action="store_true", help="measure finished parts again")
     repeated.add_argument("--more", action="store_true", help="add as many bursts again to parts that are finished")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Measure what is missing, then write the documents; exit status 1 when a part could not be measured."""
+    """Measure missing parts, then write the documents; exit status 1 if a part could not be measured."""
     campaign = Campaign(arguments.quick)
     wanted = arguments.only.split(",")
     for name in wanted:
@@ -93,7 +93,7 @@ class Campaign:
         return part.quick_minutes if self.quick else part.minutes
 
     def plan(self, names: list[str]) -> Table:
-        """What would be measured, and what is finished."""
+        """The planned and the finished parts."""
         rows = [
             (name, f"{self.minutes(name):g}", "finished" if self._finished(name) else "to do", self.commands(name)[0])
             for name in names

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Write what is asked for; with --check, exit status 1 for a document that differs."""
+    """Write the requested output; with --check, exit status 1 for a document that differs."""
     if arguments.check:
         return _check()
     if arguments.write:
@@ -64,7 +64,7 @@ def _load(path: Path) -> model.Result:
 
 
 def write_documents(baselines: Path, root: Path) -> None:
-    """Make every document again from the baselines in a directory; writes below `root` what has changed."""
+    """Generate every document from the baselines in a directory; writes changed ones below `root`."""
     for name, text in _documents(baselines).items():
         path = root / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -83,7 +83,7 @@ def _check() -> int:
 
 
 def _documents(baselines: Path) -> dict[str, str]:
-    """Every document by its path, as it has to be: those with markers as they stand here, the report from scratch."""
+    """The expected text of every document by its path: those with markers updated, the report from scratch."""
 
     @functools.cache
     def stored(name: str) -> Result | None:

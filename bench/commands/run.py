@@ -54,7 +54,7 @@ def _outside(arguments: argparse.Namespace, workloads: Sequence[Workload]) -> in
 
 
 def _placed(workload: Workload, server: Elsewhere, *, by_path: bool) -> Workload:
-    """Somebody else's server: what it answers is only known when it serves our applications by their names."""
+    """The workload for a foreign server: its responses are known only if it serves our applications by their names."""
     if by_path:
         return replace(workload, path=f"{server.path.rstrip('/')}/{workload.name}")
     return replace(workload, path=server.path, response_bytes=None)

@@ -18,13 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
     parser.add_argument("--cases", default="all", help="comma-separated workloads for WebSocket (see: list)")
     parser.add_argument(
-        "--connections", type=common.counts, help="open sockets, comma-separated (default: what is usual for the case)"
+        "--connections", type=common.counts, help="open sockets, comma-separated (default: the case's own)"
     )
     parser.add_argument("--seconds", type=common.duration, default=3.0, help="length of a burst")
     parser.add_argument("--warm-up", type=common.duration_or_none, default=1.0, help="seconds before the first burst")
     common.rounds_argument(parser)
     parser.add_argument(
-        "--paired", action="store_true", help="everybody once in a block: the first target against each of the others"
+        "--paired", action="store_true", help="each server once per block: the first target against each of the others"
     )
     common.tolerance_argument(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the order of measurements")

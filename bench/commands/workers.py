@@ -23,7 +23,7 @@ from bench.scenario import Mode, Workload
 from bench.targets import Target
 
 SETTLE_TIMEOUT = 180.0
-# CPU seconds of the whole tree between two looks: less than that is no start-up, but the beats of idle workers.
+# CPU seconds of the whole tree between two checks: less comes from idle workers' heartbeats, not from start-up.
 QUIET, QUIET_PER_WORKER = 0.005, 0.0004
 # Bursts of a second without any answer before a server that replaces its workers is given up.
 PATIENCE = 30
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--leak-requests", type=common.count, default=20000, help="requests to the application that leaks"
     )
     parser.add_argument("--slice", type=common.duration, default=10.0, help="seconds of one line of sustained load")
-    parser.add_argument("--server-cores", type=int, default=0, help="cores for the server; 0 leaves all to everybody")
+    parser.add_argument("--server-cores", type=int, default=0, help="cores for the server; 0 shares all cores")
     common.output_arguments(parser)
 
 
@@ -62,7 +62,7 @@ class Work:
     def scenario(
         self, workload: Workload, workers: int, *, seconds: float | None = None, connections: int = 0
     ) -> Scenario:
-        """A workload on so many worker processes."""
+        """A workload on `count` worker processes."""
         load = Load(
             self.arguments.tool, connections or self.arguments.connections, 1, seconds or self.arguments.seconds
         )
@@ -155,13 +155,13 @@ def parallel(work: Work) -> Iterator[Record]:
 
 
 def _profiles(target: Target, count: int) -> list[Mode]:
-    """So many event loops, in the ways that a server has."""
+    """The ways in which a server can run `count` event loops."""
     modes = (Mode("processes", processes=count), Mode("threads", threads=count))
     return [mode for mode in modes if mode.kind in target.modes]
 
 
 def wait_settled(server: Server, count: int) -> None:
-    """Wait until so many processes live and the tree has stopped using CPU. Raises BenchError when that never comes."""
+    """Wait until `count` processes live and the tree uses no CPU. Raises BenchError at a deadline."""
     deadline, calm, last = time.monotonic() + SETTLE_TIMEOUT, 0, -1.0
     quiet = QUIET + QUIET_PER_WORKER * count
     while calm < 3:
@@ -176,7 +176,7 @@ def wait_settled(server: Server, count: int) -> None:
 
 
 def _burst(work: Work, one: Scenario, server: Server, directory: Path) -> tuple[Record, Burst]:
-    """One burst with what it cost. Errors are figures here, not reasons to throw it away: they are the question."""
+    """One burst with its cost. Errors are results here and do not void it."""
     before = server.figures()
     burst, _ = work.runner.drive(server, one, one.load, directory)
     usage = process.difference(before, server.figures())
@@ -261,10 +261,10 @@ def leak(work: Work) -> Iterator[Record]:
 
 
 def _with_and_without_recycling(work: Work) -> Iterator[Work]:
-    """The target as it is, then told to replace its workers; raises BenchError when it cannot be told that."""
+    """The target as configured, then with worker replacement; raises BenchError if it has no such option."""
     yield work
     if "max-requests" not in work.target.allowed:
-        raise BenchError("it cannot be told to replace workers")
+        raise BenchError("it has no option to replace workers")
     options = {**work.target.options, "max-requests": str(work.arguments.recycle)}
     yield replace(work, target=replace(work.target, options=options))
 

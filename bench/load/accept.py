@@ -1,12 +1,12 @@
-"""Newcomers at a busy server: how long does somebody wait who connects while others keep it busy?
+"""Newcomers at a busy server: how long does a new client wait while others keep the server busy?
 
-So many connections (`busy` among the aim's options) send requests for `busy-path` without a break, each when its last
+Busy connections (`busy` among the aim's options) send requests for `busy-path` without a break, each when its last
 one is answered. After a moment all newcomers connect at once, and each sends one request as soon as it is connected.
-What is measured of each is the time from its call of connect(2) to the last byte of its answer. They stay connected.
+The time of each runs from its call of connect(2) to the last byte of its answer. They stay connected.
 
-The burst's latencies are those of the newcomers; its requests are everybody's, which is what the server's CPU went to.
-Whoever has no answer when patience is at its end counts with the time waited until then, which is too short; the burst
-says how many these were.
+The burst's latencies are those of the newcomers; its requests include the busy connections', as does the server's CPU.
+A newcomer without an answer at the deadline counts with the time waited until then, which is too short; the burst
+counts these.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bench.model import Burst, Load
 
 # Seconds of the busy ones alone before the newcomers come.
 ALONE = 0.5
-# Nobody waits longer than that.
+# Deadline in seconds.
 PATIENCE = 15.0
-# Connections begun between two looks at what has arrived: the busy ones must not wait for the client.
+# Connections begun between two reads: the busy ones must not wait for the client.
 TOGETHER = 50
 
 

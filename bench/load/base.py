@@ -1,4 +1,4 @@
-"""What every load generator is: a command to run, and a strict reading of what it prints."""
+"""The interface of load generators: a command to run, and a strict parser for its output."""
 
 from __future__ import annotations
 

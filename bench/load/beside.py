@@ -1,11 +1,10 @@
 """Small requests on an HTTP/2 connection that others keep full: how long does an answer wait behind large ones?
 
-So many streams (`downloads` among the aim's options) ask for `download-path`, each again when it is complete; the
+Several streams (`downloads` among the aim's options) ask for `download-path`, each again when it is complete; the
 windows are as large as they can be, so nothing but the server decides what leaves next. Beside them, on the same
-connection, small requests are sent one after the other. What is measured of each is the time from its frame to the end
-of its answer.
+connection, small requests are sent one after the other. The time of each runs from its frame to the end of its answer.
 
-The burst's latencies and requests are those of the small ones; its bytes are everybody's.
+The burst's latencies and requests are those of the small ones; its bytes include the downloads.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from bench.load.http2 import (
 )
 from bench.model import Burst, Load
 
-# What was taken is given back to the connection's window when it is so much.
+# The connection's window is extended after this many received bytes.
 GIVEN_BACK = 2**24
 READ_SIZE = 2**18
 # Bytes that the client's kernel takes, and nothing overtakes: its own choice, and left alone it would be megabytes.
 RECEIVE_BUFFER = 2**17
-# Nobody waits longer than that.
+# Deadline in seconds.
 PATIENCE = 15.0
 
 

@@ -1,4 +1,4 @@
-"""Closed loop on plain sockets: what stands in for wrk where wrk is not installed.
+"""Closed loop on plain sockets: the replacement for wrk where that is not installed.
 
 Every connection sends its next request (or batch of pipelined ones) when its last one is answered. Answers are read
 strictly until one is known; the others of the same length only have to begin alike, which lets one core of Python drive
@@ -41,7 +41,7 @@ class Closed:
             connection.reader = ResponseReader()
 
     def run(self) -> Burst:
-        """Keep every connection busy for the load's seconds, then wait for what is under way."""
+        """Keep every connection busy for the load's seconds, then wait for requests in flight."""
         begun = time.perf_counter()
         self._end = begun + self.seconds
         for connection in self._connections:
@@ -125,8 +125,8 @@ class Closed:
 
 
 def mixture(aim: Aim) -> list[bytes]:
-    """The requests to send in turn: the aim's; with `variety` so many different ones; with `post-percent` so many of a
-    hundred, the others a GET.
+    """The requests to send in turn: the aim's; with `variety` that many different ones; with `post-percent` that many
+    of a hundred, the others a GET.
     """
     if "variety" in aim.options:
         return variety.requests(aim)

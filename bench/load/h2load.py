@@ -68,7 +68,7 @@ class H2load(ClosedLoop):
         seconds = float(finished[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[finished[2]]
         log = _log(output)
         durations = [end - start for start, end in log]
-        # What was under way when the time was up may be in one count and not in the other.
+        # Requests in flight when the time was up may be in one count and not in the other.
         if abs(len(durations) - int(codes[1])) > load.connections * load.pipeline:
             raise LoadError(f"h2load: its log has {len(durations)} answers, its summary {codes[1]}")
         bad_status = sum(int(codes[number]) for number in (2, 3, 4))
@@ -98,7 +98,7 @@ def lost_connections(log: list[tuple[float, float]], load: Load) -> int:
     """How many requests fewer were in flight at a time near the end than near the beginning.
 
     h2load says nothing when a server closes a connection: it goes on with the others. In a closed loop every connection
-    always has a request in flight, so what is missing at the end was lost.
+    always has a request in flight, so missing ones were lost.
     """
     if not log:
         return 0

@@ -34,13 +34,13 @@ def section(path: str, scheme: str, authority: str) -> bytes:
 
 
 def get(fields: bytes, first: int, count: int) -> bytes:
-    """So many requests with these fields, on streams from `first` on."""
+    """`count` requests with these fields, on streams from `first` on."""
     streams = range(first, first + 2 * count, 2)
     return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, fields) for stream in streams)
 
 
 class FrameReader:
-    """Counts the streams that end; what has to be answered is answered."""
+    """Counts the streams that end, and answers SETTINGS and PING."""
 
     def __init__(self) -> None:
         self._data = b""

@@ -49,7 +49,7 @@ class Oha:
             errors = {kind: int(count) for kind, count in found["errorDistribution"].items()}
         except (ValueError, KeyError, AttributeError, TypeError) as exc:
             raise LoadError(f"oha: its output cannot be read: {exc!r}") from None
-        # At its deadline oha gives up on what is under way; that is the end of the burst, not a fault of the server.
+        # At its deadline oha abandons requests in flight; that is the end of the burst, not a fault of the server.
         errors = {kind: count for kind, count in errors.items() if "deadline" not in kind}
         good = sum(count for code, count in codes.items() if code < 300)
         errors["status"] = sum(codes.values()) - good

@@ -12,7 +12,7 @@ from bench.load import own
 from bench.load.openloop import OpenLoop, OpenLoopGenerator
 from bench.load.response import Answer
 
-# An answer is worth something for so many seconds from when the request was due.
+# Seconds after the due time of a request in which its answer counts.
 IN_TIME = 0.5
 REFUSED, TOO_LATE = "refused", "too late"
 

@@ -35,7 +35,7 @@ class ResponseReader:
         return not self._buffer and self._status == 0
 
     def feed(self, data: bytes) -> list[Answer]:
-        """The responses that these bytes complete; raises LoadError for bytes that are no HTTP response."""
+        """The responses that these bytes complete; raises LoadError for malformed responses."""
         self._buffer += data
         found: list[Answer] = []
         while (answer := self._next()) is not None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from bench.errors import LoadError
 
 READ_SIZE = 262144
-# poll() waits in whole milliseconds; what is due sooner is waited for by asking again.
+# poll() waits in whole milliseconds; for shorter times it is called repeatedly.
 SPIN = 0.002
 
 
@@ -57,7 +57,7 @@ class Client:
         return connection
 
     def begin(self) -> Connection:
-        """Begin to connect without waiting for it; what stands in `out` is sent when it is connected.
+        """Begin to connect without waiting; `out` is sent once connected.
 
         Raises OSError when the server refuses at once. A connection that fails later is at its end.
         """

@@ -1,8 +1,8 @@
 """WebSocket sockets: echo, broadcast, opened and closed again; and what else of WebSocket this harness speaks.
 
 The load comes from a program in C (`c/websocket_load.c`): a server that is to be measured must have more to do than its
-client. What it sends is made here: one message, masked once, no extensions but permessage-deflate where that is asked
-for; it compares each answer with what was sent. Compressed answers are counted, and the first ones read here.
+client. Its message is made here: one, masked once, without extensions except permessage-deflate on request; the client
+compares each answer with it. Compressed answers are counted, and the first ones read here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.load.sockets import Client, Connection
 from bench.model import Burst, Load
 
 MASK = b"\x00\x00\x00\x00"
-# That of the load: as good as a random one to whoever has to take it off.
+# The load's mask: unmasking costs the same as with a random one.
 MASKED = b"\x37\xfa\x21\x3d"
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 COMPRESSED = 0x40
@@ -53,7 +53,7 @@ class WebSocketGenerator(ClosedLoop):
         return compiler.missing()
 
     def command(self, aim: Aim, load: Load) -> list[str]:
-        """One burst; what is sent and wanted back is written into the aim's directory."""
+        """One burst; the message and the expected answer are written into the aim's directory."""
         stem, key = aim.directory / f"{self.name}-{aim.port}", new_key()
         deflate = "deflate" in aim.options
         handshake = handshake_bytes(f"127.0.0.1:{aim.port}", aim.path, key, OFFER if deflate else {})
@@ -65,7 +65,7 @@ class WebSocketGenerator(ClosedLoop):
         return [*argv, str(int(deflate))]
 
     def parse(self, output: str, load: Load) -> Burst:
-        """The last line; raises LoadError when it is not there, or when compressed answers are not what was sent."""
+        """Parse the last line; raises LoadError if it is missing, or if compressed answers differ from the message."""
         line = (output.strip().splitlines() or ["nothing"])[-1]
         if not line.startswith(MARK + "{"):
             raise LoadError(f"{self.name} did not finish; it printed: {line}")
@@ -88,7 +88,7 @@ def check_compressed(sample: bytes, wanted: bytes) -> None:
         raise LoadError(f"what the server has compressed cannot be read: {exc}") from None
     count, rest = divmod(len(found), len(wanted))
     if rest or found != wanted * count:
-        raise LoadError("what the server has compressed is not what was sent")
+        raise LoadError("the server's compressed answers differ from the message sent")
 
 
 def document(size: int) -> bytes:
@@ -119,7 +119,7 @@ def _deflated(opcode: int, payload: bytes) -> bytes:
 
 
 def new_key() -> str:
-    """A Sec-WebSocket-Key nobody has had."""
+    """A new random Sec-WebSocket-Key."""
     return base64.b64encode(os.urandom(16)).decode()
 
 

@@ -136,7 +136,7 @@ def _various(aim: Aim) -> list[str]:
 
 
 def _mix(aim: Aim) -> list[str]:
-    """So many of a hundred requests are the aim's POST, the others a GET without a body, spread evenly."""
+    """Options to send a percentage of the requests as the aim's POST, spread evenly, the others as GET."""
     return [
         "local post, get, number = nil, nil, 0",
         "function init(args)",

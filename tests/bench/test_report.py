@@ -256,7 +256,7 @@ def test_times_less_are_told_for_every_workload_and_rival() -> None:
     samples = [*_against("upstream", 3e-5), *_against("granian", 0.5e-5, workload="echo")]
     numbered = [replace(one, block=one.block + 6 * (one.workload == "echo")) for one in samples]
     first, *_ = tables.tables(records.result("compare", numbered))
-    assert first.title == "times less CPU per request (single, 50 connections, A is ours)"
+    assert first.title == "CPU per request relative to A (single, 50 connections, A is ours)"
     assert first.rows == (("hello", "3.00 (3.00 to 3.00)", "-"), ("echo", "-", "0.50 (0.50 to 0.50)"))
 
 
@@ -367,7 +367,7 @@ def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:
 
 def test_verdicts_say_what_a_result_comes_to() -> None:
     [said] = verdicts.of(records.result("compare", _against("upstream", 3e-5)))
-    assert said == "hello, 50 connections: ours needs 3.00 times less CPU per request than upstream (3.00 to 3.00)"
+    assert said == "hello, 50 connections: upstream needs 3.00 times the CPU per request of ours (3.00 to 3.00)"
     [said] = verdicts.of(records.result("compare", _against("upstream", 1e-5)[:6]))
     assert said.startswith("hello, 50 connections: one block shows no difference between ours and upstream")
     failed = records.sample("upstream", void="errors: 3 read", burst=None)

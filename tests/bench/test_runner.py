@@ -103,7 +103,7 @@ def test_a_comparison_with_several_shows_the_noise_and_leaves_out_who_cannot(
     order = [sample.side for sample in samples]
     assert sorted(order) == [*"ABCD"]
     assert "| noise floor |" in captured.out
-    assert "**times less CPU per request" in captured.out
+    assert "**CPU per request relative to A" in captured.out
 
 
 def test_every_sample_carries_its_figures_and_its_environment(bench: Bench, tmp_path: Path) -> None:

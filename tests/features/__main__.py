@@ -2,7 +2,7 @@
 
 Features are chosen by words in their names, all by default; servers are ours, upstream, granian, gunicorn, hypercorn
 and nginx. --bare leaves out the options that a feature takes, so that it should be missed: what says `yes` then is no
-evidence, unless the server does it by itself. --write puts what was seen into docs/features.md; cells that were not
+evidence, unless the server does it by default. --write puts what was seen into docs/features.md; cells that were not
 tried stay as they are.
 
 Takes about ten minutes. Needs the servers in .venv-peers (`scripts/bench-setup`, or BENCH_PEERS_PYTHON), and nginx and

@@ -32,10 +32,10 @@ def mounted(trial: Trial, *lines: str, shown: str = "") -> Iterator[Running]:
         yield server
 
 
-@FILES.feature("Files without the application")
+@FILES.feature("Static files")
 def plain(trial: Trial) -> Finding:
-    """GET of `/static/a.txt` brings its bytes, HEAD none; a name that is not there leads to 404, and a path that leads
-    out of the directory to nothing."""
+    """GET `/static/a.txt` returns the file, HEAD no body; a missing name is 404, and a path that leaves the directory
+    returns no file."""
     with mounted(trial) as server:
         got, asked = server.ask("/static/a.txt"), server.ask("/static/a.txt", "HEAD")
         missing, above = server.ask("/static/none"), server.ask("/static/../probe.py")
@@ -48,10 +48,9 @@ def plain(trial: Trial) -> Finding:
     }
 
 
-@FILES.feature("Conditions")
+@FILES.feature("Conditional requests")
 def conditions(trial: Trial) -> Finding:
-    """The `ETag` of an answer, sent in `If-None-Match`, and its `Last-Modified` in `If-Modified-Since`, each lead to
-    304."""
+    """The `ETag` of a response in `If-None-Match` and its `Last-Modified` in `If-Modified-Since` each yield 304."""
     with mounted(trial) as server:
         fields = server.ask("/static/a.txt").fields
         sent = {
@@ -66,8 +65,8 @@ def conditions(trial: Trial) -> Finding:
 
 @FILES.feature("Ranges")
 def ranges(trial: Trial) -> Finding:
-    """`Range: bytes=10-19` leads to 206 and these bytes; two ranges to `multipart/byteranges` with both; one behind
-    the end to 416."""
+    """`Range: bytes=10-19` yields 206 with these bytes, two ranges `multipart/byteranges`, and one beyond the end
+    416."""
     with mounted(trial) as server:
         one, several, none = (
             server.ask("/static/a.txt", "GET", f"range: bytes={spec}") for spec in ("10-19", "0-4,500-504", "5000-")
@@ -81,10 +80,10 @@ def ranges(trial: Trial) -> Finding:
     }
 
 
-@FILES.feature("Stored in a content coding")
+@FILES.feature("Precompressed files")
 def codings(trial: Trial) -> Finding:
-    """Beside `app.js` there are `app.js.br`, `app.js.zst` and `app.js.gz`: who accepts a coding gets that file, with
-    `Content-Encoding`, and who accepts none gets `app.js`."""
+    """With `app.js.br`, `app.js.zst` and `app.js.gz` beside `app.js`, a client gets the coding that it accepts, with
+    `Content-Encoding`; without one it gets `app.js`."""
     directory = trial.directory / "files"
     for ending in ("", ".br", ".zst", ".gz"):
         (directory / f"app.js{ending}").write_bytes(f"stored{ending}".encode())
@@ -103,9 +102,9 @@ def codings(trial: Trial) -> Finding:
     }
 
 
-@FILES.feature("Compressed on the way")
+@FILES.feature("Compression on the fly")
 def compressed(trial: Trial) -> Finding:
-    """A text of 1000 bytes that is not stored in a content coding is sent with gzip to who accepts that."""
+    """A text of 1000 bytes without a precompressed file is sent with gzip to a client that accepts it."""
     with mounted(trial, "gzip on; gzip_types text/plain;", shown="`gzip on`") as server:
         return {
             "": server.ask("/static/a.txt", "GET", "accept-encoding: gzip").fields.get("content-encoding") == "gzip"
@@ -114,7 +113,7 @@ def compressed(trial: Trial) -> Finding:
 
 @FILES.feature("Symbolic links")
 def links(trial: Trial) -> Finding:
-    """A link in the directory that leads out of it is not served; one that stays inside is."""
+    """A link to a file outside the directory is not served; a link inside it is."""
     (trial.directory / "secret").write_text("secret")
     os.symlink(trial.directory / "secret", trial.directory / "files" / "out")
     os.symlink("a.txt", trial.directory / "files" / "inside")
@@ -126,15 +125,15 @@ def links(trial: Trial) -> Finding:
         }
 
 
-@FILES.feature("The application hands over a file")
+@FILES.feature("Files named by the application")
 def handed_over(trial: Trial) -> Finding:
-    """The application names a file in its response, by `http.response.pathsend` or, behind nginx, `X-Accel-Redirect`,
-    and the server sends it."""
+    """The application names a file in its response (`http.response.pathsend`, behind nginx `X-Accel-Redirect`) and the
+    server sends it."""
     directory = trial.directory / "files"
     (directory / "a.txt").write_bytes(TEXT)
     means = {
         OURS: Means("`--asgi-extension`", ["--asgi-extension", "http.response.pathsend"]),
-        GRANIAN: Means("by itself"),
+        GRANIAN: Means("by default"),
         NGINX: Means(
             "`X-Accel-Redirect`",
             [f"location /internal/ {{ internal; alias {directory}/; }}"],

@@ -63,10 +63,10 @@ def settle(server: Running, asked: list[Request], quiet: float = 1.5) -> None:
         time.sleep(0.02)
 
 
-@OVERLOAD.feature("A limit of requests at work")
+@OVERLOAD.feature("Limit of concurrent requests")
 def limit(trial: Trial) -> Finding:
-    """Six requests at once, of which two may be worked on. Two are; some wait, and are answered when there is room;
-    others are answered 503, with `Retry-After`. Then a request is answered while four connections are idle."""
+    """Of six concurrent requests with a limit of two, two run, some wait and are answered, and others get 503 with
+    `Retry-After`. Idle connections do not count."""
     means = {
         OURS: Means(
             "`--limit-active-requests 2`",
@@ -99,9 +99,9 @@ def limit(trial: Trial) -> Finding:
     }
 
 
-@OVERLOAD.feature("Probes are answered at the limit")
+@OVERLOAD.feature("Probes above the limit")
 def exempt(trial: Trial) -> Finding:
-    """As many requests are worked on as may be; one for another path, that of a probe, is answered all the same."""
+    """At the limit a request for the path of a probe is answered."""
     arguments = ["--limit-active-requests", "2", "--limit-queue", "0", "--limit-exempt", "/pid"]
     means = {
         OURS: Means("`--limit-exempt`", arguments),
@@ -119,10 +119,10 @@ def exempt(trial: Trial) -> Finding:
     return {"": limited and answered}
 
 
-@OVERLOAD.feature("A limit that the server finds out")
+@OVERLOAD.feature("Adaptive limit")
 def adaptive(trial: Trial) -> Finding:
-    """The application does one request of 10 ms at a time. No number is configured: of 4 clients in a row none is
-    refused, of 100 at once for 8 seconds some are, by the server."""
+    """No number is configured, and the application processes one request of 10 ms at a time. The server rejects none of
+    4 sequential clients and some of 100 concurrent ones."""
     means = {OURS: Means("`--limit-active-requests auto`", ["--limit-active-requests", "auto"])}
     with trial.serving(means) as server:
         alone = [server.ask("/work").status for _ in range(4)]
@@ -143,10 +143,9 @@ def adaptive(trial: Trial) -> Finding:
     return {"": found and alone == [200] * 4}
 
 
-@OVERLOAD.feature("A limit of connections for each address")
+@OVERLOAD.feature("Connections per address")
 def per_address(trial: Trial) -> Finding:
-    """Six connections of one address, of which three may be, each with a request that takes long: three are refused,
-    and a request from another address is worked on."""
+    """Of six connections from one address with a limit of three, three are rejected; another address is served."""
     means = {
         OURS: Means("`--limit-connections-per-address 3`", ["--limit-connections-per-address", "3"]),
         NGINX: Means(

@@ -63,10 +63,10 @@ def client_of(scope: Mapping[str, Any]) -> str | None:
 
 @PROXIES.feature("`X-Forwarded-For`, `X-Forwarded-Proto`")
 def common(trial: Trial) -> Finding:
-    """A trusted peer sends both: client and scheme of the scope are what they say."""
+    """Both fields from a trusted peer set client and scheme in the scope."""
     means = {
-        OURS: Means("by itself"),
-        UPSTREAM: Means("by itself"),
+        OURS: Means("by default"),
+        UPSTREAM: Means("by default"),
         GRANIAN: wrapped("`wrap_asgi_with_proxy_headers`", WRAP),
         GUNICORN: Means("`--forwarded-allow-ips`", ["--forwarded-allow-ips", "127.0.0.1"]),
         HYPERCORN: fixed("mode='legacy'"),
@@ -79,8 +79,8 @@ def common(trial: Trial) -> Finding:
 
 @PROXIES.feature("`Forwarded` (RFC 7239)")
 def forwarded(trial: Trial) -> Finding:
-    """A trusted peer sends `Forwarded: for=192.0.2.7;proto=https;host=shop.test`: that is the client, the scheme and
-    the host of the scope."""
+    """`Forwarded: for=192.0.2.7;proto=https;host=shop.test` from a trusted peer sets client, scheme and host in the
+    scope."""
     means = {
         OURS: Means("`--forwarded-headers`", ["--forwarded-headers", "forwarded"]),
         GRANIAN: wrapped("", WRAP),
@@ -98,8 +98,8 @@ def forwarded(trial: Trial) -> Finding:
 
 @PROXIES.feature("`X-Forwarded-Host`, `-Port`, `-Prefix`")
 def others(trial: Trial) -> Finding:
-    """A trusted peer sends `X-Forwarded-Host: shop.test`, `X-Forwarded-Port: 8443` and `X-Forwarded-Prefix: /shop`: the
-    scope's host has name and port, and its `root_path` is the prefix."""
+    """`X-Forwarded-Host: shop.test`, `X-Forwarded-Port: 8443` and `X-Forwarded-Prefix: /shop` from a trusted peer set
+    host, port and `root_path`."""
     names = "x-forwarded-for,x-forwarded-proto,x-forwarded-host,x-forwarded-port,x-forwarded-prefix"
     means = {
         OURS: Means("`--forwarded-headers`", ["--forwarded-headers", names]),
@@ -118,10 +118,10 @@ def others(trial: Trial) -> Finding:
     }
 
 
-@PROXIES.feature("A number of proxies, their addresses unknown")
+@PROXIES.feature("Number of proxies")
 def hops(trial: Trial) -> Finding:
-    """`X-Forwarded-For: 203.0.113.66, 192.0.2.7, 198.51.100.9` behind two proxies, of which no address is configured:
-    the client is the second from the right."""
+    """`X-Forwarded-For: 203.0.113.66, 192.0.2.7, 198.51.100.9` behind two proxies with unknown addresses: the client is
+    the second from the right."""
     means = {
         OURS: Means("`--forwarded-hops 2`", ["--forwarded-allow-ips", "*", "--forwarded-hops", "2"]),
         UPSTREAM: Means("", ["--forwarded-allow-ips", "*"]),
@@ -146,10 +146,10 @@ VERSION_2 = (
 HEADERS = (VERSION_1, VERSION_2)
 
 
-@PROXIES.feature("The PROXY protocol")
+@PROXIES.feature("PROXY protocol")
 def proxy_protocol(trial: Trial) -> Finding:
-    """Connections begin with a PROXY header that names 192.0.2.7, of version 1, of version 2, and of either in front
-    of a TLS handshake: the scope's client is that. From a peer that is not trusted it is not."""
+    """A PROXY header from a trusted peer, version 1 or 2, with or without TLS behind it, sets the client in the scope;
+    from an untrusted peer it does not."""
     gunicorn = ["--proxy-protocol", "auto", "--proxy-allow-from", "127.0.0.1", "--forwarded-allow-ips", "127.0.0.1"]
     means = {
         OURS: Means("`--proxy-protocol`", ["--proxy-protocol", "--forwarded-allow-ips", "127.0.0.1"]),

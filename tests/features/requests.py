@@ -41,10 +41,10 @@ def identified(trial: Trial) -> dict[str, Means]:
     }
 
 
-@REQUESTS.feature("An id for each request")
+@REQUESTS.feature("Request ids")
 def ids(trial: Trial) -> Finding:
-    """Two requests that come without an id have two in their responses, of which the application is told; the id that a
-    trusted peer sends is that of the request, and is in the access log."""
+    """Requests without an id get one, in the response and in the scope. An id from a trusted peer is kept and
+    logged."""
     with trial.serving(identified(trial)) as server:
         made = [server.ask("/scope") for _ in range(2)]
         taken = server.ask("/scope", "GET", "x-request-id: taken-from-proxy")
@@ -57,10 +57,9 @@ def ids(trial: Trial) -> Finding:
         }
 
 
-@REQUESTS.feature("The id of a trace (`traceparent`)")
+@REQUESTS.feature("Trace ids (`traceparent`)")
 def trace(trial: Trial) -> Finding:
-    """A request of a trusted peer has a `traceparent` and no other id: its trace id is the id in the response, and in
-    the access log."""
+    """A trusted peer sends only `traceparent`: its trace id is in the response and in the access log."""
     with trial.serving(identified(trial)) as server:
         answer = server.ask("/scope", "GET", f"traceparent: 00-{TRACE}-00f067aa0ba902b7-01")
         return {
@@ -71,8 +70,7 @@ def trace(trial: Trial) -> Finding:
 
 @REQUESTS.feature("Requests in flight")
 def in_flight(trial: Trial) -> Finding:
-    """Three requests are being worked on, and a connection is idle. The server says, asked by its own means, how many
-    requests these are, and which: their path is there, though none was answered."""
+    """With three requests in progress and an idle connection, the server reports their number and paths."""
     port = free_port()
     means = {
         OURS: Means("`--debug-requests`", ["--debug-requests"]),
@@ -112,10 +110,9 @@ def in_flight(trial: Trial) -> Finding:
     return found
 
 
-@REQUESTS.feature("Metrics of requests")
+@REQUESTS.feature("Request metrics")
 def metrics(trial: Trial) -> Finding:
-    """After three requests there is their number, and how long they took: on a page of the server, or in what it sends
-    to a collector (statsd)."""
+    """After three requests the server exports their number and duration, on a page or to a collector (statsd)."""
     port = free_port()
     statsd = ["--statsd-host", f"127.0.0.1:{port}"]
     means = {

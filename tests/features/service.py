@@ -38,10 +38,10 @@ uvicorn.Server(uvicorn.Config("probe:app")).run(sockets=sockets)
 """
 
 
-@SERVICE.feature("Several places at once")
+@SERVICE.feature("Several addresses")
 def places(trial: Trial) -> Finding:
-    """Asked for two addresses and a Unix socket at once, the server answers at each; where it can have one alone, it is
-    asked for the Unix socket."""
+    """The server answers on two addresses and a Unix socket at once; a server limited to one is asked for the Unix
+    socket."""
     port, another, path = free_port(), free_port(), str(trial.directory / "socket")
     binds = ["--bind", f"127.0.0.1:{port}", "--bind", f"unix:{path}"]
     means = {
@@ -91,11 +91,11 @@ def managed(trial: Trial) -> Iterator[Manager]:
         yield manager
 
 
-@SERVICE.feature("systemd is told")
+@SERVICE.feature("systemd notification")
 def notify(trial: Trial) -> Finding:
-    """Two workers, `NOTIFY_SOCKET` and `WATCHDOG_USEC` (0.6 seconds) are there. `READY=1` comes at the start,
-    `WATCHDOG=1` meanwhile, `RELOADING=1` after SIGHUP, and `STOPPING=1` after SIGTERM."""
-    means = {OURS: Means("`--systemd`", ["--systemd"]), GUNICORN: Means("by itself")}
+    """With two workers, `NOTIFY_SOCKET` and a `WATCHDOG_USEC` of 0.6 seconds, the server sends `READY=1`, `WATCHDOG=1`,
+    `RELOADING=1` after SIGHUP and `STOPPING=1` after SIGTERM."""
+    means = {OURS: Means("`--systemd`", ["--systemd"]), GUNICORN: Means("by default")}
     with managed(trial) as manager:
         environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "600000"}
         with trial.serving(means, workers=2, environment=environment) as server:
@@ -108,14 +108,14 @@ def notify(trial: Trial) -> Finding:
     return found
 
 
-@SERVICE.feature("Sockets of systemd")
+@SERVICE.feature("systemd socket activation")
 def sockets(trial: Trial) -> Finding:
-    """systemd has opened two sockets, `web` and `other` (`LISTEN_FDS`, `LISTEN_FDNAMES`): the server answers at `web`.
-    By name: it does so in whichever order they come, and at that one only."""
+    """systemd passes two sockets, `web` and `other` (`LISTEN_FDS`, `LISTEN_FDNAMES`). The server answers on `web`;
+    selected by name, on that one only, in either order."""
     means = {
         OURS: Means("`--bind systemd:web`", ["--bind", "systemd:web"]),
         UPSTREAM: Means("`--fd 3`", ["--fd", "3"]),
-        GUNICORN: Means("by itself"),
+        GUNICORN: Means("by default"),
         HYPERCORN: Means("`--bind fd://3`", ["--bind", "fd://3"]),
     }
     found = [at_sockets(trial, means, order) for order in (("web", "other"), ("other", "web"))]
@@ -144,10 +144,9 @@ def answered(address: tuple[str, int]) -> bool:
         return False
 
 
-@SERVICE.feature("Readiness, answered by the server")
+@SERVICE.feature("Readiness")
 def readiness(trial: Trial) -> Finding:
-    """`/-/ready`, which the application does not know, is answered 200; and 503 after SIGTERM, while the server still
-    answers what comes."""
+    """`/-/ready`, unknown to the application, is 200, and 503 after SIGTERM while the server still answers."""
     means = {
         OURS: Means("`--lifecycle-path`", ["--lifecycle-path", "/-/", "--drain-delay", "3"]),
         NGINX: Means("`return 200`", ["location = /-/ready { return 200; }"]),
@@ -161,10 +160,10 @@ def readiness(trial: Trial) -> Finding:
         return {"ready": ready, "not while it ends": ending}
 
 
-@SERVICE.feature("A check without serving")
+@SERVICE.feature("Configuration check")
 def check(trial: Trial) -> Finding:
-    """With a good configuration the program ends with status 0 and does not serve; with an application that cannot be
-    imported, and with a certificate that is none, it ends with another."""
+    """A good configuration exits with 0 without serving; a broken application or certificate exits with another
+    status."""
     means = {
         OURS: Means("`--check`", ["--check"]),
         GUNICORN: Means("`--check-config`", ["--check-config"]),

@@ -40,9 +40,9 @@ class Seen:
             lacks = f"not {', '.join(missing)}"
             verdict = f"in part: {lacks if len(missing) < len(present) else ', '.join(present) + ' only'}"
         else:
-            verdict = "in part: by code of one's own" if self.own_code else "yes"
+            verdict = "in part: with custom code" if self.own_code else "yes"
         if missing and self.own_code:
-            verdict += ", by code of one's own"
+            verdict += ", with custom code"
         return f"{verdict} ({self.options})" if self.options else verdict
 
 

@@ -26,12 +26,12 @@ CELLS = {row.name: {"one": f"yes (`{row.group}`)", "two": "no, with `a|b`"} for 
     [
         (Seen({"": True}), "yes"),
         (Seen({"": True}, "`--a`"), "yes (`--a`)"),
-        (Seen({"": True}, "`f`", own_code=True), "in part: by code of one's own (`f`)"),
+        (Seen({"": True}, "`f`", own_code=True), "in part: with custom code (`f`)"),
         (Seen({"": False}), "no"),
         (Seen({"a": False, "b": False}, "`--a`", own_code=True), "no, with `--a`"),
         (Seen({"a": True, "b": False, "c": True}), "in part: not b"),
         (Seen({"a": True, "b": False, "c": False}, "`--a`"), "in part: a only (`--a`)"),
-        (Seen({"a": True, "b": False}, "`f`", own_code=True), "in part: a only, by code of one's own (`f`)"),
+        (Seen({"a": True, "b": False}, "`f`", own_code=True), "in part: a only, with custom code (`f`)"),
     ],
 )
 def test_a_cell_says_what_was_seen_and_by_what_means(seen: Seen, text: str) -> None:

@@ -95,9 +95,9 @@ def shown(way: Way) -> str:
     return ""
 
 
-@TLS.feature("Certificates for several names (SNI)")
+@TLS.feature("Several certificates (SNI)")
 def several_names(trial: Trial) -> Finding:
-    """Connections that ask for `one.test`, for `two.test` and for neither are each shown the right certificate."""
+    """Connections for `one.test`, `two.test` and another name each get the right certificate."""
     certificate, one, two = (str(trial.certificate(name)) for name in ("main.test", "one.test", "two.test"))
     code = f"""\
 import ssl
@@ -125,9 +125,9 @@ def changed(context):
     return {"": all(name == answer for name, answer in asked.items())}
 
 
-@TLS.feature("New certificate without a signal")
+@TLS.feature("Certificate reload without a signal")
 def new_certificate(trial: Trial) -> Finding:
-    """The file is replaced by another certificate; within 8 seconds new connections are shown that one."""
+    """The file is replaced; within 8 seconds new connections get the new certificate."""
     path = trial.certificate("server.test")
     code = f"""\
 import ssl
@@ -154,10 +154,10 @@ def changed(context):
         return {"": eventually(lambda: shown(server.way) == "new.test")}
 
 
-@TLS.feature("New certificate by SIGHUP")
+@TLS.feature("Certificate reload by SIGHUP")
 def new_certificate_by_signal(trial: Trial) -> Finding:
-    """The file is replaced and SIGHUP sent, to the parent if there is one: within 12 seconds new connections are shown
-    the new certificate, and a request that was being answered meanwhile gets its answer."""
+    """The file is replaced and SIGHUP sent, to the parent if there is one. Within 12 seconds new connections get the
+    new certificate, and a request in flight is answered."""
     path = trial.certificate("server.test")
     means = {
         OURS: Means("`--ssl-reload 0`", ["--ssl-reload", "0"]),
@@ -174,14 +174,13 @@ def new_certificate_by_signal(trial: Trial) -> Finding:
         return {"new connections": renewed, "requests in hand": renewed and receive(held).status == 200}
 
 
-@TLS.feature("Sessions resumed by another worker")
+@TLS.feature("Session resumption across workers")
 def resumed_elsewhere(trial: Trial) -> Finding:
-    """Two workers. Clients come back with the session that one of them has given them, each session once, until three
-    have come to the other worker: they have resumed it there."""
+    """With two workers, sessions of one worker are resumed by the other, three times."""
     means = {
         OURS: Means("`--ssl-tickets shared`", ["--ssl-tickets", "shared"]),
         GRANIAN: Means("", ["--ssl-protocol-min", "tls1.2"]),
-        NGINX: Means("by itself", listen="reuseport"),
+        NGINX: Means("by default", listen="reuseport"),
     }
     with trial.serving(means, certificate=trial.certificate("server.test"), workers=2) as server:
         versions = {"TLS 1.2": ssl.TLSVersion.TLSv1_2, "TLS 1.3": ssl.TLSVersion.TLSv1_3}
@@ -221,12 +220,12 @@ def visits(ways: Sequence[Way]) -> list[Visit]:
         return [Visit(receive(sock).body, bool(sock.session_reused), sock.session) for sock in socks]
 
 
-@TLS.feature("The end of a certificate is told of")
+@TLS.feature("Warning before a certificate expires")
 def expiry(trial: Trial) -> Finding:
-    """A certificate that expires in five days is served: the log says so within 5 seconds, and the metrics do."""
+    """A certificate that expires in five days is reported in the log within 5 seconds, and in the metrics."""
     port = free_port()
     means = {
-        OURS: Means("by itself, `--metrics`", ["--metrics", f"127.0.0.1:{port}"]),
+        OURS: Means("by default, `--metrics`", ["--metrics", f"127.0.0.1:{port}"]),
         GRANIAN: Means("", ["--metrics", "--metrics-port", str(port), "--metrics-scrape-interval", "1"]),
     }
     certificate = trial.certificate("server.test", expires_in=datetime.timedelta(days=5))
@@ -260,10 +259,10 @@ def asking(trial: Trial, required: bool) -> dict[str, list[str]]:
     }
 
 
-@TLS.feature("Client certificates required")
+@TLS.feature("Required client certificates")
 def client_certificates(trial: Trial) -> Finding:
-    """A client with a certificate of the authority that the server knows is answered 200; one without any, and one with
-    a certificate of another authority, are not."""
+    """A client with a certificate of a known authority gets 200; a client without one, or with one of another
+    authority, does not."""
     names = {
         OURS: "`--ssl-cert-reqs 2`",
         UPSTREAM: "`--ssl-cert-reqs 2`",
@@ -279,9 +278,9 @@ def client_certificates(trial: Trial) -> Finding:
     return {"": [status == 200 for status in statuses] == [True, False, False]}
 
 
-@TLS.feature("Client certificates that were revoked")
+@TLS.feature("Revoked client certificates")
 def revoked(trial: Trial) -> Finding:
-    """A client whose certificate is in the authority's list of revoked ones (CRL) is not answered 200, another is."""
+    """A client whose certificate is on the authority's revocation list (CRL) is rejected; others get 200."""
     options, path = asking(trial, required=True), trial.directory / "revoked.pem"
     certificate = str(trial.certificate("server.test"))
     client, der = client_of(trial, trial.authority)
@@ -327,10 +326,9 @@ def squeezed(body: bytes) -> str:
     return re.sub(r"\\[nt]|\s", "", unquote(body.decode()))
 
 
-@TLS.feature("The application is told of the client's certificate")
+@TLS.feature("Client certificate in the scope")
 def told_of_client(trial: Trial) -> Finding:
-    """A client shows a certificate for `CN=alice`: that name, and the whole certificate, are anywhere in the scope,
-    which the application sends back."""
+    """The scope contains the name `CN=alice` and the whole certificate of the client."""
     options = asking(trial, required=True)
     means = {name: Means("", options[name]) for name in options}
     means[OURS] = Means("`--asgi-extension tls`", [*options[OURS], "--asgi-extension", "tls"])
@@ -345,9 +343,9 @@ def told_of_client(trial: Trial) -> Finding:
     return {"its name": "CN=alice" in scope, "the certificate": base64.b64encode(der).decode() in scope}
 
 
-@TLS.feature("The application is told of version and cipher")
+@TLS.feature("TLS version and cipher in the scope")
 def told_of_tls(trial: Trial) -> Finding:
-    """Over TLS 1.3: the version, and the cipher that the client sees, are in the scope, by number or by name."""
+    """Over TLS 1.3 the scope contains the version and the cipher, by number or name."""
     means = {
         OURS: Means("`--asgi-extension tls`", ["--asgi-extension", "tls"]),
         NGINX: Means(
@@ -373,10 +371,9 @@ def told_of_tls(trial: Trial) -> Finding:
     }
 
 
-@TLS.feature("Clients that cannot be verified are told of")
+@TLS.feature("Reports of unverified clients")
 def unverified(trial: Trial) -> Finding:
-    """A client shows a certificate of an unknown authority: it is served, and the application is told why it could not
-    be verified."""
+    """A client with a certificate of an unknown authority is served, and the application receives the reason."""
     options = asking(trial, required=False)
     means = {name: Means("", options[name]) for name in options}
     means[OURS] = Means("`--ssl-client-errors`", [*options[OURS], "--ssl-client-errors", "--asgi-extension", "tls"])
@@ -393,8 +390,8 @@ def unverified(trial: Trial) -> Finding:
 
 @TLS.feature("TLS by the kernel (kTLS)")
 def kernel(trial: Trial) -> Finding:
-    """A file, or an answer of the application, is sent over TLS, with what there is for that. strace sees whether the
-    server asks the kernel for TLS, and the kernel counts whether it has done it."""
+    """While the server sends a file over TLS, strace sees whether it asks the kernel for TLS, and the kernel counts
+    whether it did."""
     if shutil.which("strace") is None:
         raise NotTried("there is no strace")
     means = {

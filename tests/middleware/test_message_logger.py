@@ -1,4 +1,4 @@
-"""The TRACE log of ASGI messages: behaviour.md section 18."""
+"""The log of ASGI messages at level TRACE: TRC-* of tests/catalogue/behaviour.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client and the scheme behind a proxy: behaviour.md section 19, ROBUSTNESS.md P1 to P4 and D7."""
+"""The client and the scheme behind a proxy: PRX-* of tests/catalogue/behaviour.md."""
 
 from __future__ import annotations
 

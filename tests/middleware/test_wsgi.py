@@ -1,4 +1,4 @@
-"""WSGI applications: behaviour.md section 4 (WSGI-*), ROBUSTNESS.md P4, and PEP 3333."""
+"""WSGI applications: WSGI-* of tests/catalogue/behaviour.md, and PEP 3333."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on HTTP/2, as docs/threats.md numbers them: what a client sends on one connection, and what it is told.
+"""Attacks on HTTP/2 from tests/catalogue/threats.md: the bytes of one connection, and the expected answer.
 
 `test_http2_threats.py` sends them to a server of its own; `scripts/http2-attacks` to one that serves others meanwhile.
 The application is `app`, which offers what they need.

@@ -407,7 +407,7 @@ async def test_a_window_that_stays_closed_costs_the_stream(native: Any, caplog: 
         assert (await client.answer()).code == CANCEL
         await wait_until(lambda: ended == ["http.disconnect"])
         assert (await client.ask()).status == 200
-    line = "Client does not let its response through, resetting the stream."
+    line = "Client keeps its window closed, resetting the stream (timeout_write)."
     assert [record.getMessage().endswith(line) for record in caplog.records].count(True) == 1
 
 

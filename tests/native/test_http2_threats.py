@@ -1,4 +1,4 @@
-"""Attacks on HTTP/2, as docs/threats.md numbers them: what a client is told, one line in the log, bounded memory.
+"""Attacks on HTTP/2 from tests/catalogue/threats.md: the answer, one line in the log, bounded memory.
 
 Everybody else is served; `scripts/http2-attacks` says how soon. What the core does by itself is tested in
 `native/wire/tests/h2_threats.rs`.

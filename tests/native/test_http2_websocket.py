@@ -209,7 +209,7 @@ async def test_a_response_that_would_open_it_is_an_error(native: Any) -> None:
         client = await connect(service)
         await client.send(ask(client))
         assert (await client.answer()).status == 403
-    assert errors == ["A response with status 200 would open the WebSocket, over HTTP/2."]
+    assert errors == ["Status 200 would accept the WebSocket over HTTP/2; use 300 or more."]
 
 
 @pytest.mark.parametrize(

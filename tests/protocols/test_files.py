@@ -442,8 +442,8 @@ async def test_file_that_becomes_shorter_breaks_the_response_off(
             assert received < SIZE
             assert data is GET or headers
         await service.idle()
-    assert [str(error) for error in app.ended] == ["The file became shorter while it was sent."]
-    assert "RuntimeError: The file became shorter while it was sent." in caplog.text
+    assert [str(error) for error in app.ended] == ["The file shrank while it was sent."]
+    assert "RuntimeError: The file shrank while it was sent." in caplog.text
 
 
 async def test_file_that_becomes_longer_is_sent_as_it_was(http_protocol_cls: Any, tmp_path: Path) -> None:

@@ -569,11 +569,11 @@ def test_author_of_a_method_that_nothing_calls_is_told(kind: Any, name: str, log
     assert never_called(kind) == []
     setting = "ws" if "WebSocket" in kind.__mro__[-4].__name__ or hasattr(kind, "run_asgi") else "http"
     settings: Any = {"http": HttpToolsProtocol, setting: below}
-    with pytest.raises(SkippedOverride, match=rf"nothing calls Mine\.{name}\. .*--allow-skipped-overrides"):
+    with pytest.raises(SkippedOverride, match=rf"the server never calls Mine\.{name}\. .*--allow-skipped-overrides"):
         Config(respond(), log_config=None, **settings).load()
     Config(respond(), log_config=None, allow_skipped_overrides=True, **settings).load()
     (line,) = [record.getMessage() for record in log.records if record.name == "uvicorn.error"]
-    assert line == f"Nothing calls Mine.{name}, which allow_skipped_overrides accepts."
+    assert line == f"The server never calls Mine.{name} (allow_skipped_overrides)."
 
 
 def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -635,9 +635,9 @@ def test_auto_is_what_somebody_has_patched(
     cls = getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), attribute)
     monkeypatch.setattr(cls, name, nothing, raising=False)
     assert chosen() is HttpToolsProtocol
-    reason = f"which would not call this: {attribute}.{name}."
+    reason = f"which would not call {attribute}.{name}."
     assert [record.getMessage() for record in log.records] == [
-        f"HTTP is served by httptools and not by the native core, {reason}"
+        f"HTTP is served by httptools instead of the native core, {reason}"
     ]
     monkeypatch.undo()
     assert chosen() is core
@@ -692,7 +692,7 @@ def test_auto_is_the_websocket_that_somebody_has_patched(
     monkeypatch.setattr(cls, name, nothing, raising=False)
     assert chosen_websocket() is python
     assert [record.getMessage() for record in log.records] == [
-        f"WebSocket is not served by the native core, which would not call this: {attribute}.{name}."
+        f"WebSocket is not served by the native core, which would not call {attribute}.{name}."
     ]
     assert chosen_websocket(ws="native") is native
     monkeypatch.undo()

@@ -578,7 +578,9 @@ async def test_log_says_when_requests_begin_to_be_refused_and_when_that_has_ende
         assert len(caplog.records) == 1
         shedding._clock = lambda: clock() + QUIET
         shedding._look()
-        assert "7 requests were answered 503 (7 found no place, 0 lost" in caplog.records[-1].getMessage()
+        assert (
+            "rejected 7 requests with 503 (7 found the queue full, 0 were displaced" in caplog.records[-1].getMessage()
+        )
         assert len(caplog.records) == 2
 
 
@@ -631,7 +633,7 @@ async def test_who_cannot_be_started_keeps_nobody_waiting(
         app.door("/3").set()
         await first.response()
         assert (await third.response()).status == 200
-        assert "cannot go on" in caplog.text
+        assert "Cannot resume a queued request" in caplog.text
 
 
 # Applications that wait for their clients
@@ -1064,7 +1066,7 @@ async def test_every_place_is_given_back_whatever_happens(
         await wait_until(lambda: (gate.admission.active, gate.admission.waiting) == (0, 0))
         assert not (gate.admission.parked or gate.admission._clients or gate._ending)
     assert chaos.peak <= chaos.limit
-    assert "cannot go on" not in caplog.text
+    assert "Cannot resume a queued request" not in caplog.text
 
 
 # A server

@@ -26,7 +26,7 @@ pytestmark = [
 BUFFER = 8192
 """Bytes that each end's kernel is asked to keep; it keeps a few times as many."""
 
-LATE = "Client does not read its response, aborting the connection."
+LATE = "Client does not read its response, aborting the connection (timeout_write)."
 
 
 anyio_backend = loops.each

@@ -710,7 +710,7 @@ async def test_a_file_that_becomes_shorter_breaks_the_response_off(
             assert data.count(b"HTTP/1.1 200") <= 1
             await service.idle()
     (line,) = caplog.messages
-    assert line == f"{target[1:]!r} was not sent to its end: The file became shorter while it was sent."
+    assert line == f"Sending {target[1:]!r} failed, closing its connection: The file shrank while it was sent."
 
 
 @pytest.mark.parametrize(
@@ -732,7 +732,7 @@ async def test_errors_have_a_status(
         monkeypatch.setattr(Directory, "open", failing)
         with caplog.at_level(logging.WARNING, "uvicorn.error"):
             assert (await ask(service, "/static/a.txt")).status == status
-    expected = [f"'a.txt' could not be opened: {os.strerror(number)}"] if status == 503 else []
+    expected = [f"Cannot open 'a.txt', answering 503: {os.strerror(number)}"] if status == 503 else []
     assert caplog.messages == expected
 
 
@@ -782,7 +782,7 @@ async def test_the_log_of_an_error_is_one_line(
     async with serve(http_protocol_cls, APP, mount=f"/static={public}") as service:
         with caplog.at_level(logging.WARNING, "uvicorn.error"):
             assert (await ask(service, "/static/a%0d%0a%1b%5b31m%ff")).status == 503
-    assert caplog.messages == [f"'a\\r\\n\\x1b[31m\\udcff' could not be opened: {os.strerror(errno.EMFILE)}"]
+    assert caplog.messages == [f"Cannot open 'a\\r\\n\\x1b[31m\\udcff', answering 503: {os.strerror(errno.EMFILE)}"]
 
 
 async def test_files_being_sent_leave_descriptors_to_others(
@@ -799,7 +799,7 @@ async def test_files_being_sent_leave_descriptors_to_others(
         slow[0].reset()
         await wait_until(lambda: len(service.state.tasks) == 1)
         assert len((await ask(service, "/static/large")).body) == LARGE
-        assert caplog.messages == ["'large' could not be opened: too many files are being sent"]
+        assert caplog.messages == ["Cannot open 'large', answering 503: too many files are being sent"]
 
 
 async def test_event_loops_of_a_process_have_one_budget_of_descriptors(
@@ -918,7 +918,7 @@ async def test_a_server_that_has_to_end_says_so(
             task.cancel()
             assert len(await client.rest()) < LARGE
             await service.idle()
-    assert caplog.messages == ["'large' was not sent to its end, because the server has to end."]
+    assert caplog.messages == ["Sending 'large' was cut off by the shutdown (timeout_graceful_shutdown)."]
 
 
 # Beside everything else

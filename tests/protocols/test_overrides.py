@@ -375,7 +375,9 @@ class Skipping(H11Protocol):
 
 def test_method_that_nothing_calls_ends_the_start() -> None:
     assert never_called(Skipping) == ["Skipping._get_upgrade"]
-    with pytest.raises(SkippedOverride, match=r"nothing calls Skipping\._get_upgrade\. .*--allow-skipped-overrides"):
+    with pytest.raises(
+        SkippedOverride, match=r"the server never calls Skipping\._get_upgrade\. .*--allow-skipped-overrides"
+    ):
         Config(respond(), log_config=None, http=Skipping).load()
 
 
@@ -384,4 +386,4 @@ def test_method_that_nothing_calls_is_skipped_where_that_is_allowed(caplog: pyte
     config = Config(respond(), log_config=None, http=Skipping, allow_skipped_overrides=True)
     config.load()
     assert config.http_protocol_class is Skipping
-    assert caplog.messages == ["Nothing calls Skipping._get_upgrade, which allow_skipped_overrides accepts."]
+    assert caplog.messages == ["The server never calls Skipping._get_upgrade (allow_skipped_overrides)."]

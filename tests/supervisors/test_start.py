@@ -226,7 +226,7 @@ def test_a_parent_with_modules_of_the_application_does_not_fork(cwd: Path) -> No
     log_config["formatters"]["default"] = {"()": "lines.Lines"}
     (cwd / "log.json").write_text(json.dumps(log_config))
     arguments = [*ARGUMENTS, "--log-config", "log.json"]
-    reason = "modules have been imported (lines) that each worker is to import itself.\n"
+    reason = "modules have been imported (lines) that each worker must import itself.\n"
     with ServerProcess(*arguments, "--worker-start", "fork", cwd=cwd) as server:
         assert server.wait() == 1
         assert server.error_output.endswith(f"Cannot use worker_start='fork': {reason}")

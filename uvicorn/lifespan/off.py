@@ -1,4 +1,4 @@
-"""No lifespan: the application is taken to be ready, and is told nothing."""
+"""No lifespan: the application counts as ready and is never called for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uvicorn.config import Config
 
 
 class LifespanOff:
-    """Stands in for `LifespanOn` where lifespan is `off`; `state` is what every request's scope starts with."""
+    """Replaces `LifespanOn` where lifespan is `off`; `state` is the initial state of each scope."""
 
     def __init__(self, config: Config) -> None:
         self.should_exit = False

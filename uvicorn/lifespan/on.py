@@ -37,8 +37,8 @@ CANCEL_GRACE = 2.0
 class LifespanOn:
     """Runs the application's lifespan call next to the server, for `auto` and for `on`.
 
-    The two differ in what an exception means: with `on` it is an error, with `auto` it says that the application does
-    not support the protocol, which is no reason not to serve it.
+    The two differ in the meaning of an exception: with `on` it is an error; with `auto` it means that the application
+    does not support the protocol, and the server serves it.
 
     Attributes:
         state: what the application leaves for its requests.

@@ -1,4 +1,4 @@
-"""What can stand between the server and an application."""
+"""Middleware between the server and an application."""
 
 import importlib
 from typing import Any

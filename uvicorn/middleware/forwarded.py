@@ -1,7 +1,7 @@
 """What else proxies say: ``Forwarded`` (RFC 7239), and ``X-Forwarded-Host``, ``-Port`` and ``-Prefix``.
 
-Only fields that are named in the settings are looked at, and only of peers that are trusted: each is written by whoever
-sends it, so it may be believed only where the proxy sets it on every request.
+Only fields named in the settings are used, and only from trusted peers: any client can send them, so a field may be
+believed only where the proxy sets it on every request.
 
 Which member of a list counts is decided once, by the chain of addresses: that of the proxy that saw the client.
 """
@@ -25,7 +25,7 @@ _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _pair = re.compile(rf"[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})[ \t]*(?:;|$)")
 
 MAX_HOPS = 100
-"""Members of ``Forwarded`` that are read; what stands left of them no proxy has added."""
+"""Members of ``Forwarded`` that are read, from the right; earlier ones cannot come from proxies."""
 MAX_COMMAS = 16
 """Commas in the quoted strings of one member."""
 
@@ -34,7 +34,7 @@ _prefix = re.compile(r"(?:/(?:[A-Za-z0-9_.~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+")
 
 
 class Said(NamedTuple):
-    """What is said of one request, as far as it is; nothing is checked yet."""
+    """The claims about one request, unchecked; None for missing ones."""
 
     client: tuple[str, int] | None = None
     scheme: str = ""
@@ -48,8 +48,8 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
 
     Args:
         fields: which are looked at, of `proxy_headers.KNOWN_FIELDS`, in lower case.
-        hops: how many proxies stand in front, if that is known: the client is so many from the end of the chain,
-            whatever the addresses. Otherwise it is the last that is not trusted.
+        hops: the number of proxies in front, if known: the client is that many from the end of the chain, whatever
+            the addresses. Otherwise it is the last untrusted one.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
             _apply(scope, said)
 
     def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
-        """Return whom the application will see as the client; the scope stays as it is."""
+        """Return the client that the application will see; the scope stays unchanged."""
         said = self._said(scope)
         return said.client if said is not None and said.client is not None and said.client[0] else scope.get("client")
 
@@ -92,7 +92,7 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
     def _by_standard(self, found: dict[str, list[str]]) -> Said:
         """By ``Forwarded``: client, scheme and host are of one member of the list.
 
-        A member that is none, by the grammar, ends the chain: what stands left of it was passed on unread.
+        A member that violates the grammar ends the chain: members left of it may come from the client.
         """
         chain = _chain(found[FORWARDED])
         if not chain:
@@ -104,8 +104,8 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
     def _by_custom(self, found: dict[str, list[str]]) -> Said:
         """By the ``X-Forwarded-`` fields.
 
-        The last line of the scheme counts, as upstream has it. Of the others that member counts which stands where the
-        client does in ``X-Forwarded-For``, if they have as many, and otherwise the last: the nearest proxy's.
+        The last line of the scheme counts, as upstream has it. In the others the member at the client's position in
+        ``X-Forwarded-For`` counts if the lists have equal length, and otherwise the last: the nearest proxy's.
         """
         chain = _items(found.get("x-forwarded-for", []))
         place, client = self.trusted_hosts.client_in(chain, self.hops) if chain else (0, None)
@@ -124,7 +124,7 @@ def _items(lines: Sequence[str]) -> list[str]:
 
 
 def _chain(lines: Sequence[str]) -> list[dict[str, str]]:
-    """The members of ``Forwarded``, in all its lines, as far as they follow the grammar and say for whom.
+    """The members of ``Forwarded``, in all its lines, from the right up to a malformed one or one without ``for``.
 
     Proxies add theirs at the end, and what a client has written in front cannot change where they begin: they are cut
     off from the end, each at the first comma behind which there is a member.
@@ -141,7 +141,7 @@ def _chain(lines: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _last_member(text: str) -> tuple[dict[str, str] | None, str]:
-    """The last member of a list, and what is in front of it."""
+    """The last member of a list, and the rest in front of it."""
     end = len(text)
     for _ in range(MAX_COMMAS + 1):
         comma = text.rfind(",", 0, end)
@@ -153,7 +153,7 @@ def _last_member(text: str) -> tuple[dict[str, str] | None, str]:
 
 
 def _pairs(member: str) -> dict[str, str] | None:
-    """The parameters of one member, by name in lower case; `None` where one is malformed or stands twice."""
+    """The parameters of one member, by name in lower case; `None` if one is malformed or repeated."""
     pairs: dict[str, str] = {}
     at = 0
     while at < len(member):
@@ -167,7 +167,7 @@ def _pairs(member: str) -> dict[str, str] | None:
 
 
 def _apply(scope: WWWScope, said: Said) -> None:
-    """Write into the scope what was said, as far as it can be true."""
+    """Write valid claims into the scope."""
     schemes = SCHEMES.get(said.scheme.lower().encode("latin-1"))
     if schemes is not None:
         scope["scheme"] = schemes[scope["type"]]

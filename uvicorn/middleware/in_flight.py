@@ -1,7 +1,7 @@
-"""Which requests an application is at work on, for whoever asks: the setting `debug_requests`.
+"""Track the requests in flight in an application: the setting `debug_requests`.
 
-It stands around the application only where that is set, so nobody else pays for it. What is kept of a request is let go
-of when its application has returned.
+It wraps the application only where that is set, so it costs nothing otherwise. The record of a request is dropped when
+its application has returned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Shadow:
     """One request, from the call of the application to its return.
 
     Attributes:
-        scope: of the request, with what was made of it since; `None` when it is over.
+        scope: of the request, with later changes; `None` when it is over.
         loop: on which it is served.
         task: in which the application was called.
         call: what the application is awaited for.

@@ -1,7 +1,7 @@
 """Questions about the server itself, answered below one path without the application: is it alive, is it ready.
 
-It stands around the application only where that path is set, so nobody else pays for it. Whoever serves
-(`uvicorn.server`) says how it is, for its event loop.
+It wraps the application only where that path is set, so it costs nothing otherwise. The server (`uvicorn.server`)
+reports its state for its event loop.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Report(TypedDict):
 
 
 Reporters = Mapping[asyncio.AbstractEventLoop, Callable[[], Report]]
-"""Who knows how the server of an event loop is."""
+"""Functions that report the state of an event loop's server."""
 
 
 def questions(below: str) -> dict[str, str]:
-    """What is asked at which path below this one, which begins and ends with a slash."""
+    """Map paths below this one, which begins and ends with a slash, to their questions."""
     return {below + name: name for name in ("live", "ready", "status")}
 
 
@@ -70,7 +70,7 @@ class LifecycleMiddleware:
 
 
 def _unknown() -> Report:
-    """Whoever runs a protocol without a server has none to report on."""
+    """The report of a protocol without a server."""
     return Report(pid=0, stage="unknown", ready=False, uptime=0.0, connections=0, tasks=0, requests=0)
 
 

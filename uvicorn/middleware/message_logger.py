@@ -24,7 +24,7 @@ PLACEHOLDER_FORMAT = {
     "text": "<{length} chars>",
     "headers": "<...>",
 }
-"""What stands in the log for the keys whose values are long, or secret."""
+"""Placeholders in the log for keys with long or secret values."""
 
 
 def message_with_placeholders(message: Any) -> Any:

@@ -129,7 +129,7 @@ else:
 
 
 class Places:
-    """Lets so many requests in at a time; the others wait outside, with their bodies unread, or are refused.
+    """Admits a limited number of requests; the others wait with their bodies unread, or are refused.
 
     Args:
         app: what they come to.
@@ -181,13 +181,13 @@ class Places:
 
 
 class _Abandoned(Exception):
-    """Raised in the application's thread when nobody will send what it produces."""
+    """Raised in the application's thread when its output cannot be sent any more."""
 
 
 class WSGIResponder:
     """One request: the application runs in a thread and puts messages on a queue, a coroutine sends them.
 
-    The thread waits when it is `_QUEUE_SIZE` messages ahead, and is told at its next message when the request is over.
+    The thread waits when it is `_QUEUE_SIZE` messages ahead, and learns at its next message that the request is over.
     """
 
     def __init__(self, app: WSGIApp, executor: Executor, scope: HTTPScope) -> None:
@@ -217,7 +217,7 @@ class WSGIResponder:
         try:
             await self.sender(send)
         except BaseException:
-            # The thread cannot be stopped, only told; nobody is left to hear how it ends.
+            # The thread cannot be stopped, only notified; its outcome is dropped.
             self._abandon()
             thread.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise

@@ -31,7 +31,7 @@ def cores_of(
 ) -> _native.Cores:
     """Return the cores shared under `config` (loaded if it is not yet) by the protocols of `loop`, or the current one.
 
-    They are the first that stand in one of these `places` of the state; otherwise they are made, for the last of them.
+    They are the first found in one of these `places` of the state; otherwise they are created in the last one.
     """
     for place in places:
         known = getattr(server_state, place)

@@ -31,7 +31,7 @@ def describe(connection: Any) -> dict[str, Any]:
     context = connection.context
     certificate = getattr(context, "certificate", None)
     return {
-        # None where somebody else has made the context: OpenSSL's is not told to Python.
+        # None if the program made the context: Python cannot read its certificate.
         "server_cert": None if certificate is None else certificate.pem,
         "client_cert_chain": tuple(ssl.DER_cert_to_PEM_cert(der) for der in chain),
         "client_cert_name": _name(chain),
@@ -58,7 +58,7 @@ def _describe_told(told: ClientTLS) -> dict[str, Any]:
 
 @functools.cache
 def _known_suites() -> dict[str, int]:
-    """Those of this OpenSSL, whoever uses them."""
+    """The suites of this OpenSSL, enabled or not."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL")
     return {known["name"]: known["id"] & 0xFFFF for known in context.get_ciphers()}
@@ -71,7 +71,7 @@ def _chain(connection: Any) -> tuple[bytes, ...]:
     resumed remembers the client's own certificate alone.
     """
     own = connection.getpeercert(True)
-    # Without verification nothing is known of who that is.
+    # Without verification the certificate proves nothing.
     if own is None or connection.context.verify_mode == ssl.CERT_NONE:
         return ()
     inner = getattr(connection, "_sslobj", connection)

@@ -116,7 +116,7 @@ def start_task(
 
 
 def is_thrown_away(task: asyncio.Task[None] | None) -> bool:
-    """Tell whether a `GeneratorExit` in the call of an application means that nobody will go on with it.
+    """Whether a `GeneratorExit` in the call of an application means that its task was abandoned.
 
     Otherwise the application has raised it: it does so in a turn of its task, while the interpreter throws a coroutine
     away in the turn of another, or in none. `task` is the one of the call, `None` in its first turn.
@@ -132,7 +132,7 @@ def is_thrown_away(task: asyncio.Task[None] | None) -> bool:
 
 
 async def result_of(awaitable: Awaitable[Any]) -> Any:
-    """Await what is not a coroutine itself."""
+    """Await an awaitable that is not a coroutine itself."""
     return await awaitable
 
 
@@ -142,7 +142,7 @@ async def run_asgi(self: Awaitable[None]) -> None:
 
 
 def end_with(cycle: Any) -> Callable[[asyncio.Future[Any]], None]:
-    """Return what ends a native cycle when its task is done: one cancelled before its first step never awaited it."""
+    """Return a callback that ends a native cycle with its task, which may be cancelled before its first step."""
 
     def end(_task: asyncio.Future[Any]) -> None:
         cycle.close()

@@ -412,7 +412,7 @@ def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
     for worker in workers:
         told = worker.requests(until)
         if told is None:
-            logger.warning("Child process [%d] does not say what it is doing.", worker.pid)
+            logger.warning("Child process [%d] does not report its requests in flight.", worker.pid)
         listings += told or []
     return shown(listings, as_json)
 

@@ -121,7 +121,7 @@ class Pool:
         except Exception as exc:
             self.has_failed = True
             if not report_fault(exc):
-                logger.exception("Pool %r has failed", self.name)
+                logger.exception("Pool %r failed; stopping the parent process", self.name)
         finally:
             self.close()
 

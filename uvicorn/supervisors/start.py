@@ -110,15 +110,15 @@ class WorkerStart:
         if not is_command() or multiprocessing.parent_process() is not None:
             return "the program is not the command uvicorn, and workers are to have nothing of it; preload would."
         if self._config.env_file is not None:
-            return "some of what env_file may say counts only when an interpreter starts."
+            return "env_file may set variables that only a new interpreter reads."
         if sys.gettrace() is not None:
             return "a debugger is at work."
         if threads := _running_threads():
             return f"there are threads ({threads}), which would be lost in the workers."
         if modules := foreign_modules():
-            return f"modules have been imported ({', '.join(modules)}) that each worker is to import itself."
+            return f"modules have been imported ({', '.join(modules)}) that each worker must import itself."
         if changed := self._changed():
-            return f"what has been imported has changed ({changed})."
+            return f"imported modules have changed on disk ({changed})."
         return None
 
     def _changed(self) -> str | None:

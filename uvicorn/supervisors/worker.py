@@ -327,7 +327,7 @@ class ProcessWorker:
         try:
             text = json.dumps(listings_of(self.server.observers)).encode()
         except Exception:
-            logger.exception("What the event loops are doing cannot be told")
+            logger.exception("Cannot report the requests in flight")
         # In any case: nobody asks again before there is an answer.
         with contextlib.suppress(OSError):
             self._send_requests(text)

@@ -20,12 +20,12 @@ pub fn connection_refused(code: impl Display, reason: impl Display) -> String {
 pub const CONCURRENCY_EXCEEDED: &str = "Exceeded concurrency limit.";
 /// Unsupported upgrade request.
 pub const UPGRADE_UNSUPPORTED: &str = "Unsupported upgrade request.";
-/// Client does not read its response, aborting the connection.
-pub const READER_LATE: &str = "Client does not read its response, aborting the connection.";
-/// Client does not let its response through, resetting the stream.
-pub const WINDOW_CLOSED: &str = "Client does not let its response through, resetting the stream.";
-/// Client does not answer a ping, aborting the connection.
-pub const PING_UNANSWERED: &str = "Client does not answer a ping, aborting the connection.";
+/// Client does not read its response, aborting the connection (timeout_write).
+pub const READER_LATE: &str = "Client does not read its response, aborting the connection (timeout_write).";
+/// Client keeps its window closed, resetting the stream (timeout_write).
+pub const WINDOW_CLOSED: &str = "Client keeps its window closed, resetting the stream (timeout_write).";
+/// Client does not answer a ping, aborting the connection (http2_ping_timeout).
+pub const PING_UNANSWERED: &str = "Client does not answer a ping, aborting the connection (http2_ping_timeout).";
 /// No supported WebSocket library detected. Please use "pip install 'uvicorn[standard]'", or install
 /// 'websockets' or 'wsproto' manually.
 pub const WEBSOCKET_UNSUPPORTED: &str = "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install 'websockets' or 'wsproto' manually.";
@@ -59,9 +59,9 @@ pub const CONTENT_LENGTH: &str = "Invalid Content-Length header.";
 pub const LENGTHS_CONFLICT: &str = "Conflicting Content-Length headers.";
 /// Invalid Transfer-Encoding header.
 pub const TRANSFER_ENCODING: &str = "Invalid Transfer-Encoding header.";
-/// A response with status {status} would open the WebSocket, over HTTP/2.
+/// Status {status} would accept the WebSocket over HTTP/2; use 300 or more.
 pub fn opens_stream(status: impl Display) -> String {
-    format!("A response with status {status} would open the WebSocket, over HTTP/2.")
+    format!("Status {status} would accept the WebSocket over HTTP/2; use 300 or more.")
 }
 /// Field '{name}' is not allowed in trailers.
 pub fn trailer(name: impl Display) -> String {

@@ -147,7 +147,7 @@ class Attributes(asyncio.Protocol):
 
     @property
     def access_logger(self) -> logging.Logger:
-        """The logger that is told of requests."""
+        """The logger of requests."""
         logger: logging.Logger | None = self.settings.access_logger
         return logging.getLogger("uvicorn.access") if logger is None else logger
 

@@ -1,8 +1,7 @@
 """`--http auto`: the fastest implementation that can be imported.
 
 `AutoHTTPProtocol` is upstream's name for a class in Python that programs derive theirs from, to override its methods
-and assign its attributes. It is one here, too, imported when it is asked for: what serves those who do not is
-`fastest()`.
+and assign its attributes. It is one here, too, imported on demand; otherwise `fastest()` serves.
 """
 
 from __future__ import annotations
@@ -70,5 +69,5 @@ def fastest() -> Any:
     if not names:
         return _found
     name, found = module.rpartition(".")[2].removesuffix("_impl"), ", ".join(names)
-    logger.info("HTTP is served by %s and not by the native core, which would not call this: %s.", name, found)
+    logger.info("HTTP is served by %s instead of the native core, which would not call %s.", name, found)
     return implementation

@@ -1,7 +1,7 @@
 """Decoders for request bodies: a counted one and a chunked one (RFC 9112 sections 6.2 and 7.1).
 
 Both take what arrived and return what of it is body. They keep no data, bound everything a peer can grow, and do
-linear work however the bytes are cut. What is wrong is refused at its first byte, as the native core does: a line that
+linear work however the bytes are cut. A mistake is refused at its first byte, as in the native core: a line that
 is there whole and well-formed is read at once, any other byte for byte.
 """
 
@@ -54,7 +54,7 @@ class LengthDecoder:
 
 
 class _At(IntEnum):
-    """Where in the grammar the next byte stands."""
+    """Where in the grammar the next byte is."""
 
     SIZE = 0
     BEFORE_SEMICOLON = 1

@@ -1,6 +1,6 @@
 """The transport of one connection: bytes that leave together, a client that does not read, a call that raises.
 
-It knows nothing of HTTP. What it is told to write while input is consumed leaves in one write at the end.
+It knows nothing of HTTP. Output written while input is consumed leaves in one write at the end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from uvicorn.protocols.utils import client_prefix
 
 
 def keep_little(transport: asyncio.Transport, most: int) -> None:
-    """Have `transport` keep little of what waits to be written, where nothing can overtake it: in the kernel `most`
-    bytes beyond those on their way; and have it say at once that it takes no more."""
+    """Limit the output of `transport` that later output cannot overtake: in the kernel to `most` bytes beyond those in
+    flight; and make it pause writing at once."""
     sock = transport.get_extra_info("socket")
     if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        with contextlib.suppress(OSError):  # of what is no TCP
+        with contextlib.suppress(OSError):  # sockets other than TCP
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most)
     transport.set_write_buffer_limits(0)
 
@@ -41,14 +41,14 @@ class Carrier:
         reader: reads nothing any more once the transport has failed.
         settings: of the connection.
         logger: where its lines go.
-        lost: called if the transport cannot even be aborted, because nobody else will say so.
+        lost: called if the transport cannot even be aborted, because it will not report `connection_lost`.
 
     Attributes:
         transport, is_tls: as above.
         settings: of the connection; assigned when a program gives it some of its own.
         logger: where its lines go; assigned when a program has one of its own.
-        holding: what is written is held until the next `flush`; assigned while input is consumed.
-        held: that.
+        holding: output is held until the next `flush`; assigned while input is consumed.
+        held: the held output.
     """
 
     __slots__ = ("transport", "is_tls", "settings", "logger", "holding", "held", "_size", "_base", "_reader", "_lost")
@@ -89,7 +89,7 @@ class Carrier:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has not left yet."""
+        """Write the held output."""
         settings = self.settings
         log = settings.log_lines
         if log is not None and log.lines:
@@ -142,7 +142,7 @@ class Carrier:
         self.attempt(self.transport.abort)
 
     def can_half_close(self) -> bool:
-        """Tell whether the client can be told of the end while it is still listened to."""
+        """Whether the sending side can be closed while reading continues."""
         transport = self.transport
         if self.is_tls or not self.settings.real_loop:
             return False
@@ -157,14 +157,14 @@ class Carrier:
         reset_on_close(self.transport)
 
     def leave(self) -> None:
-        """The connection is gone, or somebody else's."""
+        """Let go of the connection, which is closed or belongs to another protocol."""
         self._lost = None
         self.stop_awaiting_reader()
 
     # A client that does not read: `readers.Writer`.
 
     def await_reader(self) -> None:
-        """Give the client time to take some of what waits for it."""
+        """Give the client time to read some of its pending output."""
         self.settings.readers.wait(self)
 
     def stop_awaiting_reader(self) -> None:
@@ -174,5 +174,5 @@ class Carrier:
     def reader_is_late(self) -> None:
         """The client has taken next to nothing in all its time."""
         self.note(logging.DEBUG, texts.READER_LATE)
-        self.reset_on_close()  # else the kernel would go on waiting for it, with what it holds
+        self.reset_on_close()  # otherwise the kernel would keep its buffer for the client
         self.abort()

@@ -5,7 +5,7 @@
     open ──close(linger)──▶ LINGER: half-closed, what still comes is thrown away ──▶ CLOSED
       └────────close───────────────────────────────────────────────────────────────────▲
 
-The states are those of `Reading`: whoever lingers or is closed reads no requests.
+The states are those of `Reading`: a connection that lingers or is closed reads no requests.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Closing:
     """How one connection ends.
 
     Args:
-        carrier: what is closed.
+        carrier: of the connection to close.
         flow: of its transport.
         reader: what reads nothing any more.
         writer: of the response that may not be complete.
         deadline: for the client's end.
-        source: what comes from the client.
+        source: the client's input.
 
     Attributes:
         ending: what the end of the server means for the connection.
@@ -63,11 +63,11 @@ class Closing:
         self._reader.stop(state)
         if cycle is not None:
             cycle.disconnect()
-            self._flow.resume_writing()  # whoever waits to send has nothing to wait for
+            self._flow.resume_writing()  # waiting senders have nothing to wait for
         if linger and self._input.end is not HERE and state is not CLOSED and self._carrier.can_half_close():
             # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self._reader.state = LINGER
-            # Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
+            # Before using the transport: the peer may have disconnected without notice.
             self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
             self._carrier.attempt(self._carrier.transport.write_eof)
             self._input.resume()
@@ -91,7 +91,7 @@ class Closing:
     def stop(self) -> None:
         """Close now if nothing is being answered, otherwise when the response is complete.
 
-        Behind an `announce` a client that was told nothing yet is given a moment for one more request.
+        After an `announce` a client without notice yet gets a moment for one more request.
         """
         if self.ending is ENDING_NONE:
             self.ending = ENDING_NOW
@@ -113,10 +113,10 @@ class Closing:
         if reader.state >= LINGER or self._input.end is HERE:
             left = 0.0
         elif reader.state is HEAD and not reader.pending:
-            # Without a deadline nobody knows since when the client has nothing to ask.
+            # Without a deadline it is unknown since when the client has been idle.
             left = left - deadline.waited() if deadline.waits else 0.0
         if left <= 0 and reader.state is HEAD and self._input.end is not HERE and deadline.client_stirs():
-            left = limits.LAST_CALL_SECONDS  # nobody has looked at what it has asked meanwhile
+            left = limits.LAST_CALL_SECONDS  # it has sent input that was not read yet
         if left > 0:
             deadline.set(Waits.DISCARD if reader.state is BODY else Waits.LAST_CALL, left)
         else:

@@ -7,8 +7,8 @@
               a file, while it is  │   ▼ └─ if trailers were announced ─▶ TRAILERS
                        being sent  SENDING
 
-What goes on the wire belongs to the connection. The cycle asks a `Stream` (`_types`) for what it needs, and knows
-neither bytes nor the version of HTTP.
+The wire belongs to the connection. The cycle calls a `Stream` (`_types`), and knows neither bytes nor the version of
+HTTP.
 
 Messages of extensions (the setting `asgi_extensions`) are dealt with apart from those that every response has. Files go
 through `files.send_file`, to which a cycle is the sink.
@@ -119,7 +119,7 @@ class RequestResponseCycle:
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
         course: of the metrics, if there are any.
-        held: what is told when the client leaves, while the application has to wait until it is called.
+        held: notified when the client disconnects while the application has not been called yet.
         stay: its place, where the number of active requests is limited, from the start of its application on.
         task: in which the application is called, once its first turn is over.
     """
@@ -215,7 +215,7 @@ class RequestResponseCycle:
         self._wake()
 
     def _wake(self) -> None:
-        """Let those who wait go on: all if they are told of the end, and otherwise the first."""
+        """Wake the waiters: all at the end of the request, otherwise the first."""
         if not self._events or not self._has_message():
             return
         for event in islice(self._events, WOKEN_TOGETHER if self._is_at_end() else 1):
@@ -235,7 +235,7 @@ class RequestResponseCycle:
 
     @property
     def disconnected(self) -> bool:
-        """Whether the client's end was heard of, whether or not anybody receives."""
+        """Whether the client has disconnected, even if the application does not receive."""
         return self.peer_gone
 
     @property
@@ -250,7 +250,7 @@ class RequestResponseCycle:
 
     @property
     def message_event(self) -> RequestResponseCycle:
-        """What is `set` when `body` or `more_body` was changed from outside."""
+        """Upstream's event: `set` it after changing `body` or `more_body` from outside."""
         return self
 
     def set(self) -> None:
@@ -260,7 +260,7 @@ class RequestResponseCycle:
     # The application's side.
 
     async def run_asgi(self, app: ASGI3Application) -> None:
-        """Call `app`, the application or what stands for it, and see to it that the response ends, well or badly.
+        """Call `app`, the application or its replacement, and ensure that the response ends.
 
         Tools that trace requests replace this.
         """
@@ -291,12 +291,12 @@ class RequestResponseCycle:
                     logger.error(texts.NOT_COMPLETED)
         finally:
             if self.state is not COMPLETE:
-                # Whoever still holds `receive` has come too late, for the request too.
+                # Later calls of `receive` are too late for the request, too.
                 self.body_given = True
                 stream.abort()
 
     def answer(self, status: int, headers: list[Field], body: bytes) -> None:
-        """Respond with what the server answers itself, at once and without an application."""
+        """Send a response of the server itself, at once and without an application."""
         stream = self.stream
         if self.course is not None:
             self.course.run()
@@ -351,7 +351,7 @@ class RequestResponseCycle:
             more_body = not not message.get("more_body", False)  # noqa: SIM208 - a call costs more
             body: Any = message.get("body", b"")
             if type(body) is not bytes:
-                body = as_body(body)  # what is not bytes-like is refused here, what can change is copied
+                body = as_body(body)  # refuses objects that are not bytes-like, copies mutable ones
             if self.state is not STARTED:
                 # Reading the message ran code of the application, which has sent something meanwhile.
                 raise self.out_of_order(message_type)
@@ -425,7 +425,7 @@ class RequestResponseCycle:
         """Take trailers, which are checked at once, and sent when they are complete."""
         fields = check_trailers(message.get("headers", ()))
         more_trailers = bool(message.get("more_trailers", False))
-        # RFC 9110 section 6.5.1: whoever did not say that trailers are welcome may not keep them.
+        # RFC 9110 section 6.5.1: a client that did not announce support may drop trailers.
         wanted = not more_trailers and accepts_trailers(self.scope["headers"])
         if self.trailers is None:
             # All this ran code of the application, which has sent the last ones meanwhile.
@@ -489,7 +489,7 @@ class RequestResponseCycle:
         self.stream.file(data)
 
     def sent(self, size: int) -> None:
-        """So many of them were sent past the transport."""
+        """Count `size` bytes as sent past the transport."""
         if self.entry is not None:
             self.entry.sent += size
         self.stream.sent_past(size)
@@ -521,7 +521,7 @@ class RequestResponseCycle:
         if self.state is COMPLETE or (self.peer_gone and (self.body_given or self.more_body)):
             return {"type": "http.disconnect"}
         if self._events or self.body_given or (self.more_body and not self.body):
-            # Whoever comes while others wait has to queue up.
+            # New callers queue behind waiting ones.
             return await self._wait()
         if self.stay is not None:
             self.stay.force(is_seen=True)

@@ -29,7 +29,7 @@ class Waits(IntEnum):
     BODY = 4
     """More of a body."""
     DISCARD = 5
-    """The rest of a body that nobody will read."""
+    """The rest of an unwanted body."""
     LAST_CALL = 6
     """One more request, because the server ends."""
     LINGER = 7
@@ -57,11 +57,11 @@ class Deadline:
         loop: the event loop.
         transport: of the connection.
         context: in which it calls back. That of a request would live as long as the timer.
-        clockwork: looked at each time.
-        expire: called with what was waited for when the deadline is over.
+        clockwork: read each time.
+        expire: called with the expired wait at the deadline.
 
     Attributes:
-        waits: what is waited for; `NOTHING` may be assigned, and another reason for the same deadline.
+        waits: the current wait; `NOTHING` may be assigned, and another reason for the same deadline.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Deadline:
         self._at = now + seconds
         timer = self.timer
         if timer is not None:
-            # The double of a loop has timers and no time, so there each is set for what it is about.
+            # The test double of a loop has timers but no time, so each deadline needs its own timer there.
             if self._timer_at <= self._at and clockwork.real_loop:
                 return
             timer.cancel()
@@ -179,5 +179,5 @@ class Deadline:
         self._expire(waits)
 
     def client_stirs(self) -> bool:
-        """Tell whether something of the client is there that nobody has dealt with."""
+        """Whether there is unprocessed input of the client."""
         return has_pending_io(self._transport)

@@ -2,7 +2,7 @@
 
 A request takes an event only when `receive()` really has to wait, so one whose body is already there takes none. The
 pool never blocks: when it is empty it makes a fresh event and counts it. An event comes back cleared, and only when
-nobody waits on it; otherwise it is dropped. The next user therefore never sees a wake-up meant for the previous one.
+it has no waiters; otherwise it is dropped. The next user therefore never sees a wake-up meant for the previous one.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class EventPool:
         return self._clock() if self.idle_expiry is not None else 0.0
 
     def acquire(self) -> asyncio.Event:
-        """Return a cleared event nobody waits on; never blocks."""
+        """Return a cleared event without waiters; never blocks."""
         self._out += 1
         if self._idle:
             event, _ = self._idle.pop()

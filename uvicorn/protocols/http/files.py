@@ -11,7 +11,7 @@ Once, for every implementation: what sends is a `FileSink`, which both the Pytho
 
 The kernel moves the bytes where the socket can be written to beside its transport: plain connections of asyncio's
 selector loops and of uvloop. Everywhere else (TLS, other transports, Windows), and if the file fits in one piece, they
-are read and written. `loop.sendfile` is no help: uvloop has none, and asyncio's waits for ever if the transport is
+are read and written. `loop.sendfile` is not used: uvloop lacks it, and asyncio's waits forever if the transport is
 aborted meanwhile.
 """
 
@@ -44,10 +44,10 @@ _PLAIN_TRANSPORTS = {
     ("uvicorn._native", "Transport"),
 }
 
-# Without O_NONBLOCK a named pipe would hold up the event loop until somebody writes to it.
+# Without O_NONBLOCK a named pipe would block the event loop until its other end is opened.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
-_SHORTER = "The file became shorter while it was sent."
+_SHORTER = "The file shrank while it was sent."
 
 
 class FileSink(Protocol):
@@ -78,7 +78,7 @@ class FileSink(Protocol):
         """The application goes on, whether or not there is a place."""
 
     def await_reader(self) -> None:
-        """What is sent past the transport waits for the client, which has its time from now on to take some of it."""
+        """Start the deadline for the client to read output that bypasses the transport."""
 
     def stop_awaiting_reader(self) -> None:
         """It does not wait any more."""
@@ -96,7 +96,7 @@ class FileSink(Protocol):
         """Write some of these bytes to the transport, now, behind all that is in front of them."""
 
     def sent(self, size: int) -> None:
-        """So many of these bytes were sent past the transport."""
+        """Count `size` of these bytes as sent past the transport."""
 
     def complete(self, begun: bool, more_body: bool) -> None:
         """All were written, if they were wanted (`begun`): go on with the response, or complete it."""
@@ -181,7 +181,7 @@ async def send_file(sink: FileSink, message: Mapping[str, Any]) -> None:
             await _send_mounted(sink, message)
         else:
             await _send_open_file(sink, message)
-        # Parked from the first time on that it had to wait: what is done for a file is no work of the application.
+        # Parked from the first wait on: sending a file is not work of the application.
         while not sink.unreachable and (future := sink.resume()) is not None:
             await future
     finally:
@@ -217,7 +217,7 @@ async def _send_open_file(sink: FileSink, message: Mapping[str, Any]) -> None:
 
 
 async def _send_mounted(sink: FileSink, message: Mapping[str, Any]) -> None:
-    """Send exactly what was promised of a file, or nothing more at all."""
+    """Send exactly the announced part of a file, or abort."""
     try:
         part = FileRange(message["file"], message["offset"], message["count"])
         if part.left < message["count"]:
@@ -320,7 +320,7 @@ if sys.platform == "win32":
 else:
 
     async def _read(descriptor: int, size: int, offset: int) -> bytes:
-        """Read at an offset: at once what lies in memory, and in a thread what must come from a disk."""
+        """Read at an offset: at once if the data is in memory, otherwise in a thread."""
         if _is_cached(descriptor, offset + size - 1):
             return os.pread(descriptor, size, offset)
         loop = asyncio.get_running_loop()
@@ -384,8 +384,8 @@ class _Pump:
     async def run(self) -> None:
         """Return when all has been sent, when the client is gone, or when the rest must be copied."""
         try:
-            # Our own descriptor: loops let nobody watch that of a transport, and this one cannot come to mean another
-            # connection while we wait.
+            # A duplicate descriptor: loops refuse to watch that of a transport, and a duplicate cannot be reused for
+            # another connection meanwhile.
             self._socket = os.dup(self._transport.get_extra_info("socket").fileno())
         except OSError:
             return

@@ -21,7 +21,7 @@ class Line:
     """Coroutines that wait for the same thing, and go on in the order in which they came.
 
     Each costs the same however many there are, and one that is cancelled leaves nothing behind. It is true while
-    somebody is in it: whoever comes then has to queue up too.
+    it has waiters: new callers then have to queue up too.
 
     Attributes:
         waiters: those in it, by ticket; `None` until there was one. To look at it costs less than to ask for the truth.
@@ -69,14 +69,14 @@ class FlowControl:
     """Pauses and resumes one transport's reading, and makes writers wait while its buffer is full.
 
     Args:
-        transport: whose reading it is.
-        context: reading is resumed in it, because the loop reads on in the context of whoever resumes: that of a
+        transport: the one to pause and resume.
+        context: reading is resumed in it, because the loop keeps the context of the resuming call: that of a
             request would live as long as the connection. `None`: in the context of the caller.
 
     Attributes:
         read_paused: the socket is not read.
         write_paused: the transport's buffer is above its high-water mark.
-        congested: so it is, or others wait to write: whoever comes has to `drain` first.
+        congested: `write_paused`, or others wait to write: new writers must `drain` first.
     """
 
     __slots__ = ("_transport", "_context", "read_paused", "write_paused", "congested", "_writers", "_watchers")

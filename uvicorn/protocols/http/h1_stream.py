@@ -34,7 +34,7 @@ class Face(Protocol):
 
     @property
     def logger(self) -> logging.Logger:
-        """Where errors of the application are told."""
+        """The logger for errors of the application."""
 
     def on_response_complete(self) -> None:
         """The response is complete: go on."""
@@ -45,7 +45,7 @@ class H1Stream:
 
     Attributes:
         flow: of the connection.
-        logger: where errors of the application are told.
+        logger: for errors of the application.
         writer: of its responses.
         keep_alive: the request in hand lets the connection live on.
         id_line: what the response says of the request's id; empty if it has none.
@@ -121,7 +121,7 @@ class H1Stream:
         if source.end is HERE:
             close = close or not reader.pending
         if reader.state is BODY:
-            # The body that is held back may come or not: nobody can tell which bytes are the next request.
+            # The client may send its body or not, so the start of the next request is unknown.
             close = close or (cycle.expect_continue and not reader.body_begun)
         default_head = connection.server_state.default_head
         parts = encode_parts(status, fields, default_head, writer.head_request, writer.http_10, close)
@@ -178,13 +178,13 @@ class H1Stream:
         return self.writer.begin_part(length, more)
 
     def sent_past(self, size: int) -> None:
-        """So many of these bytes have left past the transport."""
+        """Count `size` of these bytes as sent past the transport."""
         metrics = self._connection.settings.metrics
         if metrics is not None:
             metrics.add(BYTES_SENT, size)
 
     def file(self, data: bytes) -> None:
-        """Write some of these bytes, and at once, behind what stands in front of them."""
+        """Write some of these bytes at once, after the pending output."""
         data = self.writer.take_head() + data
         if data:
             self._carrier.write(data)
@@ -228,7 +228,7 @@ class H1Stream:
         await self.flow.drain()
 
     def await_reader(self) -> None:
-        """Give the client time to take some of what waits for it."""
+        """Give the client time to read some of its pending output."""
         self._carrier.await_reader()
 
     def stop_awaiting_reader(self) -> None:

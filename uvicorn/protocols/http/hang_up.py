@@ -1,4 +1,4 @@
-"""Hearing that a client has ended while nobody reads from its socket.
+"""Detect that a client has closed while its socket is not being read.
 
 Reading stops where a client is too far ahead of its answers, and with it the event loop's only way to notice that the
 client has gone. Linux can tell: one `epoll` object for each event loop, which the loop watches as one more descriptor,
@@ -17,7 +17,7 @@ from collections.abc import Callable
 if sys.platform == "linux":
 
     class HangUps:
-        """Tells of ends of connections, each once.
+        """Reports closed connections, each once.
 
         Args:
             loop: the event loop.
@@ -65,7 +65,7 @@ if sys.platform == "linux":
 else:
 
     class HangUps:
-        """Tells of nothing: other systems cannot tell before everything was read."""
+        """Reports nothing: other systems do not signal the end before all input was read."""
 
         __slots__ = ()
 

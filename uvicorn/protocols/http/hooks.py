@@ -17,15 +17,15 @@ _ORIGINALS: dict[type, dict[str, object]] = {}
 logger = logging.getLogger("uvicorn.error")
 
 WAY_OUT = (
-    "Take the method away or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
-    "serves without it."
+    "Remove the method or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
+    "starts without it."
 )
 
 
 class SkippedOverride(TypeError):
     """A protocol class has methods that nothing calls."""
 
-    level = logging.CRITICAL  # what ends the start is said at every level
+    level = logging.CRITICAL  # a failed start is reported at every log level
 
 
 def original(cls: ClassT) -> ClassT:
@@ -56,13 +56,13 @@ def refuse_never_called(cls: object, allowed: bool) -> None:
     """
     names = ", ".join(never_called(cls)) if isinstance(cls, type) else ""
     if names and not allowed:
-        raise SkippedOverride(f"nothing calls {names}. {WAY_OUT}")
+        raise SkippedOverride(f"the server never calls {names}. {WAY_OUT}")
     if names:
-        logger.warning("Nothing calls %s, which allow_skipped_overrides accepts.", names)
+        logger.warning("The server never calls %s (allow_skipped_overrides).", names)
 
 
 def _replaced(cls: type) -> Iterator[tuple[type, str]]:
-    # What our classes are made from is nobody's to replace.
+    # The bases of our classes are not for programs to replace.
     foundation = {below for base in cls.__mro__ if _is_ours(base) for below in base.__mro__} - _ORIGINALS.keys()
     if not foundation:
         return  # a class of its own
@@ -77,5 +77,5 @@ def _is_ours(cls: type) -> bool:
 
 
 def _methods(cls: type) -> dict[str, object]:
-    # What has two underscores Python may add by itself, at any time.
+    # Python itself may add names with two underscores at any time.
     return {name: value for name, value in vars(cls).items() if name == "__init__" or not name.startswith("__")}

@@ -50,7 +50,7 @@ _TYPES = {
     ".zip": "application/zip",
     ".zst": "application/zstd",
 }
-"""What is asked for of the web, the same on each machine; the rest is what Python knows without its system."""
+"""Common types of the web, the same on each machine; others come from Python's table without the system's."""
 
 
 def media_type(name: str) -> bytes:

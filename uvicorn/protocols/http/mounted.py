@@ -8,9 +8,9 @@
                      Answer ── complete: written at once, without a task
                         └───── large, or not in memory: an ASGI application, sent by `files`
 
-Once, for every implementation. What is remembered of a path is what its name says, and the fields of what was found
-there, under the identity, times and size of the file: each request opens and measures the file anew, so nothing is told
-of one that has changed. Nothing of a request is kept.
+Once, for every implementation. The cache of a path holds facts from its name, and response fields keyed by identity,
+times and size of the file: each request opens and measures the file again, so fields never describe an older
+version. Nothing of a request is kept.
 
 Opening blocks the event loop for as long as the file system takes to find a name, which is microseconds where names are
 in memory. Bytes are read at once only if they are in memory too, as far as the file system can tell.
@@ -49,7 +49,7 @@ AT_ONCE = HIGH_WATER_LIMIT
 """Bytes of a body that are read and written at once."""
 
 INDEX = b"index.html"
-"""What is sent of a directory."""
+"""The file to send for a directory."""
 
 SUFFIXES = {b"zstd": b".zst", b"br": b".br", b"gzip": b".gz"}
 """Of the names of files that hold another one in a content coding."""
@@ -117,7 +117,7 @@ def _most_files() -> int:
 
 
 class OpenFile:
-    """A descriptor that is closed when nobody has it any more."""
+    """A descriptor that is closed with its last reference."""
 
     __slots__ = ("descriptor",)
 
@@ -167,9 +167,11 @@ class Answer:
                 await send_any(message)
         except (OSError, RuntimeError) as exc:
             # The response is broken off, and the client can see that it is not all.
-            logger.warning("%r was not sent to its end: %s", os.fsdecode(self._name), exc)
+            logger.warning("Sending %r failed, closing its connection: %s", os.fsdecode(self._name), exc)
         except asyncio.CancelledError:
-            logger.warning("%r was not sent to its end, because the server has to end.", os.fsdecode(self._name))
+            logger.warning(
+                "Sending %r was cut off by the shutdown (timeout_graceful_shutdown).", os.fsdecode(self._name)
+            )
         finally:
             if self._file is not None:
                 self._file.close()
@@ -195,13 +197,13 @@ class Answer:
 
 
 class _Form:
-    """What is told of a file in one content coding, as it was when it had this stamp."""
+    """The response fields of a file in one content coding, valid for this stamp."""
 
     __slots__ = ("stamp", "etag", "modified", "not_modified", "partial", "whole")
 
     def __init__(self, found: os.stat_result, coding: bytes, kind: bytes, common: list[Field]) -> None:
         self.stamp = _stamp(found)
-        # The time of the last change of any kind, too: whoever puts back the other one does not bring back the content.
+        # The change time, too: the modification time can be set back without restoring the content.
         etag = b'"%x-%x-%x"' % (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if coding != IDENTITY:
             etag = b'%b-%b"' % (etag[:-1], coding)
@@ -220,19 +222,19 @@ def _stamp(found: os.stat_result) -> tuple[int, ...]:
 
 
 class _Known:
-    """What is known of one path.
+    """The cached facts of one path.
 
     Attributes:
         path: as it was sent.
         directory: that of its mount.
         name: of the file, relative to that; `None` if nothing can have that name.
-        last: the last segment of the path, for a redirect to what is behind it.
-        fields: of all that is sent of that mount.
+        last: the last segment of the path, for a redirect into the directory.
+        fields: of all responses of that mount.
         kind: the media type.
         kept: it is remembered.
         codings: those in which the file is stored beside itself.
         looked: when that was found out.
-        forms: what was told of the file last, by coding.
+        forms: the latest response fields of the file, by coding.
     """
 
     __slots__ = ("path", "directory", "name", "last", "fields", "kind", "kept", "codings", "looked", "forms")
@@ -286,7 +288,7 @@ class Mounts:
         mounts: prefix, directory and Cache-Control of each; that is empty to say nothing.
         root_path: what scopes put in front of the paths of requests.
         app: the application, with the middleware that knows the client behind a proxy.
-        spared: paths that are the application's all the same.
+        spared: paths that belong to the application nevertheless.
 
     Attributes:
         prefixes: a path that begins with none of these, and contains no `%`, is none of ours.
@@ -410,7 +412,7 @@ class Mounts:
         known.kept = True
 
     def _answer(self, known: _Known, name: bytes, scope: HTTPScope, is_get: bool) -> Answer:
-        """Answer with what has this name now.
+        """Answer with the current file of this name.
 
         Raises:
             OSError: nothing that can be read has.
@@ -454,10 +456,10 @@ class Mounts:
                 os.close(descriptor)
 
     def _redirect(self, known: _Known, name: bytes, scope: HTTPScope) -> Answer:
-        """Lead from a directory to what is in it, if there is something that is served.
+        """Redirect from a directory to its index, if there is one.
 
         Raises:
-            OSError: there is nothing, or it cannot be told.
+            OSError: there is none, or it cannot be found out.
         """
         if name.rpartition(b"/")[2] == INDEX:
             return _error(404)
@@ -474,20 +476,20 @@ class Mounts:
         return Answer(308, [(b"location", location), (b"content-length", b"0"), *known.fields])
 
     def _failure(self, exc: OSError, name: bytes) -> Answer:
-        """The answer where a file cannot be opened; a shortage is told once in a while, whoever asks how often."""
+        """The answer where a file cannot be opened; shortages are logged at intervals, not for each request."""
         if exc.errno in _MISSING:
             return _error(404)
         if isinstance(exc, PermissionError):
             return _error(403)
         if self._complaints.may_make(str(exc.errno)):
-            logger.warning("%r could not be opened: %s", os.fsdecode(name), exc.strerror)
+            logger.warning("Cannot open %r, answering 503: %s", os.fsdecode(name), exc.strerror)
         return _error(503)
 
 
 def _open_encoded(
     known: _Known, name: bytes, wished: Wishes, descriptor: int, found: os.stat_result
 ) -> tuple[bytes | None, int, os.stat_result]:
-    """Open the file in the best coding that the client takes; what was open is closed then.
+    """Open the file in the best coding that the client accepts, and close the others.
 
     One that is older than the file was made of another one.
     """
@@ -522,7 +524,7 @@ def _evaluate(form: _Form, wished: Wishes, size: int, kind: bytes, is_get: bool)
     if len(ranges) == 1:
         headers = [(b"content-type", kind), (b"content-range", representation.content_range(ranges[0], size))]
         return Answer(206, [*headers, (b"content-length", b"%d" % ranges[0][1]), *form.partial]), [*ranges]
-    # Nobody can have put it into the file.
+    # Random, so that the file cannot contain it.
     boundary = hexlify(os.urandom(16))
     *heads, end = representation.multipart_heads(ranges, size, kind, boundary)
     parts: list[bytes | Range] = [piece for pair in zip(heads, ranges, strict=True) for piece in pair]
@@ -546,7 +548,7 @@ def _read(descriptor: int, parts: list[bytes | Range]) -> bytes | None:
 if sys.platform == "linux":
 
     def _read_now(descriptor: int, offset: int, count: int) -> bytes | None:
-        """Read what is in memory; `None` if it is not, or not there any more."""
+        """Read from the page cache; `None` if the data is not in it, or beyond the end."""
         buffer = bytearray(count)
         try:
             size = os.preadv(descriptor, [buffer], offset, os.RWF_NOWAIT)

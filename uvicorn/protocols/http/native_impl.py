@@ -92,5 +92,5 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
 
     @property
     def access_logger(self) -> logging.Logger:
-        """The logger that is told of requests."""
+        """The logger of requests."""
         return logging.getLogger("uvicorn.access")

@@ -16,7 +16,7 @@ class Patience:
 
     Args:
         deadline: of the connection.
-        reader: knows what was read.
+        reader: of the connection's requests.
         source: knows whether more can come.
         closing: knows whether the server ends, and is asked to close where nothing more can come.
         settings: of the connection.

@@ -41,7 +41,7 @@ class Recurring(Generic[Value]):
         """Take note of a key, and tell whether it came before and its value is to be kept."""
         if len(key) > self._longest:
             return False
-        # The hash of bytes is keyed with a secret of the process, so nobody can aim at a collision; and one would do no
+        # The hash of bytes is keyed with a secret of the process, so collisions cannot be forced; and one would do no
         # harm, for values are found by their bytes.
         met = hash(key)
         if met in self._met_once:

@@ -22,7 +22,7 @@ from uvicorn.state import ServerState
 
 
 class Refusal:
-    """Refuses what comes on one connection, which ends with that.
+    """Refuses a request on one connection, which then closes.
 
     Args:
         carrier: what the response goes to.
@@ -61,13 +61,13 @@ class Refusal:
         """Answer in the application's place, and end the connection.
 
         Args:
-            refused: what is wrong.
-            head_request: what is refused asks for a head only, if it has no cycle.
+            refused: the reason.
+            head_request: the refused request is a HEAD, if it has no cycle.
             say: sends a 400; it is the protocol's, because programs have their own.
         """
         cycle, settings = self._input.cycle, self.settings
         if cycle is not None and cycle.state is COMPLETE:
-            # What is left of a body that nobody will read.
+            # The rest of an unwanted body.
             self._closing.close(linger=True)
             return
         status = refused.status

@@ -34,13 +34,13 @@ _WISHES = frozenset(
 )
 
 MAX_RANGES = 64
-"""Ranges of one request; who asks for more gets the whole (RFC 9110 section 14.2). Viewers ask for a few."""
+"""Ranges of one request; more yield the whole file (RFC 9110 section 14.2). Viewers ask for a few."""
 
 _MAX_LIST = 8192
 """Bytes of a list, of entity tags or codings, that is read: a hundred tags. A longer one names nothing."""
 
 _MAX_DIGITS = 100
-"""Digits of a position; more are not a number that anybody means."""
+"""Digits of a position; longer numbers are malformed."""
 
 _MAX_REMEMBERED = 256
 """Bytes of a field value whose meaning is remembered, and how many of them are."""
@@ -65,8 +65,8 @@ Wishes = dict[bytes, bytes]
 def wishes(fields: Iterable[tuple[bytes, bytes]]) -> Wishes:
     """Pick the fields that the functions below look at.
 
-    Lines of one name are joined as those of a list are (RFC 9110 section 5.3). Of what is no list that makes a value
-    that means nothing, which is what becomes of a field that stands there twice.
+    Lines of one name are joined like those of a list (RFC 9110 section 5.3). A repeated field that is not a list thus
+    becomes an invalid value and is ignored.
     """
     found: Wishes = {}
     for name, value in fields:
@@ -189,8 +189,8 @@ def ranges(value: bytes, length: int) -> list[Range] | None:
     Ranges that overlap or touch are made one, so that no byte is sent twice; otherwise they come in the client's order.
 
     Returns:
-        `None` if the field means nothing, or more than is served: the whole is sent. An empty list if nothing of what
-        is asked for is there: 416. Of an empty representation the whole is sent, since no range can be told of it.
+        `None` if the field is invalid or has too many ranges: the whole is sent. An empty list if no range overlaps the
+        file: 416. An empty representation is sent as a whole, since it has no ranges.
     """
     unit, equals, members = value.partition(b"=")
     if unit.lower() != b"bytes" or not equals or not length or members.count(b",") >= MAX_RANGES:
@@ -240,7 +240,7 @@ def content_range(part: Range, length: int) -> bytes:
 
 
 def multipart_heads(parts: Sequence[Range], length: int, media_type: bytes, boundary: bytes) -> list[bytes]:
-    """Return what stands in front of each part of a multipart/byteranges body, and, last, behind them all."""
+    """Return the heads of the parts of a multipart/byteranges body, and, last, its end."""
     heads = [
         b"\r\n--%b\r\ncontent-type: %b\r\ncontent-range: %b\r\n\r\n"
         % (boundary, media_type, content_range(part, length))
@@ -256,8 +256,7 @@ def multipart_heads(parts: Sequence[Range], length: int, media_type: bytes, boun
 def choose_coding(found: Wishes, stored: Collection[bytes]) -> bytes | None:
     """Return the content coding to send, one of `stored` or `IDENTITY`; `None` if the client takes none of them.
 
-    The client's weights decide, then the order of `CODINGS`, where what is not encoded comes last (RFC 9110 section
-    12.5.3).
+    The client's weights decide, then the order of `CODINGS`, where `identity` comes last (RFC 9110 section 12.5.3).
     """
     accept = found.get(b"accept-encoding")
     if accept is None or len(accept) > _MAX_LIST:
@@ -280,7 +279,7 @@ def _order(accept: bytes) -> tuple[bytes, ...]:
             weights[_ALIASES.get(name, name)] = weight
     others = weights.get(b"*", 0)
     taken = [(weights.get(coding, others), coding) for coding in CODINGS]
-    # What nobody names is taken if nothing else is, unless a star says otherwise.
+    # Without a weight, identity is the last resort, unless a star excludes it.
     taken.append((weights.get(IDENTITY, weights.get(b"*", _LEAST)), IDENTITY))
     taken.sort(key=lambda pair: -pair[0])
     return tuple(coding for weight, coding in taken if weight > 0)

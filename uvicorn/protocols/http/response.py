@@ -205,7 +205,7 @@ def _settle(
         if name in _KINDS:
             special.append((index, _KINDS[name], value))
     lengths = [value for _, kind, value in special if kind is _LENGTH]
-    # HTTP/1.0 knows no codings: what the application says of them goes, and a length it gave stands.
+    # HTTP/1.0 knows no codings: drop the application's, and keep its length.
     codings = [value for _, kind, value in special if kind is _Kind.CODING and not http_10]
     options = [value for _, kind, value in special if kind is _Kind.CONNECTION]
     if len(set(lengths)) > 1:
@@ -270,7 +270,7 @@ def as_bytes(data: Any) -> bytes:
 
 
 def as_body(data: Any) -> bytes:
-    """The same of what a message has for a body, where None is an empty one, as with upstream."""
+    """The bytes of a message's body, where None is an empty one, as with upstream."""
     return b"" if data is None else as_bytes(data)
 
 
@@ -351,7 +351,7 @@ def error_response(
 ) -> bytes:
     """Return a whole response of the server's own, after which the connection ends.
 
-    A HEAD request gets the head alone (RFC 9110 section 9.3.2). `headers` stand behind those about the content.
+    A HEAD request gets the head alone (RFC 9110 section 9.3.2). `headers` follow those about the content.
     """
     about = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
     data = encode_head(status, [*about, *headers], default_head, close=True).data

@@ -4,7 +4,7 @@
 
     AWAITING ──start──▶ BODY ──last piece──▶ ENDED ──next request──▶ AWAITING
 
-The head is held back for whoever writes the first piece of the body, so that both can leave in one write. No transport,
+The head is held back until the first piece of the body, so that both leave in one write. No transport,
 no application; the shape is that of `BodyWriter` in the native core.
 """
 
@@ -64,7 +64,7 @@ class ResponseWriter:
         return self.state is BODY and self.framing is _CLOSE and not self.head
 
     def body(self, data: bytes, more: bool, trailers: bool = False) -> bytes:
-        """Return what goes on the wire for a piece of the body; `trailers` follow the last one.
+        """Return the wire bytes of a piece of the body; `trailers` follow the last one.
 
         Raises:
             RuntimeError: more or, at the end, fewer bytes than the application's Content-Length.
@@ -106,7 +106,7 @@ class ResponseWriter:
     def end_part(self) -> None:
         """They are all written."""
         if self.framing is _CHUNKED:
-            self.head = b"\r\n"  # leaves with what comes next
+            self.head = b"\r\n"  # leaves with the next output
 
     def trailers(self, fields: Iterable[Field]) -> bytes:
         """Return the end of a body that trailers follow, with those, where the framing can carry them."""

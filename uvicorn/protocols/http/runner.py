@@ -107,7 +107,7 @@ class Runner:
         return app
 
     def begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Start what answers a request, with what is here of its body."""
+        """Start the answer to a request, with the part of its body that has arrived."""
         settings, state, source = self.settings, self._state, self._input
         if source.end is not OPEN:
             cycle.disconnect(reachable=True)
@@ -124,7 +124,7 @@ class Runner:
     # Where not every request goes to the application at once.
 
     def _choose(self, app: ASGI3Application, scope: HTTPScope, forwarded: bool) -> ASGI3Application:
-        """Who answers a request: `app`, unless there are too many of them or it asks for a file; it is named, too."""
+        """Choose the application for a request: `app`, unless it is rejected or asks for a mounted file."""
         settings, state = self.settings, self._state
         limit = settings.limit_concurrency
         if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
@@ -267,7 +267,7 @@ class _Held:
         self._gate.force(self._place, is_seen)
 
     def release(self, task: asyncio.Task[None]) -> None:
-        """The application's call is over, or was given up before it began, and nobody answers."""
+        """The application's call is over, or was cancelled before it began."""
         self._gate.release(self._place)
         if task.cancelled() and self.cycle.state is IDLE and not self.cycle.unreachable:
             self.cycle.stream.abort()

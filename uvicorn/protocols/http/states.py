@@ -1,6 +1,6 @@
 """How far things have come on a connection. What excludes each other is one state; each only ever goes forward.
 
-Those of what is read and written are with the machines that do it: `Reading`, `Writing`, `CycleState`.
+The states of reading and writing are in their state machines: `Reading`, `Writing`, `CycleState`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class End(IntEnum):
-    """The end of what the client sends."""
+    """The end of the client's input."""
 
     OPEN = 0
     """More may come."""

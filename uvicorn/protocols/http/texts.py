@@ -12,15 +12,15 @@ REQUEST_REFUSED = "Request refused with {status} {phrase}: {reason}."
 CONNECTION_REFUSED = "HTTP/2 connection ended with {code}: {reason}."
 CONCURRENCY_EXCEEDED = "Exceeded concurrency limit."
 UPGRADE_UNSUPPORTED = "Unsupported upgrade request."
-READER_LATE = "Client does not read its response, aborting the connection."
-WINDOW_CLOSED = "Client does not let its response through, resetting the stream."
-PING_UNANSWERED = "Client does not answer a ping, aborting the connection."
+READER_LATE = "Client does not read its response, aborting the connection (timeout_write)."
+WINDOW_CLOSED = "Client keeps its window closed, resetting the stream (timeout_write)."
+PING_UNANSWERED = "Client does not answer a ping, aborting the connection (http2_ping_timeout)."
 WEBSOCKET_UNSUPPORTED = (
     "No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\", or install "
     "'websockets' or 'wsproto' manually."
 )
 
-# Errors: what became of an application. Values come as arguments of the record.
+# Errors of an application's call. Values come as arguments of the record.
 
 APPLICATION_FAILED = "Exception in ASGI application\n"
 APPLICATION_RETURNED = "ASGI callable should return None, but returned '%s'."
@@ -37,7 +37,7 @@ FIELD_VALUE = "Invalid HTTP header value."
 CONTENT_LENGTH = "Invalid Content-Length header."
 LENGTHS_CONFLICT = "Conflicting Content-Length headers."
 TRANSFER_ENCODING = "Invalid Transfer-Encoding header."
-OPENS_STREAM = "A response with status {status} would open the WebSocket, over HTTP/2."
+OPENS_STREAM = "Status {status} would accept the WebSocket over HTTP/2; use 300 or more."
 TRAILER = "Field '{name}' is not allowed in trailers."
 LINK_TYPE = "Links must be bytes, got {link}."
 TOO_LONG = "Response content longer than Content-Length"

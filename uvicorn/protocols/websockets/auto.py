@@ -66,5 +66,5 @@ def fastest() -> Any:
     names = [] if implementation is None else replaced(implementation)
     if not names:
         return _found
-    logger.info("WebSocket is not served by the native core, which would not call this: %s.", ", ".join(names))
+    logger.info("WebSocket is not served by the native core, which would not call %s.", ", ".join(names))
     return implementation

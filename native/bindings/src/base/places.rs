@@ -18,7 +18,7 @@ pub(crate) const DURATION: usize = 60;
 /// The histogram of what requests have waited for before their application was called, once their bytes were
 /// noticed.
 pub(crate) const QUEUE_WAIT: usize = 76;
-/// The histogram of how late the event loop has called what was due.
+/// The histogram of the event loop's delay of due callbacks.
 pub(crate) const LOOP_LAG: usize = 92;
 /// Requests that have begun.
 pub(crate) const BEGUN: usize = 108;
@@ -56,7 +56,7 @@ pub(crate) const WAITED: usize = 123;
 /// When each certificate expires that new connections are shown, in seconds since the epoch: no sum; 0 is
 /// unknown.
 pub(crate) const CERTIFICATES: usize = 124;
-/// Those that have a place; others are not told of.
+/// Certificates that have a place; further ones are not exported.
 pub(crate) const MOST_CERTIFICATES: usize = 32;
 /// Requests that `limit_active_requests` has admitted.
 pub(crate) const ADMITTED: usize = 156;

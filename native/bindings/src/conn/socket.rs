@@ -436,7 +436,7 @@ impl Socket {
                 self.keeper.note_malformed_preface(py, &name(py, &self.peer)?, &reason.to_string())?;
                 self.give_up_opening(py, "the PROXY header is malformed").map(|()| false)
             }
-            Preface::Lost => self.give_up_opening(py, "the peer went without a PROXY header").map(|()| false),
+            Preface::Lost => self.give_up_opening(py, "the peer disconnected before sending a PROXY header").map(|()| false),
         }
     }
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering:
 /// Signals have numbers below this.
 const SIGNALS: usize = 65;
 
-const MESSAGE: &[u8] = b"ERROR:    The interpreter is locked and the graceful shutdown has had its time \
-    (timeout_graceful_shutdown): killing the process.\n";
+const MESSAGE: &[u8] = b"ERROR:    The interpreter is locked and timeout_graceful_shutdown has passed: \
+    killing the process.\n";
 
 /// What Python has installed for each signal.
 static NEXT: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
