@@ -10,7 +10,6 @@ of others otherwise.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import threading
@@ -21,6 +20,7 @@ from functools import partial
 
 from uvicorn.complaints import QUIET_PERIOD, Complaints
 from uvicorn.grace import GraceTimer, is_readable
+from uvicorn.network import network_of
 
 TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 41\r\n"
@@ -205,19 +205,6 @@ class Visit:
         door, self._door = self._door, None
         if door is not None:
             door._leave(self._address)
-
-
-def network_of(host: str) -> str:
-    """What counts as one address: of IPv6 a network of 64 bits, since whoever has one address there has all of them."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 class CountedSocket(socket.socket):
