@@ -20,10 +20,11 @@ from tests import loops, machines
 from tests.process import ServerProcess
 from tests.utils import open_connection, read_to_end, read_until, server_port, turns, wait_for, wait_until
 from uvicorn import admission, metrics
-from uvicorn.admission import CountedSocket, Door, Entrance, Farewells, Visit, network_of
+from uvicorn.admission import CountedSocket, Door, Entrance, Farewells, Visit
 from uvicorn.complaints import MOST_COMPLAINTS
 from uvicorn.config import Config
 from uvicorn.metrics import Page
+from uvicorn.network import network_of
 from uvicorn.server import Server
 
 pytestmark = pytest.mark.anyio

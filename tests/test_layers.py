@@ -64,7 +64,7 @@ LAYERS = [
     "process_one proxy_protocol",
     "access_arguments admission beneath certificates interruption memory metrics overload stacks systemd "
     "thread_pool tickets",
-    "_types _compat _ansi _native complaints grace openssl outlet shortcuts",
+    "_types _compat _ansi _native complaints grace network openssl outlet shortcuts",
 ]
 
 # Each with the one name it is for.

@@ -32,8 +32,7 @@ from tests.utils import (
 from uvicorn import exposition, metrics
 from uvicorn.config import Config
 from uvicorn.exposition import Board, Exposition, WorkerFigures, render
-from uvicorn.metrics import BOUNDS, BUCKETS, DURATION, PLACES, REQUESTS, STATUS_CLASSES, LagProbe, Page
-from uvicorn.overload import Reason
+from uvicorn.metrics import BOUNDS, BUCKETS, DURATION, PLACES, REQUESTS, STATUS_CLASSES, LagProbe, Page, ShedReason
 from uvicorn.server import Server
 from uvicorn.sockets import parse_address
 from uvicorn.supervisors.multiprocess import Multiprocess
@@ -231,7 +230,7 @@ async def test_nothing_is_counted_unless_it_is_wanted(http_protocol_cls: Any) ->
 def test_places_do_not_overlap() -> None:
     histograms = [metrics.DURATION, metrics.QUEUE_WAIT, metrics.LOOP_LAG]
     counters = range(metrics.BEGUN, metrics.WAITED + 1)
-    assert metrics.SHED + len(Reason) == metrics.LIMIT_RAISED
+    assert metrics.SHED + len(ShedReason) == metrics.LIMIT_RAISED
     assert len(metrics.METHODS) == metrics.OTHER_METHOD + 1
     assert len(metrics.CLASSES) == STATUS_CLASSES
     assert len(BOUNDS) + 1 == BUCKETS

@@ -9,7 +9,6 @@ address are refused at once, because they would take the places of other address
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import threading
@@ -20,6 +19,7 @@ from functools import partial
 
 from uvicorn.complaints import QUIET_PERIOD, Complaints
 from uvicorn.grace import GraceTimer, is_readable
+from uvicorn.network import network_of
 
 TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 41\r\n"
@@ -204,19 +204,6 @@ class Visit:
         door, self._door = self._door, None
         if door is not None:
             door._leave(self._address)
-
-
-def network_of(host: str) -> str:
-    """The address to count by: for IPv6 the /64, since one client usually has all addresses of it."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 class CountedSocket(socket.socket):

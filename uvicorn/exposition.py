@@ -26,8 +26,7 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from uvicorn import metrics
-from uvicorn.metrics import BOUNDS, CLASSES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
-from uvicorn.overload import Reason
+from uvicorn.metrics import BOUNDS, CLASSES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page, ShedReason
 from uvicorn.sockets import parse_address
 from uvicorn.worker_events import EventKind
 
@@ -239,7 +238,7 @@ def _admission(totals: Sequence[int]) -> Iterator[str]:
         "refused_requests_total",
         "counter",
         "Requests that were refused because others were active.",
-        ((f'reason="{reason.name.lower()}"', totals[metrics.SHED + reason]) for reason in Reason),
+        ((f'reason="{reason.name.lower()}"', totals[metrics.SHED + reason]) for reason in ShedReason),
     )
 
 

@@ -35,10 +35,10 @@ from uvicorn._types import (
     Scope,
     WebSocketScope,
 )
-from uvicorn.admission import network_of
-from uvicorn.metrics import LIMIT_LOWERED, LIMIT_RAISED, QUEUED, RELEASED, SHED, UNPARKED, UNQUEUED, Page
+from uvicorn.metrics import LIMIT_LOWERED, LIMIT_RAISED, QUEUED, RELEASED, SHED, UNPARKED, UNQUEUED, Page, ShedReason
 from uvicorn.middleware.lifecycle import questions
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.network import network_of
 from uvicorn.overload import (
     ADMITTED,
     GONE,
@@ -50,7 +50,6 @@ from uvicorn.overload import (
     Admission,
     FixedLimit,
     Limit,
-    Reason,
     Ticket,
 )
 
@@ -159,11 +158,11 @@ class Gate:
         place = Place(self._client(scope), now)
         displaced = admission.enter(place, now, may_wait)
         if place.state is REFUSED:
-            self._count_refusal(Reason.FULL)
+            self._count_refusal(ShedReason.FULL)
         elif place.state is WAITING:
             self._count(QUEUED)
             if displaced is not None:
-                self._end(displaced, Reason.DISPLACED)
+                self._end(displaced, ShedReason.DISPLACED)
             if admission.active < admission.limit.now:
                 self._look_soon()  # the limit was raised, or others wait that have not had their turn
             elif self._timer is None:
@@ -207,7 +206,7 @@ class Gate:
     def leave(self, place: Place) -> None:
         """The client is gone, or will not be served: one that waits does not any more. May be said whatever it does."""
         if self.admission.leave(place):
-            self._end(place, Reason.LEFT)
+            self._end(place, ShedReason.LEFT)
 
     # Requests whose applications wait for the client.
 
@@ -223,7 +222,7 @@ class Gate:
             if excess.held is not None:
                 self._evicting.append(excess.held)
             self._go_on(excess)
-            self._count_refusal(Reason.STALLED)
+            self._count_refusal(ShedReason.STALLED)
         if admission.is_asked or self._evicting:
             self._look_soon()
         return True
@@ -283,7 +282,7 @@ class Gate:
 
     # Waiting requests.
 
-    def _end(self, place: Place, reason: Reason) -> None:
+    def _end(self, place: Place, reason: ShedReason) -> None:
         """Refuse a request that has waited; it is notified in the next turn."""
         self._count(UNQUEUED)
         self._count_refusal(reason)
@@ -319,7 +318,7 @@ class Gate:
         while (overdue := admission.overdue(now)) is not None:
             self._go_on(overdue)
         while (late := admission.expired(now)) is not None:
-            self._end(late, Reason.LATE)
+            self._end(late, ShedReason.LATE)
         evicting, self._evicting = self._evicting, []
         for one in evicting:
             self._tell(one.evict)
@@ -363,9 +362,9 @@ class Gate:
         if self._metrics is not None:
             self._metrics.add(place, number)
 
-    def _count_refusal(self, reason: Reason) -> None:
+    def _count_refusal(self, reason: ShedReason) -> None:
         self._count(SHED + reason)
-        if reason is not Reason.LEFT:
+        if reason is not ShedReason.LEFT:
             self._shedding.note(reason)
 
     def _tell_limit(self) -> None:
@@ -384,12 +383,12 @@ class Shedding:
         self._loop = loop
         self._context = context
         self._clock = clock
-        self._refused = [0] * len(Reason)
+        self._refused = [0] * len(ShedReason)
         self._begun = 0.0
         self._last = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, reason: Reason) -> None:
+    def note(self, reason: ShedReason) -> None:
         """A request was refused."""
         self._refused[reason] += 1
         self._last = self._clock()
@@ -422,16 +421,16 @@ class Shedding:
 
     def _end(self) -> None:
         self._timer = None
-        refused, self._refused = self._refused, [0] * len(Reason)
+        refused, self._refused = self._refused, [0] * len(ShedReason)
         logger.warning(
             "Overload ended after %.1f s: rejected %d requests with 503 (%d found the queue full, %d were displaced, "
             "%d waited too long, %d stalled on their clients).",
             self._last - self._begun,
             sum(refused),
-            refused[Reason.FULL],
-            refused[Reason.DISPLACED],
-            refused[Reason.LATE],
-            refused[Reason.STALLED],
+            refused[ShedReason.FULL],
+            refused[ShedReason.DISPLACED],
+            refused[ShedReason.LATE],
+            refused[ShedReason.STALLED],
         )
 
 

@@ -16,6 +16,7 @@ import os
 import sys
 from bisect import bisect_left
 from collections.abc import Callable
+from enum import IntEnum
 from time import monotonic_ns
 from typing import Any
 
@@ -87,7 +88,7 @@ QUEUED = 158
 UNQUEUED = 159
 """Those of them that wait no more."""
 SHED = 160
-"""Requests that were refused, by reason: a place for each of `overload.Reason`."""
+"""Requests that were refused, by reason: a place for each `ShedReason`."""
 LIMIT_RAISED = 165
 """By how much the limit was raised, from none."""
 LIMIT_LOWERED = 166
@@ -118,6 +119,21 @@ _NANO = 1_000_000_000
 _BOUNDS = tuple(int(bound * _NANO) for bound in BOUNDS)
 _METHODS = {name: REQUESTS + row * STATUS_CLASSES for row, name in enumerate(METHODS)}
 _OTHERS = REQUESTS + OTHER_METHOD * STATUS_CLASSES
+
+
+class ShedReason(IntEnum):
+    """Why a request was refused."""
+
+    FULL = 0
+    """There was no place for it in the queue."""
+    DISPLACED = 1
+    """A client with fewer requests has its place."""
+    LATE = 2
+    """It has waited too long."""
+    LEFT = 3
+    """Its client is gone, or looks like it, or the server ends."""
+    STALLED = 4
+    """It has waited for its client, and too many others have, too."""
 
 
 class Page:

@@ -116,21 +116,6 @@ class State(IntEnum):
     RETURNING = 5
 
 
-class Reason(IntEnum):
-    """Why a request was refused."""
-
-    FULL = 0
-    """There was no place for it in the queue."""
-    DISPLACED = 1
-    """A client with fewer requests has its place."""
-    LATE = 2
-    """It has waited too long."""
-    LEFT = 3
-    """Its client is gone, or looks like it, or the server ends."""
-    STALLED = 4
-    """It has waited for its client, and too many others have, too."""
-
-
 ADMITTED, WAITING, REFUSED, GONE, PARKED, RETURNING = State
 
 

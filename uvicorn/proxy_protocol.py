@@ -13,8 +13,8 @@ import logging
 import socket
 from typing import Any, NamedTuple
 
-from uvicorn.admission import network_of
 from uvicorn.complaints import Complaints
+from uvicorn.network import network_of
 
 MAX_LENGTH = 4096
 """Longest header of version 2 in bytes. Names of hosts and certificates may take more than one segment of TCP."""

@@ -66,7 +66,7 @@ pub(crate) const RELEASED: usize = 157;
 pub(crate) const QUEUED: usize = 158;
 /// Those of them that wait no more.
 pub(crate) const UNQUEUED: usize = 159;
-/// Requests that were refused, by reason: a place for each of `overload.Reason`.
+/// Requests that were refused, by reason: a place for each `ShedReason`.
 pub(crate) const SHED: usize = 160;
 /// By how much the limit was raised, from none.
 pub(crate) const LIMIT_RAISED: usize = 165;
