@@ -164,7 +164,7 @@ def test_child_terminates_itself_when_its_parent_is_gone(monkeypatch: pytest.Mon
         sentinel = reader.fileno()
 
     monkeypatch.setattr(multiprocessing, "parent_process", Parent)
-    monkeypatch.setattr(module, "_native_watch", lambda: None)
+    monkeypatch.setattr(module, "end_with_pipe", lambda descriptor, grace: False)
     monkeypatch.setattr(module, "terminate_self", terminated.set)
     end_with_parent()
     assert not terminated.is_set()
@@ -184,7 +184,7 @@ class Parent:
 multiprocessing.parent_process = Parent
 signal.signal(signal.SIGTERM, lambda number, frame: None)
 if sys.argv[1] == "python":
-    _subprocess._native_watch = lambda: None
+    _subprocess.end_with_pipe = lambda descriptor, grace: False
 _subprocess.end_with_parent(0.1)
 print("ready", flush=True)
 if sys.argv[1] == "native":

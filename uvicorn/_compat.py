@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar
 
-__all__ = ["asyncio_run", "iscoroutinefunction", "marked_as_coroutine_function", "text_buffer"]
+__all__ = ["asyncio_run", "has_gil", "iscoroutinefunction", "marked_as_coroutine_function", "text_buffer"]
 
 T = TypeVar("T")
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
@@ -96,3 +96,9 @@ def text_buffer() -> io.StringIO:
     buffer = io.StringIO(" ")
     buffer.truncate(0)
     return buffer
+
+
+def has_gil() -> bool:
+    """Tell whether threads run one at a time."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is None or bool(is_enabled())

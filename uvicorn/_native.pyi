@@ -13,9 +13,6 @@ from typing import Any, Final, final
 from typing_extensions import Self, disjoint_base
 
 from uvicorn._types import ASGIReceiveEvent, HTTPScope, ProtocolConfig, WebSocketScope
-from uvicorn.acceptor import NativeCheckpoint
-from uvicorn.access import FormattedLog
-from uvicorn.state import ServerState
 
 __all__ = [
     "SOURCES",
@@ -81,7 +78,11 @@ class Listener:
         on_error: collections.abc.Callable[[OSError], bool],
         context: ssl.SSLContext | None,
         handshake_timeout: float,
-        checkpoint: NativeCheckpoint,
+        checkpoint: tuple[
+            collections.abc.Callable[[str | None], bool] | None,
+            collections.abc.Callable[[], object] | None,
+            collections.abc.Callable[[int], None],
+        ],
     ) -> Listener: ...
     def resume(self) -> None: ...
     def pause(self) -> None: ...
@@ -171,15 +172,13 @@ def end_in(seconds: float | None) -> None:
 class Cores:
     """The cores of all protocols, which the native connections of one event loop share."""
 
-    def __new__(
-        cls, config: ProtocolConfig, server_state: ServerState, event_loop: asyncio.AbstractEventLoop
-    ) -> Cores: ...
+    def __new__(cls, config: ProtocolConfig, server_state: object, event_loop: asyncio.AbstractEventLoop) -> Cores: ...
     @property
     def config(self) -> ProtocolConfig: ...
     @property
     def total_requests(self) -> int: ...
     @property
-    def formatted(self) -> FormattedLog | None: ...
+    def formatted(self) -> object | None: ...
     def stats(self) -> dict[str, dict[str, int]]:
         """Figures of the two pools, `buffers` and `cycles`, which are bounded.
 

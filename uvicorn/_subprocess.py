@@ -20,7 +20,7 @@ from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.faults import report_fault
-from uvicorn.interruption import kill_self
+from uvicorn.interruption import end_with_pipe, kill_self
 
 # Unless it is known what would be forked (`supervisors/start.py`): a fork of a parent that has threads, event loops or
 # an imported application is not safe.
@@ -111,8 +111,7 @@ def end_with_parent(grace: float | None = None) -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    if sys.platform != "win32" and (end_with_pipe := _native_watch()) is not None:
-        end_with_pipe(parent.sentinel, grace)
+    if sys.platform != "win32" and end_with_pipe(parent.sentinel, grace):
         return
 
     def watch() -> None:
@@ -123,14 +122,6 @@ def end_with_parent(grace: float | None = None) -> None:
             kill_self()
 
     threading.Thread(target=watch, name="uvicorn-parent-watch", daemon=True).start()
-
-
-def _native_watch() -> Callable[[int, float | None], None] | None:
-    try:
-        from uvicorn._native import end_with_pipe
-    except ImportError:
-        return None
-    return end_with_pipe
 
 
 def terminate_self() -> None:

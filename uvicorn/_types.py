@@ -596,6 +596,9 @@ class ProtocolConfig(Protocol):
         """The application behind its adapters and middleware."""
 
     @property
+    def lifespan(self) -> Literal["auto", "on", "off"]: ...
+
+    @property
     def asgi_version(self) -> Literal["2.0", "3.0"]:
         """Version of the interface of the application that was loaded."""
 

@@ -17,7 +17,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from uvicorn import shortcuts
-from uvicorn._compat import iscoroutinefunction
+from uvicorn._compat import has_gil, iscoroutinefunction
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
 from uvicorn.access_format import parse_format
 from uvicorn.application import build_app, detect_interface, warn_of_mistakes
@@ -36,7 +36,7 @@ from uvicorn.middleware.proxy_headers import (
     check_trusted_hosts,
 )
 from uvicorn.mounts import Mount, check_prefixes, parse_cache_control, parse_mount
-from uvicorn.profile import WorkerProfile, has_gil, processors
+from uvicorn.profile import WorkerProfile, processors
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.request_id import check_header
 from uvicorn.settings import (

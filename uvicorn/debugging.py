@@ -17,14 +17,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 from urllib.parse import quote
 
 from uvicorn import stacks
+from uvicorn._compat import has_gil
 from uvicorn.access_format import escape, escape_word
-from uvicorn.config import Config
 from uvicorn.middleware.in_flight import InFlight, Shadow, shadow_of
-from uvicorn.profile import has_gil
 from uvicorn.slow_callbacks import SlowCallbacks
 
 MOST_REQUESTS = 200
@@ -90,10 +89,17 @@ class LoopListing(TypedDict):
     slow: list[SlowListing]
 
 
+class DebugSettings(Protocol):
+    """The settings that say what an observer watches for and shows."""
+
+    debug_requests_query: bool
+    debug_slow_callback: float
+
+
 class Observer:
     """Watches the event loop that runs, from `start` to `stop`."""
 
-    def __init__(self, config: Config, in_flight: InFlight) -> None:
+    def __init__(self, config: DebugSettings, in_flight: InFlight) -> None:
         self._loop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._shows_queries = config.debug_requests_query
@@ -317,7 +323,7 @@ class Debugging:
         observer: of the loop.
     """
 
-    def __init__(self, config: Config, in_flight: InFlight) -> None:
+    def __init__(self, config: DebugSettings, in_flight: InFlight) -> None:
         self.observer = Observer(config, in_flight)
         self._on_signal = OnSignal(lambda: [self.observer])
         self.observer.start()

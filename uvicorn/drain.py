@@ -60,6 +60,9 @@ ABORT_GRACE = 0.5
 ENDING = DISCONNECT_GRACE + CANCEL_GRACE + ABORT_GRACE
 """Seconds from the deadline until nothing is connected any more, at most."""
 
+LEAST_LIFESPAN_SHUTDOWN = 5.0
+"""Seconds an application always has for its lifespan shutdown; more if that much of the graceful timeout is left."""
+
 WATCH_INTERVAL = 0.1
 """Seconds between two checks of a flag without notification."""
 

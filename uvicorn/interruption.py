@@ -176,3 +176,17 @@ def end_in(seconds: float | None) -> None:
         from uvicorn._native import end_in
 
         end_in(seconds)
+
+
+def end_with_pipe(descriptor: int, grace: float | None) -> bool:
+    """End this process by SIGTERM when the other end of a pipe closes, and kill it `grace` seconds later, if not None.
+
+    Returns:
+        False without the native core, whose thread needs no interpreter for that.
+    """
+    try:
+        from uvicorn import _native
+    except ImportError:
+        return False
+    _native.end_with_pipe(descriptor, grace)
+    return True

@@ -75,9 +75,3 @@ def processors() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def has_gil() -> bool:
-    """Whether threads run one at a time."""
-    is_enabled = getattr(sys, "_is_gil_enabled", None)
-    return is_enabled is None or bool(is_enabled())

@@ -33,7 +33,17 @@ from uvicorn.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
 from uvicorn.admission import Door
 from uvicorn.buffers import BufferLimit
 from uvicorn.config import Config
-from uvicorn.drain import ENDING, Drain, Latch, Stage, Watched, announce_close, first_of, wait_until_idle
+from uvicorn.drain import (
+    ENDING,
+    LEAST_LIFESPAN_SHUTDOWN,
+    Drain,
+    Latch,
+    Stage,
+    Watched,
+    announce_close,
+    first_of,
+    wait_until_idle,
+)
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.interruption import BLOCKED, LAST_WAIT, Guard, Interruption, end_after_signals, end_in
 from uvicorn.loads import LoadPlace
@@ -60,9 +70,6 @@ if sys.platform == "win32":
 
 DEFAULT_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT
 """Seconds for a TLS handshake when `timeout_handshake` is 0: asyncio has no way to wait for ever."""
-
-LEAST_LIFESPAN_SHUTDOWN = 5.0
-"""Seconds an application always has for its lifespan shutdown; more if that much of the graceful timeout is left."""
 
 RELIEF = 0.2
 """Seconds a worker that is to end waits for word that others serve in its place, which comes beside the signal."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from uvicorn.config import Config
+from uvicorn._types import ProtocolConfig
 
 
 class LifespanOff:
     """Replaces `LifespanOn` where lifespan is `off`; `state` is the initial state of each scope."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ProtocolConfig) -> None:
         self.should_exit = False
         self.state: dict[str, Any] = {}
 

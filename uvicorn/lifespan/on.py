@@ -16,8 +16,8 @@ from uvicorn._types import (
     LifespanStartupCompleteEvent,
     LifespanStartupEvent,
     LifespanStartupFailedEvent,
+    ProtocolConfig,
 )
-from uvicorn.config import Config
 from uvicorn.state import ForcedEnd
 
 LifespanReceiveMessage = LifespanStartupEvent | LifespanShutdownEvent
@@ -46,7 +46,7 @@ class LifespanOn:
         error_occurred: the lifespan call has raised an exception; no message is sent to it any more.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ProtocolConfig) -> None:
         if not config.loaded:
             config.load()
         self.config = config

@@ -7,16 +7,25 @@ those that cannot: an event loop that is blocked, a thread that does not let the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from uvicorn.config import Config
-from uvicorn.drain import Stage
-from uvicorn.server import LEAST_LIFESPAN_SHUTDOWN
+from uvicorn.drain import LEAST_LIFESPAN_SHUTDOWN, Stage
 
 MARGIN = 5.0
 """Seconds on top of a deadline the server keeps itself; more than the moments the drain grants after its own."""
 
 FORCED_WAIT = 5.0
 """Seconds processes get to end when nobody is to be waited for any more."""
+
+
+class ShutdownSettings(Protocol):
+    """The settings that grace periods follow from."""
+
+    drain_delay: float
+
+    @property
+    def graceful_timeout(self) -> float | None:
+        """Seconds; None is for ever."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class GracePeriods:
     exit: float | None
 
     @classmethod
-    def of(cls, config: Config) -> GracePeriods:
+    def of(cls, config: ShutdownSettings) -> GracePeriods:
         """What follows from `drain_delay` and `timeout_graceful_shutdown`."""
         timeout = config.graceful_timeout
         if timeout is None:

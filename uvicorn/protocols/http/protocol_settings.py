@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
 from uvicorn.gate import Gate
-from uvicorn.importer import import_from_string
 from uvicorn.metrics import Page
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.cycle import RequestResponseCycle
@@ -134,8 +133,10 @@ class ProtocolSettings:
         self.metrics = metrics
         self.mounts: Mounts | None = None
         if config.mounts:
-            # Through the importer, because few servers need what it imports.
-            self.mounts = import_from_string("uvicorn.protocols.http.mounted:Mounts").from_config(config)
+            # Few servers need what it imports.
+            from uvicorn.protocols.http.mounted import Mounts
+
+            self.mounts = Mounts.from_config(config)
         self.gate = gate
         self.request_ids = request_ids
         # Otherwise each request goes to the application at once, without a name.
