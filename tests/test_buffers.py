@@ -19,6 +19,7 @@ from uvicorn import buffers
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.buffers import GRACE, MEBIBYTE, BufferLimit
 from uvicorn.config import Config
+from uvicorn.metrics import HELD, LET_GO, Page
 
 PIECE = 8 * MEBIBYTE
 
@@ -122,6 +123,24 @@ def test_time_in_which_the_loop_was_blocked_is_not_held_against_a_client(counts:
         loop.pass_second()
     assert connection.aborted
     limit.stop()
+
+
+@pytest.mark.parametrize("most", [0, 10])
+def test_what_is_held_is_counted(most: int) -> None:
+    """Also where there is no limit, and nothing is ended."""
+    loop, page = _Loop(), Page.make()
+    one, other = _Connection(4), _Connection(3, None)
+    one.held_bodies = (MEBIBYTE, 0)  # type: ignore[attr-defined]
+    limit = BufferLimit(loop, [one, other], most, lambda: 0, page)  # type: ignore[arg-type]
+    limit.start()
+    limit.watch()
+    for size, held in ((4, 8), (9, 13), (0, 4)):
+        one.size = size
+        loop.pass_second()
+        assert page.words[HELD] - page.words[LET_GO] == held * MEBIBYTE
+    limit.stop()
+    assert page.words[HELD] == page.words[LET_GO]
+    assert not (one.aborted or other.aborted)
 
 
 def test_bodies_of_streams_count_with_their_connection() -> None:
@@ -252,6 +271,7 @@ def test_clients_that_do_not_read_are_reset_and_others_served(
             limit_buffers=6,
             log_config=None,
             ws_per_message_deflate=False,
+            metrics="127.0.0.1:0",
         )
         with ExitStack() as stack:
             async with run_server(config) as server:
@@ -259,6 +279,9 @@ def test_clients_that_do_not_read_are_reset_and_others_served(
                 connections = server.server_state.connections
                 stuck = [stack.enter_context(_client(port, request_bytes)) for _ in range(4)]
                 await wait_until(lambda: sum(buffers.held_by(each)[0] for each in connections) > 6 * MEBIBYTE)
+                page = server.server_state.metrics
+                assert page is not None
+                await wait_until(lambda: page.words[HELD] - page.words[LET_GO] > 6 * MEBIBYTE)
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(GET.replace(b"/ ", b"/short ", 1))
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
@@ -269,6 +292,7 @@ def test_clients_that_do_not_read_are_reset_and_others_served(
                 await wait_until(lambda: "limit_buffers" in caplog.text)
                 for client in stuck:
                     client.close()
+                await wait_until(lambda: page.words[HELD] == page.words[LET_GO])
 
     with caplog.at_level(logging.WARNING, "uvicorn.error"):
         if loop == "uvloop":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import signal
 import socket
@@ -674,6 +675,29 @@ def test_a_parent_asks_its_workers(connect: Connect, tmp_path: Path) -> None:
         for pid in pids:
             server.wait_for(f"Process {pid}, MainThread")
         client.close()
+        server.stop()
+
+
+@posix
+@pytest.mark.measures_children
+def test_a_worker_that_does_not_answer_is_missing_in_the_list(tmp_path: Path) -> None:
+    """L5: the line says why, what becomes of it, and which setting that is."""
+    silent = ("--timeout-worker-healthcheck", "60")
+    with process(tmp_path, "--debug-requests", "--workers", "2", *silent) as server:
+        server.wait_for("Application startup complete", count=2)
+        first, second = server.pids()
+        for pid in (first, second):
+            wait_for(lambda: _asked_until(server, f"Process {pid}, MainThread"))  # noqa: B023
+        os.kill(first, signal.SIGSTOP)
+        listed = server.error_output.count(f"Process {second}, MainThread")
+        server.send_signal(signal.SIGUSR1)
+        server.wait_for(
+            f"WARNING:  Child process [{first}] did not list its requests within 2 seconds: it is stopped, or code in C "
+            "keeps its interpreter locked. The list goes without them; the parent kills the process if it stays silent "
+            "(timeout_worker_healthcheck).\n"
+        )
+        server.wait_for(f"Process {second}, MainThread", count=listed + 1)
+        os.kill(first, signal.SIGCONT)
         server.stop()
 
 

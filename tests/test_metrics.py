@@ -237,8 +237,8 @@ def test_places_do_not_overlap() -> None:
     taken = [*range(REQUESTS, REQUESTS + len(metrics.METHODS) * STATUS_CLASSES)]
     taken += [place for begin in histograms for place in range(begin, begin + BUCKETS + 1)]
     certificates = range(metrics.CERTIFICATES, metrics.CERTIFICATES + metrics.MOST_CERTIFICATES)
-    admission = range(metrics.ADMITTED, metrics.UNPARKED + 1)
-    assert [*taken, *counters, *certificates, *admission] == list(range(PLACES))
+    others = range(metrics.ADMITTED, metrics.LET_GO + 1)
+    assert [*taken, *counters, *certificates, *others] == list(range(PLACES))
 
 
 # HTTP/2, which has several requests on a connection.
@@ -585,15 +585,24 @@ def test_a_supervisor_sums_up_what_its_workers_count() -> None:
     assert Multiprocess(Config(app, workers=2, log_config=None), []).metrics_text() == ""
 
 
-def test_requests_that_end_with_their_worker_are_counted() -> None:
+def test_what_ends_with_its_worker_is_counted() -> None:
     """X1: a worker that crashes leaves nothing else of them."""
     supervisor = Multiprocess(Config(app, workers=2, log_config=None, metrics="127.0.0.1:0"), [])
     (page,) = supervisor._make_worker().metrics_pages
     page.begin("GET").end()
     page.begin("GET")
     page.begin("POST")
-    assert samples(supervisor.metrics_text())["requests_lost_total"] == 0
+    page.add(metrics.OPENED, 5)
+    page.add(metrics.GONE, 2)
+    page.add(metrics.HELD, 100)
+    found = samples(supervisor.metrics_text())
+    assert found["requests_lost_total"] == found["connections_lost_total"] == 0
+    assert found["held_bytes"] == 100
+    (worker,) = supervisor._placed
+    worker.load_places = []
+    assert worker.connections() == 3, "without the native core"
     supervisor._take_places_back()
     found = samples(supervisor.metrics_text())
     assert found["requests_lost_total"] == 2
-    assert found["requests_in_flight"] == 0
+    assert found["connections_lost_total"] == 3
+    assert found["requests_in_flight"] == found["held_bytes"] == 0

@@ -188,8 +188,8 @@ def test_bound_unix_socket_is_open_to_everybody_whatever_the_umask(tmp_path: Pat
 
 @posix
 @pytest.mark.parametrize("kind", ["file", "bound", "listening", "datagram"])
-def test_parent_does_not_replace_what_is_at_the_path(tmp_path: Path, kind: str) -> None:
-    """SOCK-09: and names it."""
+async def test_what_is_at_the_path_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    """SOCK-09: and named; deliberately the same for a single process, where upstream takes a live socket over."""
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM if kind == "datagram" else socket.SOCK_STREAM) as other:
         if kind == "file":
@@ -201,6 +201,9 @@ def test_parent_does_not_replace_what_is_at_the_path(tmp_path: Path, kind: str) 
         with pytest.raises(OSError, match=f"{path}: Address already in use") as caught:
             bind_socket(Settings(uds=str(path)))
         assert caught.value.errno == errno.EADDRINUSE
+        for settings in (Settings(uds=str(path)), Settings(bind=[f"unix:{path}"])):
+            with pytest.raises(OSError, match="Address already in use"):
+                await source_of(settings).open()
         assert path.exists()
 
 
@@ -237,6 +240,22 @@ def test_descriptor_that_is_no_socket_is_an_error(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file, pytest.raises(OSError) as caught:
         bind_socket(Settings(fd=file.fileno()))
     assert caught.value.errno == errno.ENOTSOCK
+
+
+@posix
+@pytest.mark.parametrize(("kind", "fault"), [("datagram", "a SOCK_DGRAM socket"), ("connected", "a connection")])
+async def test_descriptor_that_cannot_listen_is_an_error(kind: str, fault: str) -> None:
+    """SOCK-12: and says what is needed."""
+    ours, theirs = socket.socketpair() if kind == "connected" else (socket.socket(type=socket.SOCK_DGRAM),) * 2
+    before = set(os.listdir("/dev/fd"))
+    with ours, theirs:
+        line = f"descriptor {ours.fileno()} is {fault}; a TCP or Unix stream socket that can listen is needed"
+        with pytest.raises(OSError, match=line) as caught:
+            bind_socket(Settings(fd=ours.fileno()))
+        assert caught.value.errno == errno.EOPNOTSUPP
+        with pytest.raises(OSError, match=f"fd:{ours.fileno()}: {line}"):
+            await source_of(Settings(bind=[f"fd:{ours.fileno()}"])).open()
+        assert set(os.listdir("/dev/fd")) <= before
 
 
 def test_sockets_that_were_given_need_no_binding(sock: socket.socket) -> None:
@@ -462,6 +481,7 @@ async def test_socket_file_of_a_successor_is_not_removed(tmp_path: Path) -> None
     path = tmp_path / "s"
     source = UnixPath(str(path))
     (sock,) = await source.open()
+    path.unlink()
     (successor,) = await UnixPath(str(path)).open()
     sock.close()
     source.release()

@@ -155,21 +155,29 @@ def test_process_without_a_parent_ends_with_nobody() -> None:
     assert threading.active_count() == before
 
 
-def test_child_terminates_itself_when_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MP-20"""
+@pytest.mark.parametrize(("timeout", "limit"), [(7, "7 seconds"), (None, "any time")])
+def test_child_terminates_itself_when_its_parent_is_gone(
+    timeout: float | None, limit: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MP-20: and says why."""
     reader, writer = multiprocessing.Pipe(duplex=False)
     terminated = threading.Event()
 
     class Parent:
+        pid = 123
         sentinel = reader.fileno()
 
     monkeypatch.setattr(multiprocessing, "parent_process", Parent)
     monkeypatch.setattr(module, "end_with_pipe", lambda descriptor, grace: False)
     monkeypatch.setattr(module, "terminate_self", terminated.set)
-    end_with_parent()
+    end_with_parent(None, timeout)
     assert not terminated.is_set()
     writer.close()
     assert terminated.wait(30)
+    ((name, level, line),) = caplog.record_tuples
+    assert (name, level) == ("uvicorn.error", logging.ERROR)
+    assert line.startswith(f"Parent process [123] is gone without having stopped process [{os.getpid()}]")
+    assert f"{limit} to end (timeout_graceful_shutdown)" in line
     wait_for(lambda: not any(thread.name == "uvicorn-parent-watch" for thread in threading.enumerate()))
     reader.close()
 
@@ -179,6 +187,7 @@ import ctypes, multiprocessing, signal, sys, time
 from uvicorn import _subprocess
 
 class Parent:
+    pid = 1
     sentinel = 0
 
 multiprocessing.parent_process = Parent
@@ -218,7 +227,7 @@ def test_orphan_that_does_not_end_is_killed(watch: str) -> None:
 def test_orphan_has_as_long_as_its_parent_would_give_it(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
     """MP-06, MP-20"""
     graces: list[float | None] = []
-    monkeypatch.setattr(module, "end_with_parent", graces.append)
+    monkeypatch.setattr(module, "end_with_parent", lambda grace, timeout: graces.append(grace))
     subprocess_started(config, serve_nothing, [], None)
     subprocess_started(Config(app, timeout_graceful_shutdown=-1), serve_nothing, [], None)
     assert graces == [GracePeriods.of(config).total, None]

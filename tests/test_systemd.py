@@ -14,7 +14,7 @@ import pytest
 
 from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import PATIENCE, wait_for
-from uvicorn.systemd import Notifier, State, passed_descriptors
+from uvicorn.systemd import Notifier, Reloads, State, passed_descriptors
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="there is no such service manager on Windows"),
@@ -227,6 +227,20 @@ def test_sockets_of_systemd_are_served(cwd: Path, sockets: list[socket.socket], 
         pass
 
 
+def test_datagram_socket_of_systemd_ends_the_start(cwd: Path) -> None:
+    """ListenDatagram= where ListenStream= was meant."""
+    with socket.socket(type=socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        command = handed_over(cwd, [sock])
+        with ServerProcess(
+            "app:app", "--bind", "systemd", cwd=cwd, command=command, pass_fds=[sock.fileno()]
+        ) as server:
+            assert server.wait() == 3
+            line = "systemd: descriptor 3 is a SOCK_DGRAM socket; a TCP or Unix stream socket that can listen is needed"
+            assert line in server.error_output
+            assert "Traceback" not in server.error_output
+
+
 def test_sockets_of_systemd_are_chosen_by_name(cwd: Path, sockets: list[socket.socket]) -> None:
     command = handed_over(cwd, sockets, "web:admin")
     numbers = [sock.fileno() for sock in sockets]
@@ -307,6 +321,23 @@ def test_part_that_is_silent_silences_all(manager: Manager) -> None:
     one.beat_if_due()
     two.beat_if_due()
     assert manager.drain() == 0
+
+
+def test_parts_that_reload_side_by_side_are_one_reload(manager: Manager) -> None:
+    """However far apart they are, and however often they were asked meanwhile."""
+    notifier = Notifier(manager.address, None, parts=2)
+    reloads = Reloads(notifier.shares[0], 2)
+    for share in notifier.shares:
+        share.ready()
+    assert manager.next() == "READY=1"
+    for part in (0, 0, 1):
+        reloads.note(part, True)
+        reloads.note(part, False)
+    assert manager.next().startswith("RELOADING=1")
+    assert manager.drain() == 0
+    reloads.note(1, True)
+    reloads.note(1, False)
+    assert manager.next() == "READY=1"
 
 
 def test_manager_in_the_abstract_namespace() -> None:

@@ -24,6 +24,7 @@ from tests import loops, machines
 from tests.process import ServerProcess
 from tests.protocols.harness import descriptors
 from tests.test_ssl_config import handshake
+from tests.test_systemd import Manager
 from tests.utils import is_listening, run_server, server_port, wait_for, wait_until
 from uvicorn.certificates import Certificate
 from uvicorn.config import Config
@@ -400,6 +401,26 @@ def test_sighup_renews_them(files: Files, client: ssl.SSLContext, threads: str) 
         server.wait_for("Cannot load the new TLS certificates, keeping the previous ones: ")
         assert shown_at(server.port, client) == "second.test"
         assert server.stop() == -signal.SIGTERM
+
+
+@pytest.mark.measures_children
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_service_manager_is_told_of_the_look(files: Files, tmp_path: Path, threads: str) -> None:
+    """A unit of `Type=notify-reload` fails to reload otherwise. Whatever comes of it, the service is ready behind it."""
+    manager = Manager(tmp_path / "notify")
+    options = arguments(files, "--ssl-reload", "0", "--threads", threads, "--systemd")
+    with manager.sock, ServerProcess(*options, cwd=files.directory, env=manager.environment()) as server:
+        assert manager.next() == "READY=1"
+        for contents in (None, "broken", "still broken"):
+            if contents is not None:
+                files.certfile.write_text(contents)
+            server.send_signal(signal.SIGHUP)
+            assert manager.next().startswith("RELOADING=1\nMONOTONIC_USEC=")
+            assert manager.next() == "READY=1"
+        server.wait_for("The TLS certificates stay as they were: ")
+        server.stop()
+        assert manager.next() == "STOPPING=1"
 
 
 @pytest.mark.measures_children

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -31,6 +32,8 @@ COMMAND = "uvicorn.__main__"
 
 SETTING_FAILURE = 1
 """Exit status for a setting that cannot be honoured, of which one line tells in the log."""
+
+logger = logging.getLogger("uvicorn.error")
 
 
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:
@@ -83,7 +86,7 @@ def subprocess_started(
             sys.stdin = os.fdopen(stdin_fileno)
     try:
         config.configure_logging()
-        end_with_parent(_longest_end(config))
+        end_with_parent(_longest_end(config), config.graceful_timeout)
         target(sockets=sockets)
     except KeyboardInterrupt:
         pass  # Ctrl+C reaches the whole process group; the parent reports it
@@ -101,21 +104,33 @@ def _longest_end(config: Config) -> float | None:
     return GracePeriods.of(config).total
 
 
-def end_with_parent(grace: float | None = None) -> None:
-    """Send SIGTERM to this process once its parent is gone, however that ended; nothing if it has no parent.
+def end_with_parent(grace: float | None = None, graceful_timeout: float | None = None) -> None:
+    """Log that the parent of this process is gone, however it ended, and send SIGTERM to this process.
 
-    A server that went on would hold the port, and nobody would restart or stop it. So one that has not ended `grace`
-    seconds later (None: any time) is killed: with the native core by a thread that needs no interpreter, for the one
-    that is blocked in C.
+    A server that went on would hold the port, and nobody would restart or stop it. A process that has not ended `grace`
+    seconds later (None: any time) is killed. With the native core a thread that needs no interpreter does both, too,
+    for a process that is blocked in C. Without a parent this does nothing.
+
+    Args:
+        grace: seconds from SIGTERM to SIGKILL.
+        graceful_timeout: seconds that requests in progress have, for the log.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    if sys.platform != "win32" and end_with_pipe(parent.sentinel, grace):
-        return
+    if sys.platform != "win32" and (end_with_pipe := _native_watch()) is not None:
+        end_with_pipe(parent.sentinel, grace)
 
     def watch() -> None:
         wait([parent.sentinel])
+        limit = "any time" if graceful_timeout is None else f"{graceful_timeout:g} seconds"
+        logger.error(
+            "Parent process [%d] is gone without having stopped process [%d], which shuts down now: its requests have "
+            "%s to end (timeout_graceful_shutdown). Start the server again.",
+            parent.pid,
+            os.getpid(),
+            limit,
+        )
         terminate_self()
         if grace is not None:
             time.sleep(grace)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from uvicorn.memory import resident_memory
+from uvicorn.metrics import HELD, LET_GO, Page
 from uvicorn.protocols.http.limits import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.readers import reset_on_close, waiting
 
@@ -58,13 +59,14 @@ def _resident() -> int | None:
 
 
 class BufferLimit:
-    """Resets connections of clients that do not read, while the process holds more than it may.
+    """Resets connections of clients that do not read, while the process holds more than it may; and counts what it holds.
 
     Args:
         loop: calls `look` every `INTERVAL` seconds while there are connections.
         connections: the live ones of this loop.
         limit: MiB; 0 is any number.
         resident: returns how many bytes of the process are in memory, None if that is not known.
+        page: where what this loop holds is counted, if it is.
     """
 
     def __init__(
@@ -73,11 +75,14 @@ class BufferLimit:
         connections: Collection[Any],
         limit: int,
         resident: Callable[[], int | None] = _resident,
+        page: Page | None = None,
     ) -> None:
         self._loop = loop
         self._connections = connections
         self._limit = limit * MEBIBYTE
         self._resident = resident
+        self._page = page
+        self._counted = 0
         self._readers: dict[Any, _Reader] = {}
         self._ended = 0
         self._ended_bytes = 0
@@ -90,6 +95,7 @@ class BufferLimit:
         """Set the limit."""
         if self._limit:
             limit_held_bytes(self._limit)
+        if self._limit or self._page is not None:
             _held[self] = 0
 
     def watch(self) -> None:
@@ -104,6 +110,7 @@ class BufferLimit:
             self._timer = None
         if _held.pop(self, None) is not None and not _held:
             limit_held_bytes(None)
+        self._count(0)
 
     def _wait(self) -> None:
         self._due = self._loop.time() + INTERVAL
@@ -117,16 +124,15 @@ class BufferLimit:
         if self._connections or self._ended:
             self._wait()
         self._warn()
-        resident = self._resident()
-        # A process that is smaller than the limit holds less; part of a larger one may be swapped out.
-        if resident is not None and resident <= self._limit and held_bytes() <= self._limit:
+        if self._page is None and self._is_small():
             _held[self] = 0
             self._readers = {}
             return
         held = {connection: held_by(connection) for connection in self._connections}
         _held[self] = sum(size for size, _ in held.values())
+        self._count(_held[self])
         excess = sum(list(_held.values())) - self._limit
-        if excess <= 0:
+        if excess <= 0 or not self._limit:
             self._readers = {}
             return
         now = self._heard
@@ -144,6 +150,16 @@ class BufferLimit:
             excess -= size
             self._end(connection, size)
         self._warn()
+
+    def _is_small(self) -> bool:
+        """Whether the process is smaller than the limit, so that it holds less; part of a larger one may be swapped."""
+        resident = self._resident()
+        return resident is not None and resident <= self._limit and held_bytes() <= self._limit
+
+    def _count(self, held: int) -> None:
+        change, self._counted = held - self._counted, held
+        if self._page is not None:
+            self._page.add(HELD if change > 0 else LET_GO, abs(change))
 
     def _end(self, connection: Any, size: int) -> None:
         self._readers.pop(connection, None)

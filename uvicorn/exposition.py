@@ -52,6 +52,24 @@ REQUESTS = {b"/requests": "text/plain; charset=utf-8", REQUESTS_JSON: "applicati
 logger = logging.getLogger("uvicorn.error")
 
 
+@dataclass(frozen=True)
+class Lost:
+    """What had not ended when its worker did: it crashed, was killed, or its time was over."""
+
+    requests: int = 0
+    connections: int = 0
+
+    @classmethod
+    def of(cls, page: Page) -> Lost:
+        """What has begun in the event loop of `page`, and has not ended."""
+        words = page.words
+        requests, connections = words[metrics.BEGUN] - words[metrics.ENDED], words[metrics.OPENED] - words[metrics.GONE]
+        return cls(max(0, requests), max(0, connections))
+
+    def __add__(self, other: Lost) -> Lost:
+        return Lost(self.requests + other.requests, self.connections + other.connections)
+
+
 class Board:
     """The pages of several event loops. Used by more than one thread."""
 
@@ -59,7 +77,7 @@ class Board:
         self._lock = threading.Lock()
         self._pages: list[Page] = []
         self._past = [0] * PLACES
-        self._lost = 0
+        self._lost = Lost()
         self._made = 0
 
     def page(self, shared: bool) -> Page:
@@ -80,7 +98,7 @@ class Board:
             if page not in self._pages:
                 return
             self._pages.remove(page)
-            self._lost += max(0, page.words[metrics.BEGUN] - page.words[metrics.ENDED])
+            self._lost += Lost.of(page)
             past = [sum(numbers) for numbers in zip(self._past, page.words, strict=True)]
             for begun, ended in PAIRS:
                 past[ended] = past[begun]
@@ -88,8 +106,8 @@ class Board:
         page.close()
 
     @property
-    def lost(self) -> int:
-        """Requests that had not ended when their event loop did."""
+    def lost(self) -> Lost:
+        """What had not ended when its event loop did."""
         with self._lock:
             return self._lost
 
@@ -118,13 +136,13 @@ class WorkerFigures:
         resident: bytes of each process that are in memory, by its id.
         events: counts of worker events by kind and reason.
         certificates: when each expires that new connections are shown, in seconds since the epoch, by its name.
-        lost: requests that had not ended when their worker did.
+        lost: what had not ended when its worker did.
     """
 
     resident: Mapping[int, int]
     events: Mapping[tuple[EventKind, str | None], int]
     certificates: Mapping[str, int] = field(default_factory=dict)
-    lost: int = 0
+    lost: Lost = Lost()
 
 
 def render(totals: Sequence[int], workers: WorkerFigures) -> str:
@@ -139,7 +157,9 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
     )
     in_flight = max(0, totals[metrics.BEGUN] - totals[metrics.ENDED])
     yield from _single("requests_in_flight", "gauge", "Requests being answered.", in_flight)
-    yield from _single("requests_lost_total", "counter", "Requests that ended with their worker.", workers.lost)
+    yield from _single(
+        "requests_lost_total", "counter", "Requests that ended with their worker.", workers.lost.requests
+    )
     yield from _histogram(
         "request_queue_wait_seconds",
         "From when a request was noticed to the call of its application.",
@@ -148,6 +168,15 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
     )
     yield from _histogram("loop_lag_seconds", "How late event loops were.", totals, metrics.LOOP_LAG)
     yield from _connections(totals, in_flight)
+    yield from _single(
+        "connections_lost_total", "counter", "Connections that ended with their worker.", workers.lost.connections
+    )
+    yield from _single(
+        "held_bytes",
+        "gauge",
+        "Bytes of responses and messages that clients have not taken yet.",
+        max(0, totals[metrics.HELD] - totals[metrics.LET_GO]),
+    )
     for name, place in (("received", metrics.BYTES_RECEIVED), ("sent", metrics.BYTES_SENT)):
         yield from _single(f"{name}_bytes_total", "counter", f"Bytes {name}, without encryption.", totals[place])
     yield from _admission(totals)

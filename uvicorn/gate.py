@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 from time import monotonic
@@ -364,8 +365,7 @@ class Gate:
 
     def _count_refusal(self, reason: ShedReason) -> None:
         self._count(SHED + reason)
-        if reason is not ShedReason.LEFT:
-            self._shedding.note(reason)
+        self._shedding.note(reason)
 
     def _tell_limit(self) -> None:
         change = self.admission.limit.now - self._told_limit
@@ -374,7 +374,10 @@ class Gate:
 
 
 class Shedding:
-    """Says in the log when requests begin to be refused, and when that has ended; once for all of them."""
+    """Says in the log when requests begin to be refused, and when that has ended; once for all of them.
+
+    Its numbers are those of the metrics: whoever leaves meanwhile counts, but is no overload.
+    """
 
     def __init__(
         self, gate: Gate, loop: asyncio.AbstractEventLoop, context: contextvars.Context, clock: Callable[[], float]
@@ -390,16 +393,21 @@ class Shedding:
 
     def note(self, reason: ShedReason) -> None:
         """A request was refused."""
-        self._refused[reason] += 1
+        is_overload = reason is not ShedReason.LEFT
+        if self._timer is not None or is_overload:
+            self._refused[reason] += 1
+        if not is_overload:
+            return
         self._last = self._clock()
         if self._timer is None and not self._loop.is_closed():
             self._begun = self._last
             admission = self._gate.admission
             logger.warning(
-                "Overload: %d requests are active and %d wait; rejecting further requests with 503 "
+                "Overload: %d requests are active and %d wait in process [%d]; rejecting further requests with 503 "
                 "(limit_active_requests, limit_queue).",
                 admission.active,
                 admission.waiting,
+                os.getpid(),
             )
             self._look_later(QUIET)
 
@@ -423,14 +431,17 @@ class Shedding:
         self._timer = None
         refused, self._refused = self._refused, [0] * len(ShedReason)
         logger.warning(
-            "Overload ended after %.1f s: rejected %d requests with 503 (%d found the queue full, %d were displaced, "
-            "%d waited too long, %d stalled on their clients).",
+            "Overload of process [%d] ended after %.1f s: rejected %d requests (%d found the queue full, %d were "
+            "displaced, %d waited too long, %d stalled on their clients, %d had left). More may run or wait with higher "
+            "limits (limit_active_requests, limit_queue).",
+            os.getpid(),
             self._last - self._begun,
             sum(refused),
             refused[ShedReason.FULL],
             refused[ShedReason.DISPLACED],
             refused[ShedReason.LATE],
             refused[ShedReason.STALLED],
+            refused[ShedReason.LEFT],
         )
 
 

@@ -7,7 +7,7 @@ number that is old for a moment costs nothing but a less even spread, so nothing
     note │ place 0 │ place 1 │ ...        32 bits each, in the order of the machine
 
     note: what they leave for each other; 0 before there is any
-    place: 0 if unused, else connections + 1
+    place: 0 if unused, else connections + 1; with RESTS while nothing is accepted
 
 The file ends with the last place that was ever taken, so who reads to its end reads no more than that: nothing else may
 be written behind the places.
@@ -23,6 +23,9 @@ from typing import Any
 
 PLACES = 1024
 """Workers with a place; further ones accept whenever they can."""
+
+RESTS = 1 << 31
+"""The bit of a number that says that nothing is accepted: at a limit, without descriptors, while draining."""
 
 _NUMBER = struct.Struct("=I")
 
@@ -76,15 +79,11 @@ class LoadPlace:
         return True
 
     def connections(self) -> int | None:
-        """Connections that the event loop last said it has; None while it accepts nothing.
-
-        So there is no number before the first connection, at the connection limit, without descriptors, or while it
-        drains.
-        """
+        """Connections that the event loop last said it has; None before it has accepted any."""
         if sys.platform == "win32":
             return None
         (number,) = _NUMBER.unpack(os.pread(self.file.descriptor, _NUMBER.size, _offset(self.index)))
-        return number - 1 if number else None
+        return (number & ~RESTS) - 1 if number else None
 
 
 class LoadTable:
@@ -125,7 +124,7 @@ class LoadTable:
         if sys.platform == "win32":
             return []
         data = os.pread(self._descriptor, _NUMBER.size * PLACES, _offset(0))
-        return [number - 1 if number else None for (number,) in _NUMBER.iter_unpack(data)]
+        return [number - 1 if 0 < number < RESTS else None for (number,) in _NUMBER.iter_unpack(data)]
 
     def _clear(self, index: int) -> None:
         if sys.platform != "win32":

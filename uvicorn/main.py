@@ -20,6 +20,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
@@ -536,11 +537,12 @@ def run(
 def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
     """Have the service manager told of a server in this process; each of its event loops gives signs of life."""
     from uvicorn.drain import Stage
-    from uvicorn.systemd import shares_of_service
+    from uvicorn.systemd import Reloads, shares_of_service
 
     shares = shares_of_service(loops)
     if not shares:
         return
+    reloads = Reloads(shares[0], loops)
 
     def on_stage(stage: Stage) -> None:
         if stage is Stage.SERVING:
@@ -551,6 +553,10 @@ def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
             shares[0].stopping()
 
     server.on_stage = on_stage
+    if isinstance(server, Server):
+        server.on_reload = partial(reloads.note, 0)
+    else:
+        server.on_reload = reloads.note
 
 
 def _run_threads(config: Config, sockets: list[socket.socket], clean_up: Callable[[], None]) -> None:

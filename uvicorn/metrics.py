@@ -97,7 +97,11 @@ PARKED = 167
 """Requests that have given their place back, because they waited for their clients."""
 UNPARKED = 168
 """Those of them that do not wait any more, for that or for a place."""
-PLACES = 169
+HELD = 169
+"""Bytes by which what is held for clients has grown, from one look at it to the next."""
+LET_GO = 170
+"""Bytes by which it has shrunk."""
+PLACES = 171
 """How many there are."""
 
 PAIRS = (
@@ -109,6 +113,7 @@ PAIRS = (
     (QUEUED, UNQUEUED),
     (LIMIT_RAISED, LIMIT_LOWERED),
     (PARKED, UNPARKED),
+    (HELD, LET_GO),
 )
 """What there is now is the first without the second; a process that has ended has none of it any more."""
 
@@ -165,6 +170,13 @@ class Page:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def discard(self) -> None:
+        """Let go of all of it, also of the descriptor that the mapping keeps: nobody here uses it any more."""
+        self.close()
+        memory: Any = self.words.obj
+        self.words.release()
+        memory.close()
 
     def __getstate__(self) -> Any:
         if sys.platform == "win32":

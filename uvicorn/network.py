@@ -6,7 +6,7 @@ import ipaddress
 
 
 def network_of(host: str) -> str:
-    """What counts as one address: of IPv6 a network of 64 bits, since whoever has one address there has all of them."""
+    """The address to count by: for IPv6 the /64, since one client usually has all addresses of it."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -97,6 +97,8 @@ class Server:
         servers: what listens, one for each socket.
         last_notified: `time.time()` of the last call of `callback_notify`, 0 before the first.
         on_stage: called with each `Stage` the server enters, on the thread of its event loop.
+        on_reload: called with true before and with false after a look for new certificates that SIGHUP asked for, in
+            another thread.
         door: counts connections where they are limited; that of the whole process, if its loops share one.
         has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
             then reports RETIRING and serves on until it is told to end.
@@ -122,6 +124,7 @@ class Server:
         self.started = False
         self.last_notified = 0.0
         self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self.on_reload: Callable[[bool], None] = lambda begins: None
         self.has_successor = False
         self.load_place: LoadPlace | None = None
         self.metrics_page: Page | None = None
@@ -358,7 +361,9 @@ class Server:
         """Look after memory while anybody is connected."""
         loop, connections = asyncio.get_running_loop(), self.server_state.connections
         freed = self._freed_memory = FreedMemory(loop, connections)
-        buffers = self._buffers = BufferLimit(loop, connections, self.config.limit_buffers)
+        buffers = self._buffers = BufferLimit(
+            loop, connections, self.config.limit_buffers, page=self.server_state.metrics
+        )
         freed.start()
         buffers.start()
 
@@ -375,7 +380,7 @@ class Server:
         from uvicorn.vigil import Vigil
 
         page, place = self.server_state.metrics, self.load_place
-        self._vigil = Vigil(config.ssl, config.ssl_reload, page, place, config.ticket_secret)
+        self._vigil = Vigil(config.ssl, config.ssl_reload, page, place, config.ticket_secret, self.on_reload)
         self._vigil.start()
 
     def renew_certificates(self) -> None:

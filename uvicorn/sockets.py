@@ -3,7 +3,7 @@
 | | `bind`, for a parent of processes | `open`, for a single process | `describe` | `release` |
 |---|---|---|---|---|
 | `Address` (host, port) | one socket, IPv6 for a colon | one for each address of the name | URL | nothing |
-| `UnixPath` (uds) | a new file | a new file, replacing a stale socket | path | removes the file |
+| `UnixPath` (uds) | a new file, replacing a stale socket | the same | path | removes the file |
 | `Descriptor` (fd) | a duplicate | a duplicate | socket name | nothing |
 | `Passed` (in bind) | duplicates of what systemd has handed over | the same | socket names | nothing |
 | `Several` (bind) | all that `open` opens | what each place of the list opens | a line for each | removes the files |
@@ -457,28 +457,24 @@ class UnixPath:
         self._file: SocketFile | None = None
 
     def bind(self) -> list[socket.socket]:
-        """A new file that everybody may connect to, whatever the umask (SOCK-07).
-
-        One that exists is an error, unless it is what a server has left behind that was killed: otherwise nobody could
-        start it again.
-        """
-        if _is_left_behind(self.path):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path)
+        """The same as `open`; errors name the path."""
         with _naming(self.path):
-            return [self._bind(mode=0o666)]
+            return self.bind_each()
 
     async def open(self) -> list[socket.socket]:
-        """A new file in place of a socket left there, whose permissions it keeps; any other file is an error."""
+        """A new file that everybody may connect to, whatever the umask (SOCK-07).
+
+        A socket file that a killed server has left is replaced, and keeps its permissions. Any other file is an error,
+        above all the socket of a server that still runs: that would serve on, where no client could reach it.
+        """
         return self.bind_each()
 
     def bind_each(self) -> list[socket.socket]:
         """The same, without an event loop."""
         mode = 0o666
-        with contextlib.suppress(FileNotFoundError):
-            existing = os.stat(self.path).st_mode
-            mode = stat.S_IMODE(existing)
-            if stat.S_ISSOCK(existing):
+        if _is_left_behind(self.path):
+            with contextlib.suppress(FileNotFoundError):
+                mode = stat.S_IMODE(os.stat(self.path).st_mode)
                 os.unlink(self.path)
         sock = self._bind(mode)
         self._file = SocketFile(self.path)
@@ -515,10 +511,15 @@ class Descriptor:
         """A duplicate; the descriptor itself stays open and is not ours to close."""
         duplicate = os.dup(self._fd)
         try:
-            return [socket.socket(fileno=duplicate)]
+            sock = socket.socket(fileno=duplicate)
         except OSError:
             os.close(duplicate)
             raise
+        if (fault := _why_not_listening(sock)) is not None:
+            sock.close()
+            needed = "a TCP or Unix stream socket that can listen is needed (ListenStream= of systemd)"
+            raise OSError(errno.EOPNOTSUPP, f"descriptor {self._fd} is {fault}; {needed}")
+        return [sock]
 
     async def open(self) -> list[socket.socket]:
         """The same duplicate."""
@@ -686,6 +687,17 @@ def _is_left_behind(path: str) -> bool:
         except OSError:
             return False
     return False
+
+
+def _why_not_listening(sock: socket.socket) -> str | None:
+    """Say what a socket is that cannot listen; None for one that can."""
+    if sock.type != socket.SOCK_STREAM:
+        return f"a {getattr(sock.type, 'name', sock.type)} socket"
+    try:
+        sock.getpeername()
+    except OSError:
+        return None
+    return "a connection"
 
 
 def _unix_socket() -> socket.socket:

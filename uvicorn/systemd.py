@@ -135,6 +135,31 @@ class Notifier:
             self._has_failed = True
 
 
+class Reloads:
+    """Tells of parts that reload side by side as of one: until each has done so as often as the others.
+
+    Args:
+        share: what tells it.
+        parts: how many there are; each reloads whenever the service is to.
+    """
+
+    def __init__(self, share: Share, parts: int = 1) -> None:
+        self._share = share
+        self._counts = [0] * parts
+        self._lock = threading.Lock()
+
+    def note(self, part: int, begins: bool) -> None:
+        """A part begins to reload, or has done so; from any thread, but from no signal handler."""
+        with self._lock:
+            if not begins:
+                self._counts[part] += 1
+                if len(set(self._counts)) > 1:
+                    return
+                self._share.ready()
+            else:
+                self._share.reloading()
+
+
 def shares_of_service(parts: int = 1) -> list[Share]:
     """Return a `Share` for each part of this service; an empty list without a service manager."""
     notifier = Notifier.from_environment(parts)

@@ -478,14 +478,22 @@ def summary(context: ssl.SSLContext) -> str:
 class Watch:
     """Looks every `interval` seconds whether there are new certificates, and whenever it is woken; 0 only then.
 
-    In a thread of its own, because files may be far away. `renewed` is called there when connections get new ones. It
-    begins with `start` and ends with `stop`.
+    In a thread of its own, because files may be far away. `renewed` is called there when connections get new ones,
+    `on_reload` with true before and with false after a look for which it was woken. It begins with `start` and ends
+    with `stop`.
     """
 
-    def __init__(self, renewal: Renewal, interval: float, renewed: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        renewal: Renewal,
+        interval: float,
+        renewed: Callable[[], object],
+        on_reload: Callable[[bool], object] = lambda begins: None,
+    ) -> None:
         self._renewal = renewal
         self._interval = interval or None
         self._renewed = renewed
+        self._on_reload = on_reload
         # Whether to go on. Unlike an event it can be used by a signal handler that interrupts its user.
         self._wishes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="uvicorn-certificates", daemon=True)
@@ -504,13 +512,19 @@ class Watch:
 
     def _run(self) -> None:
         while True:
-            look = self._renewal.look
-            with contextlib.suppress(queue.Empty):
+            try:
                 if not self._wishes.get(timeout=self._interval):
                     return
-                look = self._renewal.insist
-            try:
-                if look():
-                    self._renewed()
-            except Exception:
-                logger.exception("Cannot check for new TLS certificates")
+            except queue.Empty:
+                self._look(self._renewal.look)
+                continue
+            self._on_reload(True)
+            self._look(self._renewal.insist)
+            self._on_reload(False)
+
+    def _look(self, look: Callable[[], bool]) -> None:
+        try:
+            if look():
+                self._renewed()
+        except Exception:
+            logger.exception("Cannot check for new TLS certificates")

@@ -39,6 +39,7 @@ class Vigil:
         page: where it is noted when the certificates expire.
         place: by which one of several workers is the one that says so.
         secret: of session tickets.
+        on_reload: as of a `Watch`.
         clock: seconds since the epoch.
     """
 
@@ -49,6 +50,7 @@ class Vigil:
         page: Page | None,
         place: LoadPlace | None,
         secret: TicketSecret | None = None,
+        on_reload: Callable[[bool], object] = lambda begins: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._context = context
@@ -61,7 +63,7 @@ class Vigil:
         self._timer: asyncio.TimerHandle | None = None
         self._watch: Watch | None = None
         if interval is not None and isinstance(context, RenewableContext):
-            self._watch = Watch(context.renewal, interval, self._renewed)
+            self._watch = Watch(context.renewal, interval, self._renewed, on_reload)
 
     def start(self) -> None:
         """Watch from now on."""

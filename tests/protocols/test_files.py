@@ -175,6 +175,22 @@ async def test_large_file_arrives_as_it_is(
     await wait_until(lambda: descriptors() == before)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+async def test_connection_that_has_sent_a_file_keeps_no_descriptor(
+    http_protocol_cls: Any, large: Path, digest: str, kernel: list[int]
+) -> None:
+    async with serve(http_protocol_cls, Sender(large)) as service, stream(service) as (reader, writer):
+        await service.accepted(1)
+        before = descriptors()
+        for times in (1, 2):
+            writer.write(GET)
+            assert await read_body(reader) == digest
+            await wait_until(lambda: not service.state.tasks)
+            assert len(service.state.connections) == 1 and service.state.total_requests == times
+            assert descriptors() <= before
+    assert sum(kernel) == 2 * SIZE
+
+
 @pytest.mark.parametrize("size", [1, PIECE - 1, PIECE, PIECE + 1, KERNEL_PIECE, KERNEL_PIECE + 1, 2 * KERNEL_PIECE])
 @pytest.mark.parametrize("headers", [True, False], ids=["length", "chunked"])
 async def test_sizes_about_those_of_pieces(
@@ -599,7 +615,7 @@ async def test_without_a_spare_descriptor_files_are_copied(
 
     async with serve(http_protocol_cls, Sender(large)) as service, stream(service) as (reader, writer):
         with monkeypatch.context() as context:  # uvloop, too, needs it to start and to end
-            context.setattr(os, "dup", dup)
+            context.setattr(files, "_duplicate", dup)
             writer.write(GET)
             assert await read_body(reader) == digest
     assert kernel == []

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import os
 import random
 import sys
 import traceback
@@ -34,7 +35,7 @@ from uvicorn.metrics import (
     UNQUEUED,
     Page,
 )
-from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit
+from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit, Reason
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -578,10 +579,36 @@ async def test_log_says_when_requests_begin_to_be_refused_and_when_that_has_ende
         assert len(caplog.records) == 1
         shedding._clock = lambda: clock() + QUIET
         shedding._look()
-        assert (
-            "rejected 7 requests with 503 (7 found the queue full, 0 were displaced" in caplog.records[-1].getMessage()
-        )
+        assert "rejected 7 requests (7 found the queue full, 0 were displaced" in caplog.records[-1].getMessage()
         assert len(caplog.records) == 2
+
+
+async def test_numbers_of_the_log_are_those_of_the_metrics(
+    http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that leaves while it waits is refused as well."""
+    state = ServerState()
+    state.metrics = Page.make()
+    words = state.metrics.words
+    async with limited(http_protocol_cls, Doors(), limit=2, queue=1, state=state) as service:
+        await ask(service, "/1", count=(1, 0))
+        await ask(service, "/2", count=(2, 0))
+        early = await ask(service, "/3", count=(2, 1))
+        early.close()
+        await wait_until(lambda: counts(service) == (2, 0))
+        assert not caplog.records, "that is no overload"
+        leaving = await ask(service, "/4", count=(2, 1))
+        assert is_refusal(await (await ask(service, "/5")).response())
+        begin = caplog.messages[-1]
+        assert begin.startswith("Overload: 2 requests are active and 1 wait")
+        assert words[ADMITTED] - words[RELEASED] == 2 and words[QUEUED] - words[UNQUEUED] == 1
+        assert f"process [{os.getpid()}]" in begin and "limit_active_requests" in begin
+        leaving.close()
+        await wait_until(lambda: counts(service) == (2, 0))
+        assert sum(words[SHED + reason] for reason in Reason) == 3
+        gate_of(service)._shedding._end()
+        assert "rejected 2 requests (1 found the queue full, 0 were displaced, 0 waited too long, " in caplog.messages[-1]
+        assert "0 stalled on their clients, 1 had left)" in caplog.messages[-1]
 
 
 async def test_numbers_are_told(http_protocol_cls: Any) -> None:

@@ -841,7 +841,7 @@ async def test_files_take_no_more_descriptors_than_they_are_counted_for(http_pro
 def test_half_of_the_descriptors_is_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    for soft, most in ((1024, 170), (resource.RLIM_INFINITY, sys.maxsize)):
+    for soft, most in ((1024, 256), (resource.RLIM_INFINITY, sys.maxsize)):
         monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))  # noqa: B023
         assert mounted._most_files() == most
 

@@ -219,11 +219,12 @@ def test_silent_worker_is_killed_and_replaced_in_one_go(log: pytest.LogCaptureFi
     assert bench.pids == [3, 4]
     assert "kill" in bench.made[0].log
     assert log.messages == [
-        "Child process [1] does not answer, killing it.",
-        "Child process [1] died (killed by SIGKILL), starting another at once.",
-        "Child process [2] does not answer, killing it.",
-        "Child process [2] died (killed by SIGKILL), starting another at once.",
+        "Child process [1] does not answer, killing it, starting another at once (timeout_worker_healthcheck).",
+        "Child process [1] died",
+        "Child process [2] does not answer, killing it, starting another at once (timeout_worker_healthcheck).",
+        "Child process [2] died",
     ]
+    assert [record.levelname for record in log.records] == ["ERROR", "INFO"] * 2
 
 
 def test_killed_worker_that_does_not_disappear_is_collected_later() -> None:
@@ -470,7 +471,11 @@ def test_worker_that_has_ended_by_itself_but_does_not_exit_is_killed(log: pytest
     assert bench.pids == [1]
     bench.watch(after=1)
     assert bench.pids == [2]
-    assert log.messages[0] == "Child process [1] did not end in time, killing it."
+    assert log.messages == [
+        "Child process [1] did not end in time, killing it, starting another at once (timeout_graceful_shutdown).",
+        "Child process [1] died",
+    ]
+    assert [record.levelname for record in log.records] == ["ERROR", "INFO"]
 
 
 # Sleeping
@@ -1085,7 +1090,7 @@ def test_silent_worker_leaves_word_of_why(has_pulse: bool | None, why: str, log:
     bench.made[0].stacks = "File app.py"
     bench.watch()
     assert log.messages[:2] == [
-        f"Child process [1] does not answer{why}, killing it.",
+        f"Child process [1] does not answer{why}, killing it, starting another at once (timeout_worker_healthcheck).",
         "Child process [1] was stuck here:\nFile app.py",
     ]
 
@@ -1184,7 +1189,7 @@ def test_worker_that_does_not_end_is_killed(log: pytest.LogCaptureFixture) -> No
     assert "kill" not in bench.made[1].log
     bench.watch(after=0.1)
     assert "kill" in bench.made[1].log
-    assert log.messages == ["Child process [2] did not end in time, killing it."]
+    assert log.messages == ["Child process [2] did not end in time, killing it (timeout_graceful_shutdown)."]
 
 
 # The end

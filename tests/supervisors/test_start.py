@@ -130,17 +130,24 @@ def test_forked_workers_share_no_descriptors_but_those_of_all(cwd: Path) -> None
         # Standard output, standard error, and the one to whom looks after shared memory.
         assert len([name for name in ours & theirs if name.startswith("pipe:")]) == 3
         assert recorders(pids[0]) == recorders(pids[1])
+        # Of a worker's own page the mapping keeps one.
+        assert [memory_files(pid, "uvicorn-metrics") for pid in pids] == [1, 1]
         server.process.kill()
         wait_for(lambda: all(is_gone(pid) for pid in pids))
 
 
 def recorders(pid: int) -> int:
     """How many descriptors it has of what workers leave for their parent."""
+    return memory_files(pid, "uvicorn-worker")
+
+
+def memory_files(pid: int, kind: str) -> int:
+    """How many descriptors it has of files of this kind."""
     found = []
     for number in os.listdir(f"/proc/{pid}/fd"):
         with suppress(OSError):
             found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
-    return len([name for name in found if "uvicorn-worker" in name])
+    return len([name for name in found if kind in name])
 
 
 @pytest.mark.parametrize("how", ["SIGHUP", "kill -9", "another directory"])

@@ -339,6 +339,14 @@ def test_child_answers_whatever_goes_wrong(worker: ProcessWorker, monkeypatch: p
     assert worker.requests(0.0) == []
 
 
+def test_child_that_has_ended_is_not_waited_for(worker: ProcessWorker) -> None:
+    """Nor said of it that it does not answer."""
+    worker.ask_for_requests()
+    worker.child_conn.close()
+    worker.listen(0.0)
+    assert worker.requests(time.monotonic() + 60) == []
+
+
 def test_child_without_room_for_a_thread_is_not_silent(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """L5: it would be ended for it."""
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
+from uvicorn.drain import Stage
 from uvicorn.faults import STARTUP_FAILURE, blaming
 from uvicorn.loads import LoadTable
 from uvicorn.memory import resident_memory
@@ -218,7 +219,7 @@ class Multiprocess:
 
     def figures(self) -> tuple[list[int], WorkerFigures]:
         """What the workers have counted, and what is known of them."""
-        from uvicorn.exposition import WorkerFigures
+        from uvicorn.exposition import Lost, WorkerFigures
 
         with self._lock:
             running = [process.pid for process in self._pool.everyone if process.exitcode is None]
@@ -227,7 +228,7 @@ class Multiprocess:
         resident = {pid: size for pid, size in sizes.items() if size is not None}
         totals = [] if self._board is None else self._board.totals()
         ends = {} if self._board is None else self._board.certificates(self.config.certificate_names)
-        lost = 0 if self._board is None else self._board.lost
+        lost = Lost() if self._board is None else self._board.lost
         return totals, WorkerFigures(resident, events, ends, lost)
 
     def requests_text(self, as_json: bool) -> str:
@@ -407,19 +408,25 @@ def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
                 workers += [one for one in supervisor._pool.everyone if one.has_served and one.exitcode is None]
     for worker in workers:
         worker.ask_for_requests()
-    until = time.monotonic() + 2 * PATIENCE
+    until = time.monotonic() + (patience := 2 * PATIENCE)
     listings = []
     for worker in workers:
         told = worker.requests(until)
         if told is None:
-            logger.warning("Child process [%d] does not report its requests in flight.", worker.pid)
+            logger.warning(
+                "Child process [%d] did not list its requests within %g seconds: it is stopped, or code in C keeps its "
+                "interpreter locked. The list goes without them; the parent kills the process if it stays silent (%s).",
+                worker.pid,
+                patience,
+                "timeout_worker_healthcheck" if worker.stage <= Stage.RETIRING else "timeout_graceful_shutdown",
+            )
         listings += told or []
     return shown(listings, as_json)
 
 
 def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
     """What the workers of all of these have counted, as Prometheus reads it."""
-    from uvicorn.exposition import WorkerFigures, render
+    from uvicorn.exposition import Lost, WorkerFigures, render
 
     counted, known = zip(*(supervisor.figures() for supervisor in supervisors), strict=True)
     events: Counter[tuple[EventKind, str | None]] = Counter()
@@ -431,4 +438,4 @@ def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
         events.update(figures.events)
         resident.update(figures.resident)
     totals = [sum(numbers) for numbers in zip(*counted, strict=True)]
-    return render(totals, WorkerFigures(resident, events, ends, sum(figures.lost for figures in known)))
+    return render(totals, WorkerFigures(resident, events, ends, sum((figures.lost for figures in known), Lost())))

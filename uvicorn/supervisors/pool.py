@@ -57,6 +57,12 @@ LAST_WORDS = 0.5
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of a server that has ended as it was told."""
 
+LATE = "did not end in time"
+"""Why a worker was killed that was to end, for the log."""
+
+KILLED_BY = {"unresponsive": "timeout_worker_healthcheck", "deadline": "timeout_graceful_shutdown"}
+"""The setting behind each reason for a kill, for the log."""
+
 STOPPING = "stopping the parent process"
 """What follows the end of a worker when the pool has failed, for the log."""
 
@@ -320,11 +326,12 @@ class Pool(Generic[W]):
             if worker.exitcode is not None:
                 self._bury(worker, now)
             elif worker.is_silent(now):
-                self._kill(worker, "unresponsive", "Child process [%d] does not answer%s, killing it%s.", _why(worker))
-                self._bury(worker, now)
+                self._kill(worker)
+                self._bury(worker, now, "unresponsive", f"does not answer{_why(worker)}")
             elif self._is_late(worker, now):
                 # It has ended by itself, but something keeps it from exiting.
-                self._bury(worker, now)
+                self._kill(worker)
+                self._bury(worker, now, "deadline", LATE)
             elif now >= self._retire_at and (reason := self._reason_to_recycle(worker, now)) is not None:
                 self._to_recycle[worker] = reason
 
@@ -350,11 +357,15 @@ class Pool(Generic[W]):
         self._failures = 0
         self._tell("ready", worker, "Child process [%d] serves", level=logging.DEBUG)
 
-    def _bury(self, worker: W, now: float) -> None:
-        """Take a dead worker out, and decide when, and whether, there is to be another."""
+    def _bury(self, worker: W, now: float, reason: str = "", what: str = "") -> None:
+        """Take a dead worker out, and decide when, and whether, there is to be another.
+
+        Of one that was killed `reason` and `what` say why.
+        """
         worker.join(KILL_WAIT)
         worker.listen(now)  # its last words
-        self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
+        if not reason:
+            self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
         self._note_steady(now)
         self.workers.remove(worker)
         if worker.exitcode is None:
@@ -369,6 +380,8 @@ class Pool(Generic[W]):
             self._in_vain += 1
             self._start_at = now + restart_delay(max(self._failures, self._crashes))
             gives_up = self._has_run_in_vain
+            if reason:
+                self._report_kill(worker, reason, what)
             self._report_failure(worker, gives_up)
         else:
             self._has_served = True
@@ -379,7 +392,10 @@ class Pool(Generic[W]):
             delay = restart_delay(self._crashes) if is_brief else 0.0
             self._start_at = now + delay
             gives_up = self._has_run_in_vain
-            self._report_end(worker, STOPPING if gives_up else f"starting another {_when(delay)}")
+            follows = STOPPING if gives_up else f"starting another {_when(delay)}"
+            if reason:
+                self._report_kill(worker, reason, what, f", {follows}")
+            self._report_end(worker, follows)
         self._killed.discard(worker)
         self._asked.discard(worker)
         if gives_up and not self.failed:
@@ -404,9 +420,9 @@ class Pool(Generic[W]):
         return "exit" if worker in self._killed or (is_graceful and worker.exitcode in GRACEFUL) else "crash"
 
     def _report_end(self, worker: W, follows: str) -> None:
-        """Log the end of a worker that has served: an error where something was lost."""
+        """Log the end of a worker that has served: an error where something was lost, unless its kill was one."""
         kind = self._kind_of_end(worker)
-        if kind == "exit" and worker not in self._killed:
+        if kind == "exit":
             self._tell(kind, worker, "Child process [%d] died", level=logging.INFO)
             return
         message = "Child process [%d] died (%s)%s, %s."
@@ -449,13 +465,17 @@ class Pool(Generic[W]):
         self._to_recycle.pop(worker, None)
         self._crashed_beside.discard(worker)
 
-    def _kill(self, worker: W, reason: str, message: str, *arguments: object) -> None:
-        """Kill a worker; `message` gets the process id, `arguments`, and what is lost."""
-        self._tell("kill", worker, message, *arguments, _lost_with(worker), level=logging.ERROR, reason=reason)
-        self._log_stacks(worker, "Child process [%d] was stuck here:\n%s")
+    def _kill(self, worker: W) -> None:
         self._killed.add(worker)
         worker.kill()
         worker.join(KILL_WAIT)
+
+    def _report_kill(self, worker: W, reason: str, what: str, follows: str = "") -> None:
+        """Log why a worker was killed, what is lost, and what follows."""
+        message = "Child process [%d] %s, killing it%s%s (%s)."
+        arguments = what, _lost_with(worker), follows, KILLED_BY[reason]
+        self._tell("kill", worker, message, *arguments, level=logging.ERROR, reason=reason)
+        self._log_stacks(worker, "Child process [%d] was stuck here:\n%s")
 
     # Those that have served enough
 
@@ -508,8 +528,9 @@ class Pool(Generic[W]):
                 else:
                     worker.join()
                     del self._leaving[worker]
-            else:
-                self._is_late(worker, now)
+            elif self._is_late(worker, now):
+                self._kill(worker)
+                self._report_kill(worker, "deadline", LATE)
 
     def _note_end(self, worker: W) -> None:
         if worker in self._buried:
@@ -525,15 +546,12 @@ class Pool(Generic[W]):
             self._killed.discard(worker)
 
     def _is_late(self, worker: W, now: float) -> bool:
-        """Whether a worker did not end in time, and has been killed."""
+        """Whether a worker did not end in time; shortly before that, it is asked for its stacks."""
         deadline = self._time_to_kill(worker)
         if deadline is not None and now >= deadline - LAST_WORDS and worker not in self._asked:
             self._asked.add(worker)
             worker.ask_for_stacks()
-        if deadline is None or now < deadline:
-            return False
-        self._kill(worker, "deadline", "Child process [%d] did not end in time, killing it%s.")
-        return True
+        return deadline is not None and now >= deadline
 
     def _time_to_act(self, worker: W) -> float | None:
         """When to kill a worker, or to ask for its last words before that."""

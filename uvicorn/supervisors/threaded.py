@@ -47,6 +47,7 @@ class ThreadedServer:
     Attributes:
         servers: one for each loop, once it runs.
         started: whether all of them have come to serve.
+        on_reload: called with the number of a loop and what its server's is.
         on_stage: called with each `Stage` that all have reached, and with RETIRING when the first has.
         has_successor: as of a `Server`.
         clean_up: called when all have ended, or before the process ends as it stands, because a loop is stuck and the
@@ -60,6 +61,7 @@ class ThreadedServer:
         self.servers: list[Server] = []
         self.started = False
         self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self.on_reload: Callable[[int, bool], None] = lambda number, begins: None
         self.has_successor = False
         self.clean_up: Callable[[], None] = lambda: None
         self.load_places: list[LoadPlace] = []
@@ -188,6 +190,7 @@ class ThreadedServer:
             server.metrics_page = self.metrics_pages[number]
         self._reached.append(Stage.STARTING)
         server.on_stage = lambda stage: self._note(number, stage)
+        server.on_reload = lambda begins: self.on_reload(number, begins)
         self.servers.append(server)
         own = [sock.dup() for sock in sockets]
         thread = threading.Thread(target=self._serve, args=(server, own), name=f"uvicorn-loop-{number + 1}")

@@ -25,7 +25,7 @@ from uvicorn.drain import Stage
 from uvicorn.faults import STARTUP_FAILURE
 from uvicorn.loads import LoadPlace
 from uvicorn.memory import resident_memory
-from uvicorn.metrics import Page
+from uvicorn.metrics import GONE, OPENED, Page
 from uvicorn.server import Server
 from uvicorn.supervisors.health import Heartbeat, LoopProbe
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
@@ -373,9 +373,13 @@ class ProcessWorker:
     def forget(self) -> None:
         """Called in a child that was forked: the parent's ends, of its own pipes and of its siblings', are not its."""
         self.parent_conn.close()
+        is_sibling = self.process.pid is not None  # this child's own start has not returned
         for page in self.metrics_pages:
-            page.close()  # for nobody else
-        if self.process.pid is not None:  # a sibling: this child's own start has not returned
+            if is_sibling:
+                page.discard()
+            else:
+                page.close()  # for nobody else
+        if is_sibling:
             self._recorder = None
         forget = getattr(self.process, "forget", None)
         if forget is not None:
@@ -560,6 +564,8 @@ class ProcessWorker:
     def requests(self, until: float) -> list[LoopListing] | None:
         """What it has answered, as soon as that is here; None if it is not by then (`time.monotonic()`).
 
+        A child that has ended does nothing.
+
         Called by another thread than the one that listens.
         """
         return self._listings if self._is_told.wait(max(0.0, until - time.monotonic())) else None
@@ -577,11 +583,9 @@ class ProcessWorker:
         return None if self.process.pid is None else resident_memory(self.process.pid)
 
     def connections(self) -> int | None:
-        """Connections the child has, or had when it ended; None without the native core, which counts them.
-
-        Event loops that accepted nothing just then (`LoadPlace.connections`) are left out.
-        """
+        """Connections the child has, or had when it ended; None if nobody counts: neither the native core nor metrics."""
         numbers = [number for place in self.load_places if (number := place.connections()) is not None]
+        numbers = numbers or [page.words[OPENED] - page.words[GONE] for page in self.metrics_pages]
         return sum(numbers) if numbers else None
 
     @property
@@ -598,7 +602,7 @@ class ProcessWorker:
         try:
             return self.parent_conn.poll(seconds)
         except OSError:  # the pipe is broken, or closed here
-            self._is_deaf = True
+            self._hear_no_more()
             return False
 
     def _take_one(self, now: float) -> bool | None:
@@ -606,7 +610,7 @@ class ProcessWorker:
         try:
             message = self.parent_conn.recv()
         except (EOFError, OSError):
-            self._is_deaf = True
+            self._hear_no_more()
             return None
         if message is not False:
             # Whatever is said from the first sign of serving on is a sign of life.
@@ -639,5 +643,11 @@ class ProcessWorker:
                     self.parent_conn.send(b"ping")
                 self._is_asked = True
             except OSError:
-                self._is_deaf = True
+                self._hear_no_more()
         return not self._is_deaf
+
+    def _hear_no_more(self) -> None:
+        """The child's end is closed: what it was asked for does not come, and nobody waits for it."""
+        self._is_deaf = True
+        self._listings = []
+        self._is_told.set()

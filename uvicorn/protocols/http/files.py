@@ -367,6 +367,17 @@ async def _move(sink: FileSink, part: FileRange) -> None:
             transport.set_write_buffer_limits(high, low)
 
 
+def _duplicate(transport: asyncio.Transport) -> int:
+    """Return a new descriptor of a connection.
+
+    Raises:
+        OSError: there is none left.
+    """
+    duplicate = getattr(transport, "duplicate", None)
+    # The socket that our own transport shows is a duplicate as well, and stays as long as the connection.
+    return int(duplicate()) if duplicate is not None else os.dup(transport.get_extra_info("socket").fileno())
+
+
 class _Pump:
     """Moves a part of a file whenever its socket takes more."""
 
@@ -386,7 +397,7 @@ class _Pump:
         try:
             # A duplicate descriptor: loops refuse to watch that of a transport, and a duplicate cannot be reused for
             # another connection meanwhile.
-            self._socket = os.dup(self._transport.get_extra_info("socket").fileno())
+            self._socket = _duplicate(self._transport)
         except OSError:
             return
         try:

@@ -54,9 +54,8 @@ INDEX = b"index.html"
 SUFFIXES = {b"zstd": b".zst", b"br": b".br", b"gzip": b".gz"}
 """Of the names of files that hold another one in a content coding."""
 
-PER_FILE = 3
-"""Descriptors that it takes to send a file, at most: its own, and two duplicates of the socket of its connection, of
-which one is watched and the other is what a transport shows of it."""
+PER_FILE = 2
+"""Descriptors that it takes to send a file, at most: its own, and a duplicate of the socket of its connection."""
 
 _MAX_KNOWN = 1024
 """Paths that are remembered; only those where there was a file."""

@@ -62,6 +62,9 @@ class HTTPProtocol(Attributes):
         _loop: the running event loop unless given.
     """
 
+    held_bodies = (0, 0)
+    """As of the native class: HTTP/1.1 has no windows, so bodies wait in the transport alone."""
+
     __slots__ = (
         "app_state",
         "transport",

@@ -14,9 +14,11 @@ use pyo3::prelude::*;
 use super::ffi::descriptor;
 
 const STACK: usize = 64 * 1024;
+/// For which a thread of Python's, which says so in the log, may end the process itself.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Watch a pipe whose other end the parent holds: when that is closed send SIGTERM to this process, and SIGKILL `grace`
-/// seconds later (None: never).
+/// Watch a pipe whose other end the parent holds: a second after that is closed send SIGTERM to this process, and SIGKILL
+/// `grace` seconds later (None: never).
 ///
 /// Raises `OSError` if `descriptor` is none, `ValueError` if `grace` is no duration.
 #[cfg(unix)]
@@ -29,6 +31,7 @@ pub(crate) fn end_with_pipe(descriptor: i32, grace: Option<f64>) -> PyResult<()>
         if !is_closed_at_last(pipe) {
             return;
         }
+        thread::sleep(PATIENCE);
         descriptor::signal_self(libc::SIGTERM);
         if let Some(grace) = grace {
             thread::sleep(grace);

@@ -76,8 +76,12 @@ pub(crate) const LIMIT_LOWERED: usize = 166;
 pub(crate) const PARKED: usize = 167;
 /// Those of them that do not wait any more, for that or for a place.
 pub(crate) const UNPARKED: usize = 168;
+/// Bytes by which what is held for clients has grown, from one look at it to the next.
+pub(crate) const HELD: usize = 169;
+/// Bytes by which it has shrunk.
+pub(crate) const LET_GO: usize = 170;
 /// How many there are.
-pub(crate) const PLACES: usize = 169;
+pub(crate) const PLACES: usize = 171;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

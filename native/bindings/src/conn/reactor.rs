@@ -333,7 +333,8 @@ impl Reactor {
     pub(super) fn tell_share(&self) {
         if let Some(share) = &*self.share.borrow() {
             let accepts = self.listeners.borrow().iter().flatten().any(|listening| !listening.is_resting());
-            if accepts { share.tell(self.registry.len()) } else { share.leave() }
+            let connections = self.registry.len();
+            if accepts { share.tell(connections) } else { share.leave(connections) }
         }
     }
 

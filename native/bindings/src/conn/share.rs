@@ -14,6 +14,11 @@ const CROWD: usize = 3;
 /// Connections taken after the last of these, before the others are given a chance again.
 const UNASKED: u32 = 32;
 
+/// How so many connections are written: 0 is nobody.
+fn number_of(connections: usize) -> u32 {
+    u32::try_from(connections).map_or(Table::RESTS - 1, |number| number.saturating_add(1).min(Table::RESTS - 1))
+}
+
 /// The place of one event loop in the table.
 pub(super) struct Share {
     table: Table,
@@ -36,12 +41,12 @@ impl Share {
     /// Tell the others how many connections there are here.
     #[inline]
     pub(super) fn tell(&self, connections: usize) {
-        self.write(u32::try_from(connections).unwrap_or(u32::MAX - 1) + 1);
+        self.write(number_of(connections));
     }
 
-    /// Nothing is accepted here, so nobody is to leave anything to us.
-    pub(super) fn leave(&self) {
-        self.write(0);
+    /// Nothing is accepted here, so nobody is to leave anything to us; but so many connections there are.
+    pub(super) fn leave(&self, connections: usize) {
+        self.write(number_of(connections) | Table::RESTS);
     }
 
     fn write(&self, number: u32) {

@@ -978,6 +978,11 @@ impl Socket {
         }
     }
 
+    /// The number of a new duplicate of the descriptor, which nobody closes here.
+    pub(super) fn duplicate_number(&self) -> io::Result<i32> {
+        self.descriptor().map_or(Err(io::ErrorKind::NotConnected.into()), |descriptor| descriptor.duplicate())
+    }
+
     /// An `asyncio.trsock.TransportSocket` on a duplicate of the descriptor, on a closed one once that is closed.
     pub(super) fn duplicate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let shown = py.import("asyncio.trsock")?.getattr("TransportSocket")?;

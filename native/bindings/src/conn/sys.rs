@@ -189,6 +189,8 @@ mod linux {
 
     impl Table {
         const NUMBER: usize = size_of::<u32>();
+        /// The bit of a number that says: nothing is accepted there.
+        pub(crate) const RESTS: u32 = 1 << 31;
         /// Places read at once.
         const READ: usize = 64;
 
@@ -207,7 +209,7 @@ mod linux {
             let _ = rustix::io::pwrite(&self.0, &number.to_ne_bytes(), Self::offset(index));
         }
 
-        /// The smallest number of the others that is not 0.
+        /// The smallest number of the others that accept.
         pub(crate) fn fewest(&self, own: usize) -> Option<u32> {
             let mut room = [0; Self::READ * Self::NUMBER];
             let mut fewest = None;
@@ -217,7 +219,7 @@ mod linux {
                 let (numbers, _) = room.get(..length).unwrap_or_default().as_chunks::<{ Self::NUMBER }>();
                 for (index, number) in numbers.iter().enumerate() {
                     let number = u32::from_ne_bytes(*number);
-                    if first + index != own && number > 0 {
+                    if first + index != own && number > 0 && number < Self::RESTS {
                         fewest = Some(fewest.map_or(number, |fewest: u32| fewest.min(number)));
                     }
                 }

@@ -121,6 +121,13 @@ impl Transport {
         Ok(self.socket.here()?.held())
     }
 
+    /// The number of a new duplicate of the descriptor, which belongs to the caller.
+    ///
+    /// Raises `OSError` if the connection is closed or there is no descriptor left.
+    fn duplicate(&self) -> PyResult<i32> {
+        Ok(self.socket.here()?.duplicate_number()?)
+    }
+
     /// Bytes that the peer has yet to take, those in the kernel included.
     fn get_unsent_size(&self) -> PyResult<usize> {
         Ok(self.socket.here()?.unsent())
