@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.faults import report_fault
+from uvicorn.faults import SETTING_FAILURE, report_fault
 from uvicorn.interruption import end_with_pipe, kill_self
 
 # Unless it is known what would be forked (`supervisors/start.py`): a fork of a parent that has threads, event loops or
@@ -28,9 +28,6 @@ spawn = multiprocessing.get_context("spawn")
 
 COMMAND = "uvicorn.__main__"
 """What `python -m uvicorn` runs."""
-
-SETTING_FAILURE = 1
-"""Exit status for a setting that cannot be honoured, of which one line tells in the log."""
 
 
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:

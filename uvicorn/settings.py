@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal, get_args
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from uvicorn._declare import declarative, rows_of, setting
 from uvicorn._types import ASGIApplication
@@ -47,6 +48,18 @@ MinVersionType = Literal["1.0", "1.1", "1.2", "1.3"]
 TicketsType = Literal["own", "shared", "none"]
 StartType = Literal["auto", "spawn", "fork"]
 
+LONGEST = 10**9
+"""Seconds, about 31 years: clocks can count that far."""
+
+MOST_PROCESSES = 1024
+"""Workers, or event loops of one: more than any machine has processors for; the parent has two descriptors for each."""
+
+MOST_THREADS = 10_000
+"""Threads of a process."""
+
+ANY_TLS = ("ssl_certfile", "ssl_keyfile", "ssl_context_factory")
+"""What turns TLS on."""
+
 AUTO: Literal["auto"] = "auto"
 """A number that follows from the machine."""
 
@@ -65,7 +78,7 @@ class Settings:
         help="The application: an object, or an import string `module:attribute`. "
         "Reloading and several workers need the import string.",
     )
-    host: str | None = setting(
+    host: str | Sequence[str] | None = setting(
         default="127.0.0.1",
         section="Socket",
         help="Bind a TCP socket to this host. A name may stand for several addresses; `::` is every address, IPv6 and "
@@ -78,9 +91,10 @@ class Settings:
         maximum=65535,
         help="Bind a TCP socket to this port; 0 picks a free one and logs which.",
     )
-    uds: str | None = setting(
+    uds: str | os.PathLike[str] | None = setting(
         default=None,
         section="Socket",
+        check="uvicorn.sockets:check_unix_path",
         help="Bind a Unix domain socket at this path instead. Everybody may connect: restrict the directory around it.",
     )
     fd: int | None = setting(
@@ -99,6 +113,7 @@ class Settings:
     http: type[asyncio.Protocol] | HTTPProtocolType | str = setting(
         default="auto",
         section="Implementations",
+        none_is_default=True,
         help="HTTP implementation: a name, or the import string of an asyncio protocol class. "
         "`auto` is the native core or, where that was not built, `httptools`, else `h11`: Python, which reads requests "
         "with that library. `zttp` is another name for `native`.",
@@ -119,12 +134,14 @@ class Settings:
     ws_max_size: int = setting(
         default=16777216,
         section="WebSocket",
+        unit="bytes",
         minimum=1,
         help="Largest message in bytes, after inflation; beyond it close 1009.",
     )
     ws_max_queue: int = setting(
         default=32,
         section="WebSocket",
+        none_is_default=True,
         minimum=0,
         help="Most messages kept for the application. Only third-party implementations read it: the ones here stop "
         "reading from the connection while a message waits.",
@@ -132,12 +149,14 @@ class Settings:
     ws_ping_interval: float | None = setting(
         default=20.0,
         section="WebSocket",
+        unit="seconds",
         minimum=0,
         help="Seconds between pings; 0 sends none. None, through the Python interface, is the same as 0.",
     )
     ws_ping_timeout: float | None = setting(
         default=20.0,
         section="WebSocket",
+        unit="seconds",
         minimum=0,
         help="Seconds to wait for the answer to a ping; without one close 1011. None, through the Python interface, "
         "waits forever.",
@@ -172,11 +191,14 @@ class Settings:
     log_level: str | int | None = setting(
         default=None,
         section="Logging",
+        any_case=True,
         choices=tuple(LOG_LEVELS),
         help="Level of the server's loggers, instead of the one in the logging configuration (info). "
         "`trace` shows each ASGI message. The Python interface also takes a number.",
     )
-    access_log: bool = setting(default=True, section="Logging", help="Whether to log each request.")
+    access_log: bool = setting(
+        default=True, section="Logging", none_is_default=True, help="Whether to log each request."
+    )
     use_colors: bool | None = setting(
         default=None,
         section="Logging",
@@ -202,7 +224,12 @@ class Settings:
         help="Directory to watch, instead of the current one; may be repeated.",
     )
     reload_delay: float = setting(
-        default=0.25, section="Development", minimum=0, help="Seconds between two looks at the files."
+        default=0.25,
+        section="Development",
+        unit="seconds",
+        minimum=0,
+        maximum=LONGEST,
+        help="Seconds between two looks at the files.",
     )
     reload_includes: Sequence[str | os.PathLike[str]] | str | None = setting(
         default=None,
@@ -224,6 +251,7 @@ class Settings:
         default=None,
         section="Workers",
         cli_minimum=1,
+        maximum=MOST_PROCESSES,
         help="Number of worker processes; by default what the variable WEB_CONCURRENCY says, else 1. `auto` is one for "
         "each processor, or for as many of them as each process has `threads`. Ignored with reload.",
     )
@@ -245,13 +273,13 @@ class Settings:
     root_path: str = setting(
         default="",
         section="HTTP",
+        none_is_default=True,
         help="Path below which the application is mounted: `root_path` of the ASGI scope, in front of each path.",
     )
     limit_concurrency: int | None = setting(
         default=None,
         section="Limits",
         minimum=1,
-        cli_minimum=1,
         help="Connections or tasks from which on a request is answered 503. Idle connections count, and so does the "
         "asking one.",
     )
@@ -264,6 +292,8 @@ class Settings:
     limit_max_requests_jitter: int = setting(
         default=0,
         section="Limits",
+        needs=("limit_max_requests",),
+        none_is_default=True,
         minimum=0,
         help="Most requests added at random to limit_max_requests, so that workers do not all end at once.",
     )
@@ -275,11 +305,18 @@ class Settings:
         help="Most connections the system keeps waiting until they are accepted.",
     )
     timeout_keep_alive: int = setting(
-        default=5, section="Timeouts", minimum=0, help="Seconds an idle connection is kept open for the next request."
+        default=5,
+        section="Timeouts",
+        none_is_default=True,
+        unit="seconds",
+        minimum=0,
+        help="Seconds an idle connection is kept open for the next request.",
     )
     timeout_notify: int = setting(
         default=30,
         section="Timeouts",
+        needs=("callback_notify",),
+        unit="seconds",
         cli=False,
         run=False,
         minimum=0,
@@ -288,11 +325,16 @@ class Settings:
     timeout_graceful_shutdown: int | None = setting(
         default=None,
         section="Timeouts",
+        unit="seconds",
         help="Seconds until what still runs at shutdown is cancelled; by default 25. 0 cancels at once, a negative "
         "number waits forever.",
     )
     timeout_worker_healthcheck: int = setting(
-        default=5, section="Workers", above=0, help="Seconds a worker may take to answer before it is replaced."
+        default=5,
+        section="Workers",
+        unit="seconds",
+        above=0,
+        help="Seconds a worker may take to answer before it is replaced.",
     )
     callback_notify: Callable[..., Awaitable[None]] | None = setting(
         default=None,
@@ -309,9 +351,10 @@ class Settings:
         section="TLS",
         help="File with the certificate and those that lead to its authority; turns TLS on.",
     )
-    ssl_keyfile_password: str | None = setting(
+    ssl_keyfile_password: str | bytes | Callable[[], str | bytes] | None = setting(
         default=None,
         section="TLS",
+        needs=ANY_TLS,
         secret=True,
         help="Password of an encrypted private key. "
         "Better given as a variable: everybody on the machine can read command lines.",
@@ -319,19 +362,29 @@ class Settings:
     ssl_version: int = setting(
         default=SSL_PROTOCOL_VERSION,
         section="TLS",
+        needs=ANY_TLS,
         help="Protocol constant of the ssl module. 17, PROTOCOL_TLS_SERVER, negotiates the best version both sides "
         "speak.",
     )
     ssl_cert_reqs: int = setting(
         default=ssl.CERT_NONE,
         section="TLS",
+        needs=ANY_TLS,
+        minimum=0,
+        maximum=2,
         help="Whether clients must show a certificate: 0 no, 1 optional, 2 required (constants of the ssl module).",
     )
     ssl_ca_certs: str | os.PathLike[str] | None = setting(
-        default=None, section="TLS", help="File with the authorities that client certificates are checked against."
+        default=None,
+        section="TLS",
+        needs=ANY_TLS,
+        help="File with the authorities that client certificates are checked against.",
     )
     ssl_ciphers: str | None = setting(
-        default=None, section="TLS", help="Cipher suites in OpenSSL's notation, instead of OpenSSL's defaults."
+        default=None,
+        section="TLS",
+        needs=ANY_TLS,
+        help="Cipher suites in OpenSSL's notation, instead of OpenSSL's defaults.",
     )
     ssl_context_factory: Callable[[Config, Callable[[], ssl.SSLContext]], ssl.SSLContext] | None = setting(
         default=None,
@@ -343,6 +396,8 @@ class Settings:
     headers: list[tuple[str, str]] | None = setting(
         default=None,
         section="HTTP",
+        parse="uvicorn.default_headers:parse_field",
+        check="uvicorn.default_headers:check_field",
         flag="--header",
         multiple=True,
         help="Header field `Name:Value` added to every response; may be repeated. One named Server replaces the "
@@ -356,6 +411,7 @@ class Settings:
     h11_max_incomplete_event_size: int | None = setting(
         default=None,
         section="Limits",
+        unit="bytes",
         minimum=1,
         help="Bytes of an incomplete event that h11 keeps, instead of its own default. limit_request_head bounds all "
         "implementations.",
@@ -368,38 +424,46 @@ class Settings:
     timeout_request_head: float = setting(
         default=30.0,
         section="Timeouts",
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds a request's head may take, from its first byte, or from the connection for the first request; "
         "then 408. A connection that sent nothing closes without an answer. 0 waits forever.",
     )
     timeout_request_body: float = setting(
         default=60.0,
         section="Timeouts",
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds to wait for a request's body, then 408. Each 240 bytes received give back one second of those "
         "that have passed, and time stands still while the application does not read. 0 waits forever.",
     )
     timeout_write: float = setting(
         default=60.0,
         section="Timeouts",
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds a client may read nothing of what waits for it, response or message, then its connection is "
         "dropped. One that takes 240 bytes a second has that time again. 0 waits forever.",
     )
     timeout_handshake: float = setting(
         default=10.0,
         section="Timeouts",
+        unit="seconds",
         kw_only=True,
         minimum=0,
-        maximum=10**9,
+        maximum=LONGEST,
         help="Seconds a TLS handshake may take; 0 stands for 60.",
     )
     limit_request_head: int = setting(
         default=131072,
         section="Limits",
+        unit="bytes",
         kw_only=True,
         minimum=1,
         help="Bytes of a request line and header section together; beyond it 431.",
@@ -412,11 +476,17 @@ class Settings:
         help="Header fields of a request, or trailer fields; beyond it 431.",
     )
     limit_request_target: int = setting(
-        default=65536, section="Limits", kw_only=True, minimum=1, help="Bytes of a request target; beyond it 414."
+        default=65536,
+        section="Limits",
+        unit="bytes",
+        kw_only=True,
+        minimum=1,
+        help="Bytes of a request target; beyond it 414.",
     )
     limit_request_body: int | None = setting(
         default=None,
         section="Limits",
+        unit="bytes",
         kw_only=True,
         minimum=0,
         help="Bytes of a request body; beyond it 413. By default any.",
@@ -424,6 +494,8 @@ class Settings:
     ws_shutdown_code: int = setting(
         default=1012,
         section="WebSocket",
+        pattern="1000|1001|1012|1013|[34]\\d{3}",
+        form="1000, 1001, 1012, 1013 or from 3000 to 4999",
         kw_only=True,
         help="Close code clients get when the server stops: 1012 (service restart), 1001 (going away), 1000, 1013, or "
         "one of your own from 3000 to 4999.",
@@ -431,6 +503,8 @@ class Settings:
     access_log_format: str | None = setting(
         default=None,
         section="Logging",
+        needs=("access_log",),
+        check="uvicorn.access_format:parse_format",
         kw_only=True,
         help="What an access line says: `json`, or text with gunicorn's atoms such as `%(h)s`. By default it is what "
         "upstream prints. The page about logging lists the atoms and the keys of the JSON object.",
@@ -438,16 +512,20 @@ class Settings:
     timeout_worker_ready: float = setting(
         default=300.0,
         section="Workers",
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds a new worker may take until it serves, imports and start-up included, before its restart is "
         "given up and the old one kept; at least timeout_worker_healthcheck. 0 waits forever.",
     )
     drain_delay: float = setting(
         default=0.0,
         section="Timeouts",
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds for which a server that was told to stop goes on accepting, though it is not ready any more. "
         "Load balancers that ask `ready` of lifecycle_path need that time to send clients elsewhere. Workers that are "
         "replaced do not wait, because others serve.",
@@ -455,6 +533,8 @@ class Settings:
     lifecycle_path: str | None = setting(
         default=None,
         section="HTTP",
+        pattern="/([^?#]*/)?",
+        form="a path that begins and ends with a slash",
         kw_only=True,
         help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
         "application is asked, as for any path.",
@@ -464,6 +544,7 @@ class Settings:
         section="Workers",
         kw_only=True,
         minimum=1,
+        maximum=MOST_PROCESSES,
         help="Event loops of each process, by default 1. They share its memory, and run at the same time on a "
         "free-threaded interpreter. `auto` is one for each processor, shared out to the `workers`. Ignored with "
         "reload.",
@@ -479,28 +560,36 @@ class Settings:
     wsgi_threads: int = setting(
         default=10,
         section="WSGI",
+        needs=("interface=wsgi",),
         kw_only=True,
         minimum=1,
+        maximum=MOST_THREADS,
         help="Most threads of a process in which a WSGI application runs. One request takes one of them.",
     )
     wsgi_threads_least: int = setting(
         default=0,
         section="WSGI",
+        needs=("interface=wsgi",),
         kw_only=True,
         minimum=0,
+        maximum=MOST_THREADS,
         help="How many of these threads are made when the application is loaded, and kept; the others come when they "
         "are needed.",
     )
     wsgi_threads_idle: float = setting(
         default=60.0,
         section="WSGI",
+        needs=("interface=wsgi",),
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds after which one of the others ends that has nothing to do. 0 keeps it.",
     )
     wsgi_queue: int | None = setting(
         default=None,
         section="WSGI",
+        needs=("interface=wsgi",),
         kw_only=True,
         minimum=0,
         help="Requests that may wait for a thread, their bodies being read meanwhile; by default any number.",
@@ -508,6 +597,7 @@ class Settings:
     wsgi_queue_full: WhenFullType = setting(
         default="wait",
         section="WSGI",
+        needs=("wsgi_queue",),
         kw_only=True,
         help="What becomes of a request that finds `wsgi_queue` full: it waits, its body unread, or is refused with "
         "503 at once.",
@@ -523,6 +613,8 @@ class Settings:
     metrics: str | None = setting(
         default=None,
         section="Workers",
+        check="uvicorn.sockets:parse_address",
+        form="HOST:PORT",
         kw_only=True,
         help="Tell what the server counts, summed up over its workers, as Prometheus reads it, at this `HOST:PORT`, by "
         "default nowhere. Whoever can reach it can read it.",
@@ -530,23 +622,30 @@ class Settings:
     limit_worker_lifetime: float | None = setting(
         default=None,
         section="Workers",
+        unit="seconds",
         kw_only=True,
         above=0,
+        maximum=LONGEST,
         help="Seconds a worker serves before it is replaced. It serves on until its replacement does. A single process "
         "gets a parent for this.",
     )
     limit_worker_lifetime_jitter: float = setting(
         default=0.0,
         section="Workers",
+        needs=("limit_worker_lifetime",),
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Most seconds added at random to limit_worker_lifetime, so that workers are not all replaced at once.",
     )
     limit_worker_memory: int | None = setting(
         default=None,
         section="Workers",
+        unit="MiB",
         kw_only=True,
         minimum=1,
+        maximum=2**30,
         help="MiB of memory a worker may occupy before it is replaced. The parent looks once a second at what is "
         "resident. A single process gets a parent for this.",
     )
@@ -572,7 +671,6 @@ class Settings:
         kw_only=True,
         flag="--asgi-extension",
         multiple=True,
-        choices=get_args(ExtensionType),
         help="ASGI extension that scopes of requests offer; may be repeated. By default none: frameworks change what "
         "they send where they see one, and middleware that does not know the message fails, such as one that "
         "compresses and is handed the path of a file.",
@@ -581,6 +679,7 @@ class Settings:
     bind: Sequence[str] | str | None = setting(
         default=None,
         section="Socket",
+        check="uvicorn.sockets:place_of",
         kw_only=True,
         multiple=True,
         help="Listen at this place: `HOST:PORT`, `[IPv6]:PORT`, `unix:PATH`, `fd:NUMBER`, `systemd` for the sockets "
@@ -590,6 +689,8 @@ class Settings:
     forwarded_headers: Sequence[str] | str = setting(
         default="x-forwarded-for,x-forwarded-proto",
         section="HTTP",
+        needs=("proxy_headers",),
+        check="uvicorn.middleware.proxy_headers:parse_fields",
         kw_only=True,
         help="Which proxy headers of trusted peers are believed, separated by commas: `x-forwarded-for`, "
         "`x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port` and `x-forwarded-prefix`, or `forwarded` alone. "
@@ -598,6 +699,7 @@ class Settings:
     forwarded_hops: int | None = setting(
         default=None,
         section="HTTP",
+        needs=("proxy_headers",),
         kw_only=True,
         minimum=1,
         help="How many proxies stand in front: the client is so many from the end of the chain that they write. By "
@@ -614,6 +716,7 @@ class Settings:
     proxy_protocol_trusted_clients: list[str] | str | None = setting(
         default=None,
         section="HTTP",
+        needs=("proxy_protocol",),
         kw_only=True,
         help="With `proxy_protocol`, the clients whose proxy headers and request ids are trusted: proxies that read "
         "requests and connect through the one that sends PROXY headers. Addresses, networks and literals separated by "
@@ -637,8 +740,10 @@ class Settings:
     limit_buffers: int = setting(
         default=256,
         section="Limits",
+        unit="MiB",
         kw_only=True,
         minimum=0,
+        maximum=2**30,
         help="MiB that a process holds of responses and messages that clients have not taken. Above it, connections of "
         "clients that do not read are reset, those that hold most first. 0 is any number.",
     )
@@ -652,6 +757,8 @@ class Settings:
     request_id_header: str = setting(
         default="x-request-id",
         section="HTTP",
+        needs=("request_id",),
+        check="uvicorn.request_id:check_header",
         kw_only=True,
         help="The field that has it, of requests and responses.",
     )
@@ -664,13 +771,20 @@ class Settings:
         "who know the token that the log says.",
     )
     debug_requests_query: bool = setting(
-        default=False, section="Logging", kw_only=True, help="Show their query strings, too, which may hold secrets."
+        default=False,
+        section="Logging",
+        needs=("debug_requests",),
+        kw_only=True,
+        help="Show their query strings, too, which may hold secrets.",
     )
     debug_slow_callback: float = setting(
         default=0.1,
         section="Logging",
+        needs=("debug_requests",),
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds after which what keeps the event loop from turning is slow, and remembered by debug_requests; 0 "
         "watches nothing.",
     )
@@ -684,6 +798,7 @@ class Settings:
     http2_max_concurrent_streams: int = setting(
         default=128,
         section="HTTP/2",
+        needs=("http2",),
         kw_only=True,
         minimum=1,
         maximum=2**31 - 1,
@@ -693,6 +808,8 @@ class Settings:
     http2_initial_window_size: int = setting(
         default=65536,
         section="HTTP/2",
+        needs=("http2",),
+        unit="bytes",
         kw_only=True,
         minimum=1,
         maximum=2**31 - 1,
@@ -702,6 +819,8 @@ class Settings:
     http2_max_frame_size: int = setting(
         default=16384,
         section="HTTP/2",
+        needs=("http2",),
+        unit="bytes",
         kw_only=True,
         minimum=16384,
         maximum=2**24 - 1,
@@ -710,23 +829,32 @@ class Settings:
     http2_max_header_list_size: int | None = setting(
         default=None,
         section="HTTP/2",
+        needs=("http2",),
+        unit="bytes",
         kw_only=True,
         minimum=1,
+        maximum=2**32 - 1,
         help="Bytes of the fields of a request, decoded, of which each counts 32 more; beyond it 431. By default as "
         "many as limit_request_head.",
     )
     http2_ping_interval: float = setting(
         default=20.0,
         section="HTTP/2",
+        needs=("http2",),
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds of silence after which a client is asked whether it is there; 0 asks nobody.",
     )
     http2_ping_timeout: float = setting(
         default=20.0,
         section="HTTP/2",
+        needs=("http2",),
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds it may take to answer before its connection is dropped.",
     )
     limit_active_requests: CountType | None = setting(
@@ -742,6 +870,7 @@ class Settings:
     limit_queue: int = setting(
         default=100,
         section="Limits",
+        needs=("limit_active_requests",),
         kw_only=True,
         minimum=0,
         help="Requests that may wait while limit_active_requests are active; 0 refuses them at once.",
@@ -749,14 +878,20 @@ class Settings:
     timeout_queue: float = setting(
         default=0.1,
         section="Timeouts",
+        needs=("limit_active_requests",),
+        unit="seconds",
         kw_only=True,
         above=0,
+        maximum=LONGEST,
         help="Seconds a request may wait in that queue, then 503. Once the queue was not empty for that long it is a "
         "twentieth, except for clients below their share, and the newest are served first.",
     )
     limit_exempt: Sequence[str] | str | None = setting(
         default=None,
         section="Limits",
+        needs=("limit_active_requests",),
+        pattern="/[^?#*]*\\*?",
+        form="a path that begins with a slash, with a `*` at most at its end",
         kw_only=True,
         multiple=True,
         help="Path that is served whatever limit_active_requests says, such as that of a probe; with `*` at its end "
@@ -765,14 +900,18 @@ class Settings:
     retry_after: int = setting(
         default=1,
         section="Limits",
+        needs=("limit_active_requests",),
+        unit="seconds",
         kw_only=True,
         minimum=1,
+        maximum=LONGEST,
         help="Seconds after which a client may come again that limit_active_requests had refused: `retry-after`.",
     )
 
     ssl_cert: Sequence[str] | str | None = setting(
         default=None,
         section="TLS",
+        check="uvicorn.tls:NamedCertificate.parse",
         kw_only=True,
         multiple=True,
         help="Certificate for clients that ask for a name (SNI), as `HOST=FILE,KEY`, or `HOST=FILE` where the key is "
@@ -782,16 +921,19 @@ class Settings:
     ssl_min_version: MinVersionType | None = setting(
         default=None,
         section="TLS",
+        needs=ANY_TLS,
         kw_only=True,
-        choices=get_args(MinVersionType),
         help="Lowest version of TLS that is spoken, by default 1.2. For those below, ciphers are offered that OpenSSL "
         "takes for too weak otherwise, unless ssl_ciphers says which.",
     )
     ssl_reload: float | None = setting(
         default=None,
         section="TLS",
+        needs=ANY_TLS,
+        unit="seconds",
         kw_only=True,
         minimum=0,
+        maximum=LONGEST,
         help="Seconds between two looks whether the files of ssl_certfile, ssl_keyfile, ssl_ca_certs, ssl_crl and "
         "ssl_cert have other contents; new connections then use those, if they are good. 0 looks only when a single "
         "process gets SIGHUP, which makes any other number look at once, too. By default they are read once.",
@@ -799,6 +941,7 @@ class Settings:
     mount: Sequence[str] | str | None = setting(
         default=None,
         section="Files",
+        check="uvicorn.mounts:parse_mount",
         kw_only=True,
         multiple=True,
         help="Answer requests below a path with the files of a directory, without the application: `/static=DIR`. May "
@@ -807,6 +950,8 @@ class Settings:
     mount_cache_control: Sequence[str] | str = setting(
         default="no-cache",
         section="Files",
+        needs=("mount",),
+        check="uvicorn.mounts:parse_cache_control",
         kw_only=True,
         multiple=True,
         lines=True,
@@ -818,6 +963,7 @@ class Settings:
     ssl_tickets: TicketsType = setting(
         default="own",
         section="TLS",
+        needs=ANY_TLS,
         kw_only=True,
         help="Who can read the tickets by which clients that come back are spared most of a handshake: the event loop "
         "that has written them (`own`), all workers (`shared`, where the interpreter is known), or nobody, because "
@@ -827,6 +973,7 @@ class Settings:
     ssl_crl: str | os.PathLike[str] | None = setting(
         default=None,
         section="TLS",
+        needs=ANY_TLS,
         kw_only=True,
         help="File with lists of client certificates that were revoked (CRL, in PEM form). Then each authority that "
         "has issued one that clients show needs a list there that has not expired.",
@@ -834,6 +981,7 @@ class Settings:
     ssl_client_errors: bool = setting(
         default=False,
         section="TLS",
+        needs=ANY_TLS,
         kw_only=True,
         help="Whether clients are served whose certificates cannot be verified. The application must look at "
         "`client_cert_error` of the extension `tls`, which asgi_extensions has to offer. Otherwise such a handshake "
@@ -872,3 +1020,94 @@ class Settings:
 
 ROWS = rows_of(Settings)
 """The table, by name of the setting."""
+
+
+class Relation(NamedTuple):
+    """What the values of some settings mean for each other.
+
+    Attributes:
+        settings: those at fault.
+        holds: whether a configuration has such values.
+        text: the end of a sentence that begins with these settings and their values.
+        is_fatal: whether the configuration is refused; otherwise a warning is logged.
+    """
+
+    settings: tuple[str, ...]
+    holds: Callable[[Config], object]
+    text: str
+    is_fatal: bool = True
+
+
+RELATIONS = (
+    Relation(("bind", "uds"), lambda c: c.bind and c.uds, "name all places in bind, as unix:PATH."),
+    Relation(("bind", "fd"), lambda c: c.bind and c.fd is not None, "name all places in bind, as fd:NUMBER."),
+    Relation(
+        ("ssl_cert",),
+        lambda c: c.ssl_cert and not (c.ssl_certfile or c.ssl_context_factory),
+        "clients that ask for another name, or for none, need ssl_certfile.",
+    ),
+    Relation(
+        ("ssl_crl",),
+        lambda c: c.ssl_crl is not None and not c.ssl_cert_reqs and c.ssl_context_factory is None,
+        "only ssl_cert_reqs asks clients for certificates.",
+    ),
+    Relation(
+        ("ssl_client_errors",),
+        lambda c: c.ssl_client_errors and "tls" not in c.asgi_extensions,
+        "applications learn of the errors by the extension tls, which asgi_extensions has to name.",
+    ),
+    Relation(
+        ("ssl_client_errors",),
+        lambda c: c.ssl_client_errors and (not c.ssl_cert_reqs or c.ssl_context_factory is not None),
+        "it needs ssl_cert_reqs, and a context that ssl_context_factory does not make.",
+    ),
+    Relation(
+        ("ssl_tickets",),
+        lambda c: c.ssl_tickets != "own" and c.ssl_context_factory is not None,
+        "tickets belong to the context, which ssl_context_factory makes.",
+    ),
+    Relation(
+        ("wsgi_threads", "wsgi_threads_least"),
+        lambda c: c.wsgi_threads < c.wsgi_threads_least,
+        "wsgi_threads must be at least wsgi_threads_least.",
+    ),
+    Relation(
+        ("systemd",),
+        lambda c: c.systemd and c.should_reload,
+        "a server that reloads is for development, and no service.",
+    ),
+    Relation(("preload",), lambda c: c.preload and c.reload, "reload loads the application anew in each child."),
+    Relation(
+        ("preload",),
+        lambda c: c.preload and c.worker_start == "spawn",
+        "worker_start='spawn' loads the application anew in each worker.",
+    ),
+    Relation(
+        ("preload",),
+        lambda c: c.preload and sys.platform in ("win32", "darwin"),
+        "this system cannot fork safely.",
+    ),
+    Relation(("worker_start",), lambda c: c.worker_start == "fork" and c.reload, "reload spawns its children."),
+    Relation(("host",), lambda c: c.bind and c.is_given("host"), "is ignored: bind says where to listen.", False),
+    Relation(("port",), lambda c: c.bind and c.is_given("port"), "is ignored: bind says where to listen.", False),
+    Relation(("uds",), lambda c: c.uds and c.fd is not None, "is ignored: fd is the socket.", False),
+    Relation(
+        ("ssl_cert_reqs",),
+        lambda c: c.ssl_cert_reqs == ssl.CERT_REQUIRED and c.lacks_authorities,
+        "rejects every client: ssl_ca_certs names no authorities to check their certificates against.",
+        False,
+    ),
+    Relation(
+        ("ssl_cert_reqs",),
+        lambda c: c.ssl_cert_reqs == ssl.CERT_OPTIONAL and c.lacks_authorities,
+        "rejects every client that shows a certificate: ssl_ca_certs names no authorities to check it against.",
+        False,
+    ),
+    Relation(
+        ("preload",),
+        lambda c: c.preload and not c.use_subprocess,
+        "is ignored: a single process has no parent that could load the application.",
+        False,
+    ),
+)
+"""What relates settings to each other, beside `Row.needs`."""
