@@ -58,6 +58,7 @@ class Row:
         parse: the import string of a function that returns what a text stands for, and raises likewise.
         form: what it takes, for messages, where the rest of the row does not say it: ``NAME must be FORM``.
         needs: settings of which one has to be set, or this one is ignored.
+        protocols: whether protocols read it: then `_types.ProtocolConfig` has it.
     """
 
     # Not a dataclass: making one takes longer than importing the rest of the table.
@@ -89,6 +90,7 @@ class Row:
         parse: str = "",
         form: str = "",
         needs: tuple[str, ...] = (),
+        protocols: bool = False,
     ) -> None:
         self.name = ""
         self.annotation = ""
@@ -117,6 +119,7 @@ class Row:
         self.parse = parse
         self.form = form
         self.needs = needs
+        self.protocols = protocols
         self.aliases: Mapping[str, Any] = {}
 
     @property
@@ -191,6 +194,7 @@ def setting(
     parse: str = "",
     form: str = "",
     needs: tuple[str, ...] = (),
+    protocols: bool = False,
 ) -> T: ...
 def setting(**details: Any) -> Any:
     """Write down one row of a declared class; see `Row` for the details. Without ``default`` it must be given."""

@@ -682,7 +682,9 @@ class Config(Settings):
     def _http_protocol_class(self) -> ProtocolFactory:
         implementation: ProtocolFactory = self._implementation("http", HTTP_PROTOCOLS)
         if not callable(implementation) or not _takes(implementation, config=0, server_state=0, app_state=0):
-            raise SettingError(f"Cannot use http={self.http!r}: it is no protocol class.")
+            raise SettingError(
+                f"Cannot use http={self.http!r}: it must be a protocol class, not {_kind(implementation)}."
+            )
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
                 raise ValueError("HTTP/2 takes the native core: http='auto' or 'native', where it was built.")
@@ -706,7 +708,7 @@ class Config(Settings):
             )
         implementation: WebSocketProtocolFactory | None = self._implementation("ws", WS_PROTOCOLS)
         if callable(implementation) and not _takes(implementation, config=0, server_state=0, app_state=0):
-            raise SettingError(f"Cannot use ws={self.ws!r}: it is no protocol class.")
+            raise SettingError(f"Cannot use ws={self.ws!r}: it must be a protocol class, not {_kind(implementation)}.")
         return implementation
 
     def _ssl_context(self) -> SSLContext | None:
@@ -890,6 +892,10 @@ def _takes(function: Callable[..., Any], **arguments: Any) -> bool:
     except ValueError:  # it has none that can be read
         return True
     return True
+
+
+def _kind(found: object) -> str:
+    return "a function" if inspect.isroutine(found) else f"a {type(found).__name__}"
 
 
 def _read_log_config(path: str) -> Any:

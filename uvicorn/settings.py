@@ -121,6 +121,7 @@ class Settings:
     http2: bool = setting(
         default=False,
         section="Implementations",
+        protocols=True,
         help="Speak HTTP/2 as well, which takes the native core: over TLS where a client asks for it by ALPN, and "
         "without TLS, on the same port, with clients that begin with its preface.",
     )
@@ -136,6 +137,7 @@ class Settings:
         section="WebSocket",
         unit="bytes",
         minimum=1,
+        protocols=True,
         help="Largest message in bytes, after inflation; beyond it close 1009.",
     )
     ws_max_queue: int = setting(
@@ -143,6 +145,7 @@ class Settings:
         section="WebSocket",
         none_is_default=True,
         minimum=0,
+        protocols=True,
         help="Most messages kept for the application. Only third-party implementations read it: the ones here stop "
         "reading from the connection while a message waits.",
     )
@@ -151,6 +154,7 @@ class Settings:
         section="WebSocket",
         unit="seconds",
         minimum=0,
+        protocols=True,
         help="Seconds between pings; 0 sends none. None, through the Python interface, is the same as 0.",
     )
     ws_ping_timeout: float | None = setting(
@@ -158,6 +162,7 @@ class Settings:
         section="WebSocket",
         unit="seconds",
         minimum=0,
+        protocols=True,
         help="Seconds to wait for the answer to a ping; without one close 1011. None, through the Python interface, "
         "waits forever.",
     )
@@ -165,6 +170,7 @@ class Settings:
         default=True,
         section="WebSocket",
         valued=True,
+        protocols=True,
         help="Whether to compress messages of 32 bytes and more when the client offers it (RFC 7692).",
     )
     lifespan: LifespanType = setting(
@@ -197,7 +203,7 @@ class Settings:
         "`trace` shows each ASGI message. The Python interface also takes a number.",
     )
     access_log: bool = setting(
-        default=True, section="Logging", none_is_default=True, help="Whether to log each request."
+        default=True, section="Logging", none_is_default=True, protocols=True, help="Whether to log each request."
     )
     use_colors: bool | None = setting(
         default=None,
@@ -274,12 +280,14 @@ class Settings:
         default="",
         section="HTTP",
         none_is_default=True,
+        protocols=True,
         help="Path below which the application is mounted: `root_path` of the ASGI scope, in front of each path.",
     )
     limit_concurrency: int | None = setting(
         default=None,
         section="Limits",
         minimum=1,
+        protocols=True,
         help="Connections or tasks from which on a request is answered 503. Idle connections count, and so does the "
         "asking one.",
     )
@@ -310,6 +318,7 @@ class Settings:
         none_is_default=True,
         unit="seconds",
         minimum=0,
+        protocols=True,
         help="Seconds an idle connection is kept open for the next request.",
     )
     timeout_notify: int = setting(
@@ -413,12 +422,14 @@ class Settings:
         section="Limits",
         unit="bytes",
         minimum=1,
+        protocols=True,
         help="Bytes of an incomplete event that h11 keeps, instead of its own default. limit_request_head bounds all "
         "implementations.",
     )
     reset_contextvars: bool = setting(
         default=False,
         section="Application",
+        protocols=True,
         help="Whether requests start in an empty context instead of a copy of the one the server was started in.",
     )
     timeout_request_head: float = setting(
@@ -428,6 +439,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds a request's head may take, from its first byte, or from the connection for the first request; "
         "then 408. A connection that sent nothing closes without an answer. 0 waits forever.",
     )
@@ -438,6 +450,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds to wait for a request's body, then 408. Each 240 bytes received give back one second of those "
         "that have passed, and time stands still while the application does not read. 0 waits forever.",
     )
@@ -448,6 +461,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds a client may read nothing of what waits for it, response or message, then its connection is "
         "dropped. One that takes 240 bytes a second has that time again. 0 waits forever.",
     )
@@ -458,6 +472,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds a TLS handshake may take; 0 stands for 60.",
     )
     limit_request_head: int = setting(
@@ -466,6 +481,7 @@ class Settings:
         unit="bytes",
         kw_only=True,
         minimum=1,
+        protocols=True,
         help="Bytes of a request line and header section together; beyond it 431.",
     )
     limit_request_fields: int = setting(
@@ -473,6 +489,7 @@ class Settings:
         section="Limits",
         kw_only=True,
         minimum=1,
+        protocols=True,
         help="Header fields of a request, or trailer fields; beyond it 431.",
     )
     limit_request_target: int = setting(
@@ -481,6 +498,7 @@ class Settings:
         unit="bytes",
         kw_only=True,
         minimum=1,
+        protocols=True,
         help="Bytes of a request target; beyond it 414.",
     )
     limit_request_body: int | None = setting(
@@ -489,6 +507,7 @@ class Settings:
         unit="bytes",
         kw_only=True,
         minimum=0,
+        protocols=True,
         help="Bytes of a request body; beyond it 413. By default any.",
     )
     ws_shutdown_code: int = setting(
@@ -497,6 +516,7 @@ class Settings:
         pattern="1000|1001|1012|1013|[34]\\d{3}",
         form="1000, 1001, 1012, 1013 or from 3000 to 4999",
         kw_only=True,
+        protocols=True,
         help="Close code clients get when the server stops: 1012 (service restart), 1001 (going away), 1000, 1013, or "
         "one of your own from 3000 to 4999.",
     )
@@ -506,6 +526,7 @@ class Settings:
         needs=("access_log",),
         check="uvicorn.access_format:parse_format",
         kw_only=True,
+        protocols=True,
         help="What an access line says: `json`, or text with gunicorn's atoms such as `%(h)s`. By default it is what "
         "upstream prints. The page about logging lists the atoms and the keys of the JSON object.",
     )
@@ -536,6 +557,7 @@ class Settings:
         pattern="/([^?#]*/)?",
         form="a path that begins and ends with a slash",
         kw_only=True,
+        protocols=True,
         help="Path below which the server answers `live`, `ready` and `status` itself, such as `/-/`. By default the "
         "application is asked, as for any path.",
     )
@@ -671,6 +693,7 @@ class Settings:
         kw_only=True,
         flag="--asgi-extension",
         multiple=True,
+        protocols=True,
         help="ASGI extension that scopes of requests offer; may be repeated. By default none: frameworks change what "
         "they send where they see one, and middleware that does not know the message fails, such as one that "
         "compresses and is handed the path of a file.",
@@ -751,6 +774,7 @@ class Settings:
         default=False,
         section="HTTP",
         kw_only=True,
+        protocols=True,
         help="Give each request an id: what a trusted proxy says in `X-Request-ID` or `traceparent`, else one that is "
         'made. It is in `scope["request_id"]`, in the response, and the atom `%(request_id)s` of `access_log_format`.',
     )
@@ -760,6 +784,7 @@ class Settings:
         needs=("request_id",),
         check="uvicorn.request_id:check_header",
         kw_only=True,
+        protocols=True,
         help="The field that has it, of requests and responses.",
     )
     debug_requests: bool = setting(
@@ -802,6 +827,7 @@ class Settings:
         kw_only=True,
         minimum=1,
         maximum=2**31 - 1,
+        protocols=True,
         help="Requests of one connection that can be in hand at a time. One whose client has given it up counts until "
         "its application has ended; more are refused, and can be sent again.",
     )
@@ -813,6 +839,7 @@ class Settings:
         kw_only=True,
         minimum=1,
         maximum=2**31 - 1,
+        protocols=True,
         help="Bytes of a request's body that a client may send before they are read, 2147483647 at most. Of requests "
         "that are read as fast as they come this grows, to 8 MiB each and 16 MiB for a connection.",
     )
@@ -824,6 +851,7 @@ class Settings:
         kw_only=True,
         minimum=16384,
         maximum=2**24 - 1,
+        protocols=True,
         help="Bytes of a frame that clients may send, 16777215 at most.",
     )
     http2_max_header_list_size: int | None = setting(
@@ -834,6 +862,7 @@ class Settings:
         kw_only=True,
         minimum=1,
         maximum=2**32 - 1,
+        protocols=True,
         help="Bytes of the fields of a request, decoded, of which each counts 32 more; beyond it 431. By default as "
         "many as limit_request_head.",
     )
@@ -845,6 +874,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds of silence after which a client is asked whether it is there; 0 asks nobody.",
     )
     http2_ping_timeout: float = setting(
@@ -855,6 +885,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds it may take to answer before its connection is dropped.",
     )
     limit_active_requests: CountType | None = setting(
@@ -862,6 +893,7 @@ class Settings:
         section="Limits",
         kw_only=True,
         minimum=1,
+        protocols=True,
         help="Requests whose applications run at a time in one process. More wait in a short queue, and beyond that "
         "they are answered 503 by the server itself. `auto` finds out how many, from how long they take. Idle "
         "connections do not count, nor requests that wait for their clients; of a WebSocket the handshake does. A "
@@ -873,6 +905,7 @@ class Settings:
         needs=("limit_active_requests",),
         kw_only=True,
         minimum=0,
+        protocols=True,
         help="Requests that may wait while limit_active_requests are active; 0 refuses them at once.",
     )
     timeout_queue: float = setting(
@@ -883,6 +916,7 @@ class Settings:
         kw_only=True,
         above=0,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds a request may wait in that queue, then 503. Once the queue was not empty for that long it is a "
         "twentieth, except for clients below their share, and the newest are served first.",
     )
@@ -894,6 +928,7 @@ class Settings:
         form="a path that begins with a slash, with a `*` at most at its end",
         kw_only=True,
         multiple=True,
+        protocols=True,
         help="Path that is served whatever limit_active_requests says, such as that of a probe; with `*` at its end "
         "all paths that begin so. May be repeated. Those of lifecycle_path always are.",
     )
@@ -905,6 +940,7 @@ class Settings:
         kw_only=True,
         minimum=1,
         maximum=LONGEST,
+        protocols=True,
         help="Seconds after which a client may come again that limit_active_requests had refused: `retry-after`.",
     )
 
