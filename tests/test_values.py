@@ -22,14 +22,15 @@ from uvicorn.settings import ROWS
 WRONG = {
     "port": ("many", "port must be a whole number from 0 to 65535, not 'many'."),
     "workers": ("99999999", "workers must be a whole number from 1 to 1024 or `auto`, not '99999999'."),
-    "retry_after": ("0", "retry_after must be a whole number of seconds from 1 to 1000000000, not '0'."),
+    "retry_after": ("0", "retry_after must be a whole number of seconds, at least 1, not '0'."),
     "limit_connections": (
         "0",
         "limit_connections must be a whole number, at least 1, not '0'; leave it out for no limit.",
     ),
-    "timeout_write": ("-1", "timeout_write must be a number of seconds from 0 to 1000000000, not '-1'."),
+    "timeout_write": ("-1", "timeout_write must be a number of seconds, at least 0, not '-1'."),
     "backlog": ("9" * 30, f"backlog must be a whole number from 0 to 2147483647, not '{'9' * 30}'."),
     "limit_max_requests": ("9" * 30, f"Cannot use limit_max_requests='{'9' * 30}': it must be at most {sys.maxsize}."),
+    "timeout_handshake": ("1e10", "Cannot use timeout_handshake='1e10': it must be at most 1000000000."),
     "access_log": ("perhaps", "access_log must be true or false, not 'perhaps'."),
     "lifespan": ("maybe", "lifespan must be one of auto, on, off, not 'maybe'."),
     "metrics": ("here", "metrics must be HOST:PORT, not 'here'."),

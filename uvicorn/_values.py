@@ -18,6 +18,9 @@ from uvicorn._declare import Row
 from uvicorn.faults import SettingError
 from uvicorn.importer import import_from_string
 
+LONGEST = 10**9
+"""Seconds, about 31 years: the clocks of all libraries can count that far."""
+
 TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
 FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
 """What the command line takes for a boolean."""
@@ -141,6 +144,8 @@ class Number(Values):
     def __init__(self, row: Row) -> None:
         super().__init__(row)
         self.is_whole = "float" not in row.kinds
+        # Times longer than that pass upstream.
+        self.ceiling = LONGEST if row.unit == "seconds" and row.kw_only else sys.maxsize
         # As upstream's may.
         self.has_fractions = not self.is_whole or (row.unit == "seconds" and not row.kw_only)
 
@@ -176,8 +181,8 @@ class Number(Values):
             or (row.pattern and not re.fullmatch(row.pattern, str(number)))
         ):
             raise _Refused
-        if abs(number) > sys.maxsize:
-            raise _Refused(f"it must be {'at most ' if number > 0 else 'at least -'}{sys.maxsize}.")
+        if abs(number) > self.ceiling:
+            raise _Refused(f"it must be {'at most ' if number > 0 else 'at least -'}{self.ceiling}.")
         return number
 
     def _least(self, is_command: bool) -> int | None:
@@ -212,7 +217,8 @@ class Text(Values):
             texts = [f"one of {', '.join(self.only or self.row.names)}"]
             texts += [] if self.only else ["an import string"]
         else:
-            texts = [] if "a path" in objects else ["a path" if "os.PathLike" in self.objects else "text"]
+            is_path = "os.PathLike" in self.objects
+            texts = ["a path" if is_path else "text"] * (self.takes_text and "a path" not in objects)
         return " or ".join([*texts, *objects])
 
     def convert_one(self, value: Any, is_command: bool) -> Any:
@@ -249,7 +255,7 @@ class Several(Text):
     def accepts(self, is_command: bool = False) -> str:
         """Say it in words."""
         if self.only:
-            return f"of {', '.join(self.only)}"
+            return f"any of {', '.join(self.only)}"
         return "a list of paths" if "os.PathLike" in self.row.annotation else "a list of texts"
 
     def convert(self, value: Any, is_command: bool) -> Any:

@@ -20,7 +20,7 @@ from uvicorn import shortcuts
 from uvicorn._compat import has_gil, iscoroutinefunction
 from uvicorn._declare import Row
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
-from uvicorn._values import check
+from uvicorn._values import LONGEST, check
 from uvicorn.application import build_app, detect_interface, warn_of_mistakes
 from uvicorn.default_headers import encode_fields, says_close, with_server, without_connection
 from uvicorn.faults import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail
@@ -42,7 +42,6 @@ from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, w
 from uvicorn.settings import (
     AUTO,
     DEFAULT_GRACEFUL_SHUTDOWN,
-    LONGEST,
     RELATIONS,
     ROWS,
     SSL_PROTOCOL_VERSION,

@@ -143,7 +143,7 @@ def _parameters() -> Iterator[click.Parameter]:
         is_eager=True,
         expose_value=False,
         callback=_read_settings_file,
-        help="Read settings from this TOML file; the command line and the environment win over it.",
+        help="Read settings from this TOML file; the command line and the environment override it.",
     )
     # Unlike those of options, variables of arguments do not follow from the prefix.
     yield click.Argument(["app"], envvar="UVICORN_APP")
