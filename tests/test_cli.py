@@ -63,13 +63,17 @@ def test_without_application_it_is_a_usage_error() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        pytest.param(["--log-level", "INFO"], "'INFO' is not one of", id="CLI-05 upper-case level"),
+        pytest.param(["--log-level", "LOUD"], "must be one of critical, ", id="CLI-05 level"),
         pytest.param(["--log-lev", "info"], "No such option", id="CLI-18 abbreviated"),
-        pytest.param(["--port", "x"], "'x' is not a valid integer", id="no number"),
-        pytest.param(["--ws-ping-interval", "None"], "'None' is not a valid float", id="CLI-17 None"),
-        pytest.param(["--ws-per-message-deflate", "perhaps"], "is not a valid boolean", id="CLI-16 no boolean"),
+        pytest.param(["--port", "x"], "port must be a whole number from 0 to 65535, not 'x'.", id="no number"),
+        pytest.param(
+            ["--ws-ping-interval", "None"], "must be a number of seconds, at least 0, not 'None'.", id="CLI-17 None"
+        ),
+        pytest.param(
+            ["--ws-per-message-deflate", "perhaps"], "must be true or false, not 'perhaps'.", id="CLI-16 no boolean"
+        ),
         pytest.param(["--ws-per-message-deflate"], "requires an argument", id="CLI-16 no flag"),
-        pytest.param(["--interface", "cgi"], "'cgi' is not one of", id="no choice"),
+        pytest.param(["--interface", "cgi"], "must be one of auto, asgi3, asgi2, wsgi, not 'cgi'.", id="no choice"),
         pytest.param(["--env-file", "not-there"], "does not exist", id="CLI-07 env file"),
         pytest.param(["--log-config", "not-there"], "does not exist", id="CLI-07 log config"),
         pytest.param(["--reload-dir", "not-there"], "does not exist", id="CLI-07 reload dir"),
@@ -77,10 +81,14 @@ def test_without_application_it_is_a_usage_error() -> None:
         pytest.param(["--no-factory"], "No such option", id="CLI-19 factory"),
         pytest.param(["--no-http2"], "No such option", id="CLI-19 http2"),
         pytest.param(["--no-reset-contextvars"], "No such option", id="CLI-19 reset contextvars"),
-        pytest.param(["--workers", "0"], "0 is not in the range x>=1", id="no workers"),
-        pytest.param(["--workers", "many"], "'many' is not a valid integer", id="no number of workers"),
-        pytest.param(["--workers", "-1"], "-1 is not in the range x>=1", id="negative workers"),
-        pytest.param(["--limit-concurrency", "0"], "0 is not in the range x>=1", id="no concurrency"),
+        pytest.param(["--workers", "0"], "a whole number from 1 to 1024 or `auto`, not '0'.", id="no workers"),
+        pytest.param(["--workers", "many"], "a whole number from 1 to 1024 or `auto`, not 'many'.", id="many workers"),
+        pytest.param(["--workers", "-1"], "a whole number from 1 to 1024 or `auto`, not '-1'.", id="negative workers"),
+        pytest.param(
+            ["--limit-concurrency", "0"], "must be a whole number, at least 1, not '0'; leave it out for no limit."
+        ),
+        pytest.param(["--workers", "99999999"], "a whole number from 1 to 1024 or `auto`", id="too many workers"),
+        pytest.param(["--access-log-format", "%(z)s"], "unknown atom %(z)s", id="access log format"),
         pytest.param(["another:app"], "Got unexpected extra argument", id="two applications"),
         pytest.param(["--ssl-context-factory", "x:y"], "No such option", id="TLS-08 Python only"),
     ],
@@ -89,7 +97,7 @@ def test_usage_errors_are_status_2(args: list[str], message: str, arguments: dic
     """CLI-04, CLI-05, CLI-07, CLI-16, CLI-17, CLI-18, CLI-19, TLS-08"""
     result = invoke(HERE, *args)
     assert result.exit_code == 2
-    assert message in result.output
+    assert message in " ".join(result.output.split())
     assert arguments == {}
 
 
@@ -97,7 +105,8 @@ def test_a_wrong_variable_is_the_same_usage_error(arguments: dict[str, Any]) -> 
     """ENV-04"""
     result = invoke(HERE, env={"UVICORN_PORT": "x"})
     assert result.exit_code == 2
-    assert "'x' is not a valid integer" in result.output
+    message = "Invalid value for UVICORN_PORT: port must be a whole number from 0 to 65535, not 'x'."
+    assert message in result.output
 
 
 @pytest.mark.parametrize("value", ["true", "on", "1", "yes"])
@@ -186,12 +195,20 @@ def test_header_fields(text: str, field: list[str], arguments: dict[str, Any]) -
     assert arguments["headers"] == [field]
 
 
-@pytest.mark.parametrize("text", ["nocolon", ":value"])
-def test_what_is_no_header_field_is_status_1(text: str, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nocolon", "it is not of the form Name:Value."),
+        (":value", "it is not of the form Name:Value."),
+        ("a b:c", "'a b' is not the name of a header field."),
+    ],
+)
+def test_what_is_no_header_field_is_status_1(text: str, reason: str, arguments: dict[str, Any]) -> None:
     """CLI-12"""
     result = invoke(HERE, "--header", text)
     assert result.exit_code == 1
-    assert result.output.endswith(f"Error: Invalid value for '--header': {text!r} is not of the form Name:Value.\n")
+    said = f"Error: Invalid value for '--header': Cannot use headers={text!r}: {reason}\n"
+    assert result.output.endswith(said)
     assert arguments == {}
 
 
@@ -296,18 +313,11 @@ def broken_modules(directory: Path) -> None:
             "Cannot use ssl_certfile='broken.pem'",
             id="CLI-08 content",
         ),
-        pytest.param(["served:app", "--header", "a b:c"], 1, "Cannot use headers", id="CLI-12 header name"),
         pytest.param(
             ["served:app", "--forwarded-allow-ips", "10.0.0.1/8"],
             1,
             "Cannot use forwarded_allow_ips='10.0.0.1/8': 10.0.0.1/8 has host bits set",
             id="PRX-04 host bits",
-        ),
-        pytest.param(
-            ["served:app", "--access-log-format", "%(z)s"],
-            1,
-            "Cannot use access_log_format='%(z)s': unknown atom %(z)s",
-            id="access log format",
         ),
     ],
 )
@@ -331,8 +341,6 @@ def test_mistakes_end_in_one_line(args: list[str], status: int, last_error: str)
         (["--http", "bogus"], 1, "Cannot use http='bogus'"),
         (["--loop", "bogus"], 3, "Error loading custom loop"),
         (["--ssl-certfile", "x.pem"], 1, "Cannot use ssl_certfile='x.pem'"),
-        (["--header", "a b:c"], 1, "Cannot use headers"),
-        (["--access-log-format", "%d"], 1, "Cannot use access_log_format='%d'"),
     ],
 )
 def test_mistakes_in_settings_end_before_there_are_processes(
@@ -396,7 +404,7 @@ def test_a_missing_app_dir_is_named(directory: Path) -> None:
 def test_a_wrong_number_of_workers_in_the_environment_ends_in_one_line() -> None:
     """ENV-07"""
     code, output = command("served:app", env={"WEB_CONCURRENCY": "abc"})
-    assert output == "ERROR:    Cannot use WEB_CONCURRENCY='abc': the number of workers must be a whole number.\n"
+    assert output == "ERROR:    WEB_CONCURRENCY must be a whole number, at most 1024 or `auto`, not 'abc'.\n"
     assert code == 1
 
 

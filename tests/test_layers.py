@@ -55,16 +55,17 @@ LAYERS = [
     "protocols.http.stat* protocols.http.texts",
     "protocols.websockets.failures protocols.websockets.limits protocols.websockets.outline",
     "debugging",
-    "config exposition settings_file",
+    "config exposition options settings_file",
     "profile",
     "middleware.forwarded request_id",
     "access_format application middleware middleware.[!f]* mounts settings sockets tls",
-    "_declare acceptor default_headers faults importer loads logging protocols.tls protocols.utils reload_paths "
+    "_values",
+    "_declare acceptor default_headers importer loads logging protocols.tls protocols.utils reload_paths "
     "slow_callbacks worker_events",
     "process_one proxy_protocol",
     "access_arguments admission beneath certificates interruption memory metrics overload stacks systemd "
     "thread_pool tickets",
-    "_types _compat _ansi _native complaints grace network openssl outlet shortcuts",
+    "_types _compat _ansi _native complaints faults grace network openssl outlet shortcuts",
 ]
 
 # Each with the one name it is for.

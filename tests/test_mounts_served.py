@@ -107,5 +107,5 @@ def test_each_worker_has_them(tmp_path: Path, directory: Path, arguments: list[s
 def test_a_directory_that_is_not_there_ends_the_server_at_its_start(tmp_path: Path) -> None:
     server = ServerProcess(*SERVED, "--mount", "/static=nowhere", cwd=tmp_path)
     with server:
-        assert server.wait() == 1
+        assert server.wait() == 2
         server.wait_for("Cannot use mount='/static=nowhere': the directory 'nowhere' does not exist.")

@@ -96,27 +96,35 @@ def test_file_may_be_named_by_a_variable(tmp_path: Path, arguments: dict[str, An
         ("callback_notify = 'x:y'", 1, "callback_notify can only be set in Python."),
         ("port = [1, 2]", 1, "port takes one value, not a list."),
         ("[port]\nnumber = 1", 1, "port takes one value, not a table."),
-        ("headers = [1]", 1, "headers takes texts."),
-        ("headers = ['A']", 1, "'A' is not of the form Name:Value."),
+        ("headers = [1]", 1, "headers must be a list of texts, not 1."),
+        ("headers = ['A']", 1, "Cannot use headers='A': it is not of the form Name:Value."),
         ("port = ", 1, "it is no TOML: "),
-        ("port = 'many'", 1, "port='many': it must be a whole number."),
-        ("port = true", 1, "port=True: it must be a whole number."),
-        ("workers = 2.9", 1, "workers=2.9: it must be a whole number, or auto."),
-        ("access_log = 2", 1, "access_log=2: it must be true or false."),
-        ("host = 1", 1, "host=1: it must be a text."),
-        ("bind = 8000", 1, "bind takes texts."),
-        ("mount = 5", 1, "mount takes texts."),
-        ("ssl_keyfile = 5", 1, "ssl_keyfile=5: it must be a text."),
-        ("app_dir = true", 1, "app_dir=True: it must be a text."),
-        ("http = 3", 1, "http=3: it must be a text."),
-        ("app = 3", 1, "app=3: it must be a text."),
-        ("backlog = 100000000000", 1, "backlog=100000000000: it must be from 0 to 2147483647."),
-        ("timeout_graceful_shutdown = -inf", 1, "timeout_graceful_shutdown=-inf: it must be finite."),
-        ("limit_request_body = -1", 1, "limit_request_body=-1: it must be at least 0; leave it out for no limit."),
-        ("timeout_write = nan", 1, "timeout_write=nan: it must be a number."),
-        ("timeout_write = inf", 1, "timeout_write=inf: it must be finite."),
-        ("workers = 0", 2, "Invalid value for '--workers'"),
-        ("lifespan = 'maybe'", 2, "Invalid value for '--lifespan'"),
+        ("port = 'many'", 1, "port must be a whole number from 0 to 65535, not 'many'."),
+        ("port = true", 1, "port must be a whole number from 0 to 65535, not True."),
+        ("workers = 2.9", 1, "workers must be a whole number from 1 to 1024 or `auto`, not 2.9."),
+        ("access_log = 2", 1, "access_log must be true or false, not 2."),
+        ("host = 1", 1, "host must be text, not 1."),
+        ("bind = 8000", 1, "bind must be a list of texts, not 8000."),
+        ("mount = 5", 1, "mount must be a list of texts, not 5."),
+        ("ssl_keyfile = 5", 1, "ssl_keyfile must be a path, not 5."),
+        ("app_dir = true", 1, "app_dir must be text, not True."),
+        ("http = 3", 1, "http must be one of auto, h11, httptools, zttp, native or an import string, not 3."),
+        ("app = 3", 1, "app must be text, not 3."),
+        ("backlog = 100000000000", 1, "backlog must be a whole number from 0 to 2147483647, not 100000000000."),
+        (
+            "timeout_graceful_shutdown = -inf",
+            1,
+            "timeout_graceful_shutdown must be a whole number of seconds, not -inf.",
+        ),
+        (
+            "limit_request_body = -1",
+            1,
+            "must be a whole number of bytes, at least 0, not -1; leave it out for no limit.",
+        ),
+        ("timeout_write = nan", 1, "timeout_write must be a number of seconds, at least 0, not nan."),
+        ("timeout_write = inf", 1, "timeout_write must be a number of seconds, at least 0, not inf."),
+        ("workers = 0", 1, "uvicorn.toml: workers must be a whole number from 1 to 1024 or `auto`, not 0."),
+        ("lifespan = 'maybe'", 1, "uvicorn.toml: lifespan must be one of auto, on, off, not 'maybe'."),
     ],
 )
 def test_mistakes(tmp_path: Path, arguments: dict[str, Any], text: str, status: int, said: str) -> None:
@@ -204,7 +212,7 @@ def test_pools_have_settings_of_their_own_before_those_of_the_file(tmp_path: Pat
         ("[pools]\napi = 3", "pools takes a table for each pool, as in [pools.NAME]."),
         ("[pools.api]\napp = 'a:b'\nmetrics = ':1'", "pools.api: metrics is a matter of all pools, or of none."),
         ("[pools.api]\napp = 'a:b'\nenvironment = { A = 1 }", "pools.api: environment takes a table of texts."),
-        ("[pools.api]\napp = 'a:b'\nworkers = 0", "pools.api: Invalid value for '--workers'"),
+        ("[pools.api]\napp = 'a:b'\nworkers = 0", "pools.api: workers must be a whole number from 1 to 1024"),
         ("[pools.api]\nworkers = 1", "pools.api has no app."),
     ],
 )
@@ -226,9 +234,10 @@ def test_number_may_be_written_as_a_text_or_a_float(tmp_path: Path, arguments: d
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     """Not to wherever a service manager starts the server."""
     path = tmp_path / "uvicorn.toml"
+    (tmp_path / "files").mkdir()
     path.write_text(
         'ssl_certfile = "cert.pem"\nssl_keyfile = "/key.pem"\nuds = ""\napp_dir = "src"\nreload_dirs = ["a"]\n'
-        'mount = ["/static=files", "/media=/files"]\nssl_cert = "a.test=a.pem,b.pem"\n'
+        'mount = ["/static=files", "/media=/"]\nssl_cert = "a.test=a.pem,b.pem"\n'
         'bind = ["unix:socket", "127.0.0.1:80"]\n[pools.one]\nssl_crl = "crl.pem"\n'
     )
     found = read_settings(path)
@@ -238,7 +247,7 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
         "uds": "",
         "app_dir": f"{tmp_path}/src",
         "reload_dirs": [f"{tmp_path}/a"],
-        "mount": [f"/static={tmp_path}/files", "/media=/files"],
+        "mount": [f"/static={tmp_path}/files", "/media=/"],
         "ssl_cert": [f"a.test={tmp_path}/a.pem,{tmp_path}/b.pem"],
         "bind": [f"unix:{tmp_path}/socket", "127.0.0.1:80"],
     }

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import signal
 import socket
 import stat
@@ -117,10 +118,16 @@ def test_address_that_is_taken_is_an_error_that_names_it(sock: socket.socket, lo
     assert log.records == []
 
 
-def test_host_that_does_not_resolve_is_an_error() -> None:
+@pytest.mark.parametrize("host", ["nowhere.invalid", ["127.0.0.1", "nowhere.invalid"]], ids=["one", "a list"])
+async def test_host_that_does_not_resolve_is_an_error_that_names_it(host: str | list[str]) -> None:
     """SOCK-06"""
-    with pytest.raises(socket.gaierror):
-        bind_socket(Settings(host="nowhere.invalid"))
+    source = source_of(Settings(host=host))
+    with pytest.raises(OSError, match=rf"^host={re.escape(repr(host))}: "):
+        source.bind()
+    with pytest.raises(OSError, match=rf"^host={re.escape(repr(host))}: "):
+        await source.open()
+    with pytest.raises(OSError, match=r"^nowhere\.invalid:80: "):
+        source_of(Settings(bind=["nowhere.invalid:80"])).bind()
 
 
 @pytest.mark.parametrize("host", [None, ["127.0.0.1", "::1"]], ids=["not set", "a list"])

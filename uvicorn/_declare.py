@@ -7,18 +7,20 @@ been a dict that callers may change.
 from __future__ import annotations
 
 import inspect
-import math
 import sys
-from collections.abc import Mapping
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 if sys.version_info >= (3, 11):
     from typing import dataclass_transform
 else:
     from typing_extensions import dataclass_transform
 
-__all__ = ["REQUIRED", "Row", "declarative", "rows_of", "setting"]
+__all__ = ["REQUIRED", "Row", "declarative", "rows_of", "setting", "union_members"]
 
 T = TypeVar("T")
 ClassT = TypeVar("ClassT", bound=type)
@@ -34,20 +36,29 @@ class Row:
         name, annotation: as in the class; the annotation is text.
         default: the value when nothing is given, or `REQUIRED`.
         help: what it does. The first sentence is for ``--help``, all of it for the settings page.
-        section: where the settings page lists it.
+        section: where ``--help`` and the settings page list it.
         kw_only: whether it cannot be given by position.
         flag: the command-line option, where it is not the name with dashes.
         cli: whether there is a command-line option.
         run: whether ``uvicorn.run`` takes it.
-        choices: what the command line accepts, where the annotation admits more.
+        choices: the texts it takes, where the annotation admits more.
+        any_case: whether upper case in one of these does not matter.
         multiple: whether the command-line option may be repeated.
         lines: whether each line of its variable is a value, because values may have spaces.
         exists: whether the command line insists that this path exists.
+        unit: what a number counts, in the plural.
         minimum, maximum: the smallest and the greatest number it takes.
         above: a number that it has to be greater than, in place of a minimum.
-        cli_minimum: the smallest one that the command line takes, which upstream's refuses as a mistake in the form.
+        cli_minimum: the smallest number that the command line and files take, where Python takes smaller ones.
         valued: whether a boolean option takes a value instead of coming as a flag.
         secret: whether the value must not be shown.
+        none_is_default: whether None stands for the default.
+        pattern: a regular expression that matches the texts it takes, as a whole.
+        check: the import string of a function that raises ValueError for a text or pair that it does not take.
+        parse: the import string of a function that returns what a text stands for, and raises likewise.
+        form: what it takes, for messages, where the rest of the row does not say it: ``NAME must be FORM``.
+        needs: settings of which one has to be set, or this one is ignored.
+        protocols: whether protocols read it: then `_types.ProtocolConfig` has it.
     """
 
     # Not a dataclass: making one takes longer than importing the rest of the table.
@@ -62,15 +73,24 @@ class Row:
         cli: bool = True,
         run: bool = True,
         choices: tuple[str, ...] = (),
+        any_case: bool = False,
         multiple: bool = False,
         lines: bool = False,
         exists: bool = False,
+        unit: str = "",
         minimum: int | None = None,
         maximum: int | None = None,
         above: int | None = None,
         cli_minimum: int | None = None,
         valued: bool = False,
         secret: bool = False,
+        none_is_default: bool = False,
+        pattern: str = "",
+        check: str = "",
+        parse: str = "",
+        form: str = "",
+        needs: tuple[str, ...] = (),
+        protocols: bool = False,
     ) -> None:
         self.name = ""
         self.annotation = ""
@@ -82,72 +102,66 @@ class Row:
         self.cli = cli
         self.run = run
         self.choices = choices
+        self.any_case = any_case
         self.multiple = multiple
         self.lines = lines
         self.exists = exists
+        self.unit = unit
         self.minimum = minimum
         self.maximum = maximum
         self.above = above
         self.cli_minimum = cli_minimum
         self.valued = valued
         self.secret = secret
+        self.none_is_default = none_is_default
+        self.pattern = pattern
+        self.check = check
+        self.parse = parse
+        self.form = form
+        self.needs = needs
+        self.protocols = protocols
+        self.aliases: Mapping[str, Any] = {}
 
     @property
+    def option(self) -> str:
+        """Its command-line option."""
+        return self.flag or "--" + self.name.replace("_", "-")
+
+    @cached_property
     def kinds(self) -> frozenset[str]:
-        """The members of its type, by name: of `int | None` these two."""
-        return frozenset(self.annotation.split(" | "))
+        """The members of its type as they are written, aliases by what they stand for: of `int | None` these two."""
+        return frozenset(member for member in self._members() if isinstance(member, str))
 
-    def number(self, value: Any) -> Any:
-        """Return `value`, if this is a number or a text of one: as the number it has to be.
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The literals of its type: all that it takes, or names for some of that."""
+        return tuple(name for member in self._members() if isinstance(member, tuple) for name in member)
 
-        Whole numbers of seconds may have a fraction where a program sets them, as upstream's may.
-
-        Raises:
-            ValueError: it is none, or out of range.
-        """
-        kinds = self.kinds - {"None"}
-        if kinds == {"CountType"}:
-            kinds = frozenset({"int"})
-            if value == "auto":
-                return value
-        if value is None or not kinds or not kinds <= {"int", "float"}:
-            return value
-        is_whole = "float" not in kinds
-        wanted = "a whole number" if is_whole else "a number"
-        if "CountType" in self.kinds:
-            wanted += ", or auto"
-        if isinstance(value, str):
-            try:
-                value = int(value) if is_whole else float(value)
-            except ValueError:
-                raise ValueError(f"it must be {wanted}.") from None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-            raise ValueError(f"it must be {wanted}.")
-        if is_whole and isinstance(value, float) and not self.name.startswith("timeout_"):
-            if not value.is_integer():
-                raise ValueError(f"it must be {wanted}.")
-            value = int(value)
-        self._check_range(value)
-        return value
-
-    def _check_range(self, value: float) -> None:
-        least, most = self.minimum, self.maximum
-        hint = "; leave it out for no limit." if self.name.startswith("limit_") and self.default is None else "."
-        if self.above is not None and value <= self.above:
-            raise ValueError(f"it must be greater than {self.above}{hint}")
-        if least is not None and most is not None and not least <= value <= most:
-            raise ValueError(f"it must be from {least} to {most}{hint}")
-        if least is not None and value < least:
-            raise ValueError(f"it must be at least {least}{hint}")
-        if math.isinf(value):
-            raise ValueError(f"it must be finite{hint}")
-        if isinstance(value, int) and value > sys.maxsize:
-            raise ValueError(f"it must be at most {sys.maxsize}{hint}")
+    def _members(self) -> Iterator[str | tuple[str, ...]]:
+        for text in union_members(self.annotation):
+            alias = self.aliases.get(text)
+            is_union = typing.get_origin(alias) in (typing.Union, types.UnionType)
+            for member in typing.get_args(alias) if is_union else (alias,):
+                if typing.get_origin(member) is Literal:
+                    yield typing.get_args(member)
+                else:
+                    yield member.__name__ if is_union else text
 
     def parameter(self) -> inspect.Parameter:
         """Return this row as a parameter of ``__init__``."""
         kind = inspect.Parameter.KEYWORD_ONLY if self.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Parameter(self.name, kind, default=self.default, annotation=self.annotation)
+
+
+def union_members(annotation: str) -> list[str]:
+    """Return the members of a union that is written with bars."""
+    members, depth, begin = [], 0, 0
+    for index, character in enumerate(annotation):
+        depth += (character == "[") - (character == "]")
+        if character == "|" and not depth:
+            members.append(annotation[begin:index].strip())
+            begin = index + 1
+    return [*members, annotation[begin:].strip()]
 
 
 @overload
@@ -163,15 +177,24 @@ def setting(
     cli: bool = True,
     run: bool = True,
     choices: tuple[str, ...] = (),
+    any_case: bool = False,
     multiple: bool = False,
     lines: bool = False,
     exists: bool = False,
+    unit: str = "",
     minimum: int | None = None,
     maximum: int | None = None,
     above: int | None = None,
     cli_minimum: int | None = None,
     valued: bool = False,
     secret: bool = False,
+    none_is_default: bool = False,
+    pattern: str = "",
+    check: str = "",
+    parse: str = "",
+    form: str = "",
+    needs: tuple[str, ...] = (),
+    protocols: bool = False,
 ) -> T: ...
 def setting(**details: Any) -> Any:
     """Write down one row of a declared class; see `Row` for the details. Without ``default`` it must be given."""
@@ -185,9 +208,10 @@ def declarative(cls: ClassT) -> ClassT:
     ``inspect.signature`` shows every parameter; the rows are kept, in order and by name, in ``__rows__``.
     """
     rows: dict[str, Row] = {}
+    aliases = vars(sys.modules[cls.__module__])
     for name, annotation in inspect.get_annotations(cls).items():
         row = rows[name] = cls.__dict__[name]
-        row.name, row.annotation = name, annotation
+        row.name, row.annotation, row.aliases = name, annotation, aliases
         delattr(cls, name)
     declared: Any = cls
     declared.__rows__ = rows

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.faults import report_fault
+from uvicorn.faults import SETTING_FAILURE, report_fault
 from uvicorn.interruption import end_with_pipe, kill_self
 
 # Unless it is known what would be forked (`supervisors/start.py`): a fork of a parent that has threads, event loops or
@@ -30,8 +30,6 @@ spawn = multiprocessing.get_context("spawn")
 COMMAND = "uvicorn.__main__"
 """What `python -m uvicorn` runs."""
 
-SETTING_FAILURE = 1
-"""Exit status for a setting that cannot be honoured, of which one line tells in the log."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -118,7 +116,7 @@ def end_with_parent(grace: float | None = None, graceful_timeout: float | None =
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    if sys.platform != "win32" and (end_with_pipe := _native_watch()) is not None:
+    if sys.platform != "win32":
         end_with_pipe(parent.sentinel, grace)
 
     def watch() -> None:

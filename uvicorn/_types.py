@@ -531,45 +531,55 @@ class Events(Protocol):
 class ProtocolConfig(Protocol):
     """The settings that protocols read from the configuration; ``uvicorn.settings`` documents each."""
 
-    root_path: str
+    # The settings are written by scripts/sync-settings: begin.
     http2: bool
+    ws_max_size: int
+    ws_max_queue: int
+    ws_ping_interval: float | None
+    ws_ping_timeout: float | None
+    ws_per_message_deflate: bool
+    access_log: bool
+    root_path: str
+    limit_concurrency: int | None
+    timeout_keep_alive: int
+    h11_max_incomplete_event_size: int | None
+    reset_contextvars: bool
+    timeout_request_head: float
+    timeout_request_body: float
+    timeout_write: float
+    timeout_handshake: float
+    limit_request_head: int
+    limit_request_fields: int
+    limit_request_target: int
+    limit_request_body: int | None
+    ws_shutdown_code: int
+    access_log_format: str | None
+    lifecycle_path: str | None
+    request_id: bool
+    request_id_header: str
     http2_max_concurrent_streams: int
     http2_initial_window_size: int
     http2_max_frame_size: int
     http2_max_header_list_size: int | None
     http2_ping_interval: float
     http2_ping_timeout: float
-    access_log: bool
-    access_log_format: str | None
-    request_id: bool
-    request_id_header: str
-
-    @property
-    def trusted_proxies(self) -> list[str] | str | None: ...
-
-    reset_contextvars: bool
-    h11_max_incomplete_event_size: int | None
-    limit_concurrency: int | None
-    limit_active_requests: "int | Literal['auto'] | None"
+    limit_active_requests: int | Literal["auto"] | None
     limit_queue: int
     timeout_queue: float
     retry_after: int
-    lifecycle_path: str | None
-    limit_request_head: int
-    limit_request_fields: int
-    limit_request_target: int
-    limit_request_body: int | None
-    timeout_keep_alive: int
-    timeout_request_head: float
-    timeout_request_body: float
-    timeout_write: float
-    timeout_handshake: float
-    ws_max_size: int
-    ws_max_queue: int
-    ws_ping_interval: float | None
-    ws_ping_timeout: float | None
-    ws_per_message_deflate: bool
-    ws_shutdown_code: int
+
+    @property
+    def asgi_extensions(self) -> Sequence[str]: ...
+
+    @property
+    def limit_exempt(self) -> Sequence[str]: ...
+
+    # The settings are written by scripts/sync-settings: end.
+
+    @property
+    def trusted_proxies(self) -> list[str] | str | None:
+        """Peers whose proxy headers and request ids are believed; None is none of them."""
+
     loaded: bool
     encoded_headers: list[tuple[bytes, bytes]]
     unavailable_app: "ASGI3Application | None"
@@ -580,16 +590,8 @@ class ProtocolConfig(Protocol):
     # Read-only, so that a configuration may know more precisely what it holds.
 
     @property
-    def asgi_extensions(self) -> Sequence[str]:
-        """Names of the extensions that scopes of requests offer."""
-
-    @property
     def mounts(self) -> "Sequence[tuple[str, str, str]]":
         """Where the server answers with files itself, the directories they are in, and their Cache-Control."""
-
-    @property
-    def limit_exempt(self) -> Sequence[str]:
-        """Paths that `limit_active_requests` does not count."""
 
     @property
     def loaded_app(self) -> ASGI3Application:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import logging
 import logging.config
 import os
-import re
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from uvicorn import shortcuts
 from uvicorn._compat import has_gil, iscoroutinefunction
+from uvicorn._declare import Row
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
-from uvicorn.access_format import parse_format
+from uvicorn._values import LONGEST, check
 from uvicorn.application import build_app, detect_interface, warn_of_mistakes
 from uvicorn.default_headers import encode_fields, says_close, with_server, without_connection
-from uvicorn.faults import STARTUP_FAILURE, blaming, blaming_package, fail
+from uvicorn.faults import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
 from uvicorn.middleware.asgi2 import ASGI2Middleware
@@ -32,16 +33,16 @@ from uvicorn.middleware.proxy_headers import (
     DEFAULT_FIELDS,
     ProxyHeadersMiddleware,
     _TrustedHosts,
-    check_fields,
     check_trusted_hosts,
+    parse_fields,
 )
 from uvicorn.mounts import Mount, check_prefixes, parse_cache_control, parse_mount
 from uvicorn.profile import WorkerProfile, processors
 from uvicorn.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
-from uvicorn.request_id import check_header
 from uvicorn.settings import (
     AUTO,
     DEFAULT_GRACEFUL_SHUTDOWN,
+    RELATIONS,
     ROWS,
     SSL_PROTOCOL_VERSION,
     CountType,
@@ -50,15 +51,10 @@ from uvicorn.settings import (
     InterfaceType,
     LifespanType,
     LoopFactoryType,
-    MinVersionType,
-    ProfileType,
     Settings,
-    StartType,
-    TicketsType,
-    WhenFullType,
     WSProtocolType,
 )
-from uvicorn.sockets import UnixPath, bind_sockets, check_unix_path, parse_address, place_of
+from uvicorn.sockets import bind_sockets
 
 if TYPE_CHECKING:
     import asyncio
@@ -132,23 +128,11 @@ LOOP_FACTORIES: dict[str, str | None] = {
 }
 INTERFACES: list[InterfaceType] = list(get_args(InterfaceType))
 
-_NONE_IS_DEFAULT = (
-    "access_log",
-    "http",
-    "root_path",
-    "timeout_keep_alive",
-    "limit_max_requests_jitter",
-    "ws_max_queue",
-)
-
 BUILDING_THE_CORE = "install Rust 1.88 or later (https://rustup.rs), then uvicorn again"
 
 DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
 
 _ASGI_VERSIONS: dict[str, Literal["2.0", "3.0"]] = {"asgi3": "3.0", "asgi2": "2.0", "wsgi": "3.0"}
-
-_SHUTDOWN_CODES = frozenset({1000, 1001, 1012, 1013, *range(3000, 5000)})
-"""Close codes that do not accuse the client of anything (RFC 6455 section 7.4, and the registry it sets up)."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -184,6 +168,7 @@ class Config(Settings):
     forwarded_allow_ips: list[str] | str
     asgi_extensions: list[ExtensionType]
     bind: list[str]
+    uds: str | None
     ssl_cert: list[str]
     mount: list[str]
     limit_exempt: list[str]
@@ -220,13 +205,13 @@ class Config(Settings):
         self.in_flight: InFlight | None = None  # once it is loaded, if that is to be known
         self.encoded_headers = []
         self.closes_connections = False
-        self.headers = self.headers or []
-        self._resolve_unset()
+        # First what says how to report that another setting is wrong.
+        self._check_settings(row for row in ROWS.values() if row.section == "Logging")
         self.configure_logging()
-        self._check_numbers()
+        self._check_settings(row for row in ROWS.values() if row.section != "Logging")
+        self.headers = self.headers or []
         self._resolve_places()
         self._resolve_mounts()
-        self._check_access_log_format()
         self._resolve_extensions()
         with blaming(f"{shortcuts.VARIABLE}={os.environ.get(shortcuts.VARIABLE)!r}"):
             shortcuts.chosen()
@@ -235,6 +220,38 @@ class Config(Settings):
         self._load_env_file()
         self._resolve_workers()
         self._resolve_trusted_proxies()
+        self._check_relations()
+
+    def _check_settings(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            setattr(self, row.name, check(row, getattr(self, row.name)))
+
+    def _check_relations(self) -> None:
+        for relation in RELATIONS:
+            if relation.holds(self):
+                shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in relation.settings)
+                if relation.is_fatal:
+                    raise SettingError(f"Cannot use {shown}: {relation.text}")
+                logger.warning("%s %s", shown, relation.text)
+        for name, row in ROWS.items():
+            if row.needs and self.is_given(name) and not any(map(self._is_met, row.needs)):
+                shown = "..." if row.secret else repr(getattr(self, name))
+                logger.warning("%s=%s is ignored without %s.", name, shown, row.needs[0])
+
+    def _is_met(self, need: str) -> bool:
+        name, equals, value = need.partition("=")
+        return str(getattr(self, name)) == value if equals else bool(getattr(self, name))
+
+    def is_given(self, name: str) -> bool:
+        """Whether a setting has another value than its default, and not one that stands for nothing."""
+        value = getattr(self, name)
+        return bool(value) and value != ROWS[name].default
+
+    @property
+    def lacks_authorities(self) -> bool:
+        """Whether no client certificate can be verified, though the server speaks TLS and rejects those that cannot."""
+        asks_alone = self.ssl_context_factory is None and not self.ssl_client_errors
+        return self.is_ssl and asks_alone and not self.ssl_ca_certs
 
     def __getstate__(self) -> dict[str, Any]:
         # What is called in the parent need not reach its children, and lambdas could not.
@@ -284,7 +301,7 @@ class Config(Settings):
         """Seconds a graceful shutdown may take, None for any time; see ``timeout_graceful_shutdown``."""
         if self.timeout_graceful_shutdown is None:
             return DEFAULT_GRACEFUL_SHUTDOWN
-        return None if self.timeout_graceful_shutdown < 0 else self.timeout_graceful_shutdown
+        return None if self.timeout_graceful_shutdown < 0 else min(self.timeout_graceful_shutdown, LONGEST)
 
     @property
     def worker_ready_timeout(self) -> float | None:
@@ -321,28 +338,12 @@ class Config(Settings):
             return None
         return (self.proxy_protocol_trusted_clients or None) if self.proxy_protocol else self.forwarded_allow_ips
 
-    def _resolve_unset(self) -> None:
-        """Take what programs leave unset, or empty, for not given, where upstream serves with it."""
-        for name in _NONE_IS_DEFAULT:
-            if getattr(self, name) is None:
-                setattr(self, name, ROWS[name].default)
-        for name, row in ROWS.items():
-            value = getattr(self, name)
-            if value in ("", []) and (name == "root_path" or row.kinds <= {"int", "float", "None"}):
-                setattr(self, name, None if name in ("ws_ping_interval", "ws_ping_timeout") else row.default)
-            elif value is False and row.kinds <= {"int", "float", "None"}:
-                setattr(self, name, 0)
-        workers: object = self.workers
-        if workers is False or workers in ("", []):
-            self.workers = 1
-
     # Logging
 
     def configure_logging(self) -> None:
         """Name the level TRACE and apply ``log_config``, ``log_level``, ``use_colors`` and ``access_log``.
 
         Raises:
-            KeyError: ``log_level`` is not a known name.
             ImportError: the configuration is in YAML and PyYAML is not installed.
             OSError, ValueError, RuntimeError: the configuration cannot be read, or ``logging.config`` refuses it.
         """
@@ -352,7 +353,7 @@ class Config(Settings):
             with blaming(f"log_config={shown}"):
                 self._apply_log_config(self.log_config)
         if self.log_level is not None:
-            level = self._log_level_number(self.log_level)
+            level = LOG_LEVELS[self.log_level.lower()] if isinstance(self.log_level, str) else self.log_level
             for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
                 logging.getLogger(name).setLevel(level)
         if not self.access_log:
@@ -384,15 +385,6 @@ class Config(Settings):
             if name in formatters:
                 formatters[name]["use_colors"] = self.use_colors
 
-    @staticmethod
-    def _log_level_number(level: str | int) -> int:
-        if not isinstance(level, str):
-            return level
-        with blaming(f"log_level={level!r}"):
-            if level.lower() not in LOG_LEVELS:
-                raise KeyError(f"choose one of {', '.join(LOG_LEVELS)}.")
-        return LOG_LEVELS[level.lower()]
-
     # Development
 
     def _resolve_reload(self) -> None:
@@ -409,22 +401,13 @@ class Config(Settings):
         self.reload_includes, self.reload_excludes = [*paths.includes], [*paths.excludes]
 
     def _resolve_places(self) -> None:
+        self.uds = os.fspath(self.uds) if isinstance(self.uds, os.PathLike) else self.uds
         self.bind = [*_strings(self.bind)]
         seen = set[str]()
         for text in self.bind:
-            with blaming(f"bind={text!r}"):
-                place = place_of(text)
-                if isinstance(place, UnixPath):
-                    check_unix_path(place.path)
-                if text in seen and not text.endswith(":0"):
-                    raise ValueError("it is named twice.")
-                seen.add(text)
-        if self.uds:
-            with blaming(f"uds={self.uds!r}"):
-                check_unix_path(self.uds)
-        if self.bind and (self.uds or self.fd is not None):
-            with blaming("bind", "uds" if self.uds else "fd"):
-                raise ValueError("name all places in bind, as unix:PATH and fd:NUMBER.")
+            if text in seen and not text.endswith(":0"):
+                raise SettingError(f"Cannot use bind={text!r}: it is named twice.")
+            seen.add(text)
 
     def _resolve_mounts(self) -> None:
         self.mount, self.mounts = _strings(self.mount), []
@@ -446,49 +429,10 @@ class Config(Settings):
         common = values.get(None, ROWS["mount_cache_control"].default)
         self.mounts = [mount._replace(cache_control=values.get(mount.prefix, common)) for mount in self.mounts]
 
-    def _check_numbers(self) -> None:
-        """Convert numbers to their types; refuse what would raise once the server runs."""
-        for name, row in ROWS.items():
-            if (value := getattr(self, name)) is not None:
-                with blaming(f"{name}={value!r}"):
-                    setattr(self, name, row.number(value))
-        self._resolve_exempt_paths()
-        with blaming(f"ws_shutdown_code={self.ws_shutdown_code!r}"):
-            if self.ws_shutdown_code not in _SHUTDOWN_CODES:
-                raise ValueError("choose 1000, 1001, 1012, 1013, or one from 3000 to 4999.")
-        with blaming(f"lifecycle_path={self.lifecycle_path!r}"):
-            if self.lifecycle_path is not None and not re.fullmatch(r"/([^?#]*/)?", self.lifecycle_path):
-                raise ValueError("a path begins and ends with a slash.")
-        with blaming(f"request_id_header={self.request_id_header!r}"):
-            check_header(self.request_id_header)
-        with blaming(f"metrics={self.metrics!r}"):
-            if self.metrics is not None:
-                parse_address(self.metrics)
-        with blaming(f"wsgi_threads={self.wsgi_threads!r}"):
-            if self.wsgi_threads < max(1, self.wsgi_threads_least):
-                raise ValueError("at least one, and no fewer than wsgi_threads_least.")
-        with blaming(f"wsgi_queue_full={self.wsgi_queue_full!r}"):
-            if self.wsgi_queue_full not in get_args(WhenFullType):
-                raise ValueError(f"choose one of {', '.join(get_args(WhenFullType))}.")
-
-    def _resolve_exempt_paths(self) -> None:
-        self.limit_exempt = [*_strings(self.limit_exempt)]
-        for path in self.limit_exempt:
-            with blaming(f"limit_exempt={path!r}"):
-                if not re.fullmatch(r"/[^?#*]*\*?", path):
-                    raise ValueError("a path begins with a slash, and has a * at its end if at all.")
-
-    def _check_access_log_format(self) -> None:
-        if self.access_log_format is not None:
-            with blaming(f"access_log_format={self.access_log_format!r}"):
-                parse_format(self.access_log_format)
-
     def _resolve_extensions(self) -> None:
-        known = get_args(ExtensionType)
+        self.limit_exempt = [*_strings(self.limit_exempt)]
         names = _strings(self.asgi_extensions)
-        with blaming(f"asgi_extensions={self.asgi_extensions!r}"):
-            if not set(names) <= set(known):
-                raise ValueError(f"choose from {', '.join(known)}.")
+        known = get_args(ExtensionType)
         self.asgi_extensions = [name for name in known if name != "all" and (name in names or "all" in names)]
 
     def _resolve_certificates(self) -> None:
@@ -502,17 +446,11 @@ class Config(Settings):
                 if named.host in hosts:
                     raise ValueError("there is one certificate for a name.")
                 hosts.add(named.host)
-        with blaming("ssl_cert"):
-            if self.ssl_cert and not (self.ssl_certfile or self.ssl_context_factory):
-                raise ValueError("clients that ask for no name, or another one, need ssl_certfile.")
-        with blaming(f"ssl_min_version={self.ssl_min_version!r}"):
-            if self.ssl_min_version not in (None, *get_args(MinVersionType)):
-                raise ValueError(f"choose one of {', '.join(get_args(MinVersionType))}.")
-        with blaming(f"ssl_crl={self.ssl_crl!r}"):
-            if self.ssl_crl is not None and not self.ssl_cert_reqs and self.ssl_context_factory is None:
-                raise ValueError("clients are asked for certificates by ssl_cert_reqs.")
-        with blaming(f"ssl_client_errors={self.ssl_client_errors!r}"):
-            self._check_client_errors()
+        if self.ssl_client_errors:
+            from uvicorn.openssl import why_not
+
+            if reason := why_not():
+                raise SettingError(f"Cannot use ssl_client_errors=True: it cannot be done here, because {reason}.")
         self._resolve_tickets()
 
     def _check_client_errors(self) -> None:
@@ -528,11 +466,6 @@ class Config(Settings):
             raise ValueError(f"it cannot be done here: {reason}.")
 
     def _resolve_tickets(self) -> None:
-        with blaming(f"ssl_tickets={self.ssl_tickets!r}"):
-            if self.ssl_tickets not in get_args(TicketsType):
-                raise ValueError(f"choose one of {', '.join(get_args(TicketsType))}.")
-            if self.ssl_tickets != "own" and self.ssl_context_factory is not None:
-                raise ValueError("they are a matter of the context, which ssl_context_factory makes.")
         if self.ssl_tickets == "own" or not self.is_ssl:
             return
         # Imported where it is wanted.
@@ -559,36 +492,24 @@ class Config(Settings):
                 from dotenv import load_dotenv
             except ImportError:
                 raise ImportError("env files need python-dotenv: pip install 'uvicorn[standard]'.") from None
-        logger.info("Loading environment from '%s'", self.env_file)
-        load_dotenv(dotenv_path=self.env_file)
+            logger.info("Loading environment from '%s'", self.env_file)
+            try:
+                load_dotenv(dotenv_path=self.env_file)
+            except UnicodeDecodeError:
+                raise ValueError("it is not UTF-8 text.") from None
 
     def _resolve_workers(self) -> None:
-        with blaming(f"worker_profile={self.worker_profile!r}"):
-            if self.worker_profile not in (None, *get_args(ProfileType)):
-                raise ValueError(f"choose one of {', '.join(get_args(ProfileType))}.")
         workers: CountType | None = self.workers
         threads: CountType | None = self.threads
         text = os.environ.get("WEB_CONCURRENCY")
         if workers is None and text:
-            with blaming(f"WEB_CONCURRENCY={text!r}"):
-                try:
-                    workers = AUTO if text == AUTO else int(text)
-                except ValueError:
-                    raise ValueError("the number of workers must be a whole number.") from None
+            workers = check(ROWS["workers"], text, name="WEB_CONCURRENCY")
         self.workers, self.threads = WorkerProfile.resolve(
             self.worker_profile, workers, threads, processors(), has_gil()
         )
         for name, count in (("workers", self.workers), ("threads", self.threads)):
             if self.reload and count > 1:
                 logger.warning('"%s" flag is ignored when reloading is enabled.', name)
-        with blaming("systemd=True"):
-            if self.systemd and self.should_reload:
-                raise ValueError("a server that reloads is for development, and no service.")
-        with blaming(f"worker_start={self.worker_start!r}"):
-            if self.worker_start not in get_args(StartType):
-                raise ValueError(f"choose one of {', '.join(get_args(StartType))}.")
-        if self.preload and not self.use_subprocess:
-            logger.warning("One process has no parent to load the application before it: preload changes nothing.")
 
     def _resolve_trusted_proxies(self) -> None:
         source = "forwarded_allow_ips"
@@ -600,11 +521,6 @@ class Config(Settings):
                 check_trusted_hosts(self.forwarded_allow_ips)
         if self.proxy_protocol:
             self._resolve_trusted_clients()
-        with blaming(f"forwarded_headers={self.forwarded_headers!r}"):
-            check_fields(self._forwarded_fields())
-        with blaming(f"forwarded_hops={self.forwarded_hops!r}"):
-            if self.forwarded_hops is not None and self.forwarded_hops < 1:
-                raise ValueError("the proxy that connects is the first.")
 
     def _resolve_trusted_clients(self) -> None:
         clients = self.proxy_protocol_trusted_clients
@@ -624,10 +540,6 @@ class Config(Settings):
                 "Behind PROXY headers no proxy headers are trusted: proxy_protocol_trusted_clients names nobody."
             )
 
-    def _forwarded_fields(self) -> list[str]:
-        names = self.forwarded_headers
-        return [name.strip().lower() for name in (names.split(",") if isinstance(names, str) else names)]
-
     # Loading
 
     def check(self) -> None:
@@ -638,17 +550,6 @@ class Config(Settings):
         Raises:
             Exception: any that `load` raises.
         """
-        with blaming("preload=True"):
-            if self.preload and self.reload:
-                raise ValueError("what is reloaded cannot be loaded before.")
-            if self.preload and sys.platform in ("win32", "darwin"):
-                raise ValueError("this system cannot fork safely.")
-            if self.preload and self.worker_start == "spawn":
-                raise ValueError("worker_start='spawn' would have each worker load it anew.")
-        with blaming("worker_start='fork'"):
-            if self.worker_start == "fork" and self.reload:
-                raise ValueError("what is reloaded is spawned.")
-        self._check_choices()
         # "auto" is never wrong, and a module of the application's is not the parent's to import.
         if self._is_ours("loop", LOOP_FACTORIES):
             self.get_loop_factory()
@@ -661,7 +562,6 @@ class Config(Settings):
 
             with self._blaming_ssl():
                 check_ssl_settings(self)
-        self._encode_headers()
 
     def _is_ours(self, setting: str, known: Mapping[str, str | None]) -> bool:
         value = getattr(self, setting)
@@ -674,13 +574,13 @@ class Config(Settings):
             AssertionError: it has run before; or there is a TLS key but no certificate.
             ImportFromStringError: ``http`` or ``ws`` is no known name, nor the import string of something that exists.
             ImportError: ``http`` or ``ws`` names an implementation whose library is not installed.
-            KeyError: ``lifespan`` or ``interface`` is no known name.
-            ValueError: a header field cannot be sent, or ``http2`` is asked of what does not speak it.
+            ValueError: ``http2`` is asked of what does not speak it.
             OSError, ssl.SSLError: see `uvicorn.tls.create_ssl_context`.
             SystemExit: the application cannot be imported or built.
         """
         assert not self.loaded, "the configuration is loaded already"
-        self._check_choices()
+        if self.http == "zttp":
+            logger.warning("http='zttp' is another name for http='native' here.")
         self.http_protocol_class = self._http_protocol_class()
         self.log_core()
         self.ws_protocol_class = self._ws_protocol_class()
@@ -749,16 +649,6 @@ class Config(Settings):
         if self.loop in LOOP_FACTORIES:
             self.get_loop_factory()
 
-    def _check_choices(self) -> None:
-        with blaming(f"lifespan={self.lifespan!r}"):
-            if self.lifespan not in LIFESPAN:
-                raise KeyError(f"choose one of {', '.join(LIFESPAN)}.")
-        with blaming(f"interface={self.interface!r}"):
-            if self.interface not in INTERFACES:
-                raise KeyError(f"choose one of {', '.join(INTERFACES)}.")
-        if self.http == "zttp":
-            logger.warning("http='zttp' is another name for http='native' here.")
-
     def _implementation(self, setting: Literal["http", "ws"], known: Mapping[str, str | None]) -> Any:
         value = getattr(self, setting)
         if not isinstance(value, str):
@@ -790,9 +680,10 @@ class Config(Settings):
 
     def _http_protocol_class(self) -> ProtocolFactory:
         implementation: ProtocolFactory = self._implementation("http", HTTP_PROTOCOLS)
-        with blaming(f"http={self.http!r}"):
-            if not callable(implementation):
-                raise TypeError("it is no protocol class.")
+        if not callable(implementation) or not _takes(implementation, config=0, server_state=0, app_state=0):
+            raise SettingError(
+                f"Cannot use http={self.http!r}: it must be a protocol class, not {_kind(implementation)}."
+            )
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
                 raise ValueError("HTTP/2 takes the native core: http='auto' or 'native', where it was built.")
@@ -815,6 +706,8 @@ class Config(Settings):
                 stacklevel=3,
             )
         implementation: WebSocketProtocolFactory | None = self._implementation("ws", WS_PROTOCOLS)
+        if callable(implementation) and not _takes(implementation, config=0, server_state=0, app_state=0):
+            raise SettingError(f"Cannot use ws={self.ws!r}: it must be a protocol class, not {_kind(implementation)}.")
         return implementation
 
     def _ssl_context(self) -> SSLContext | None:
@@ -834,12 +727,8 @@ class Config(Settings):
         given = [name for name in names if getattr(self, name) not in (ROWS[name].default, [])]
         return blaming(*(f"{name}={getattr(self, name)!r}" for name in given))
 
-    def _encode_headers(self) -> list[tuple[bytes, bytes]]:
-        with blaming("headers"):
-            return encode_fields(self.headers)
-
     def _default_headers(self) -> list[tuple[bytes, bytes]]:
-        fields = self._encode_headers()
+        fields = encode_fields(self.headers)
         # A protocol that knows how is told so, and says it itself.
         self.closes_connections = says_close(fields) and hasattr(self.http_protocol_class, "announce_close")
         if self.closes_connections:
@@ -869,7 +758,7 @@ class Config(Settings):
         return loaded_app
 
     def _behind_proxies(self, app: ASGI3Application, trusted: list[str] | str) -> ASGI3Application:
-        fields, hops = self._forwarded_fields(), self.forwarded_hops
+        fields, hops = parse_fields(self.forwarded_headers), self.forwarded_hops
         if sorted(fields) == sorted(DEFAULT_FIELDS) and hops is None:
             return ProxyHeadersMiddleware(app, trusted_hosts=trusted)
         middleware = import_from_string("uvicorn.middleware.forwarded:ForwardedMiddleware")
@@ -918,6 +807,9 @@ class Config(Settings):
             fail("Error loading custom loop setup function. %s", exc, hint=hint)
         if not callable(factory):
             fail('Error loading custom loop setup function. "%s" is not callable.', self.loop, hint=hint)
+        if not _takes(factory):
+            message = 'Error loading custom loop setup function. "%s" is not a function without arguments.'
+            fail(message, self.loop, hint=hint)
         loop_factory: Callable[[], asyncio.AbstractEventLoop] = factory
         return loop_factory
 
@@ -984,6 +876,25 @@ def _is_spawning() -> bool:
     """Whether what is pickled now is for a child process."""
     context = sys.modules.get("multiprocessing.context")
     return context is not None and context.get_spawning_popen() is not None
+
+
+def _takes(function: Callable[..., Any], **arguments: Any) -> bool:
+    """Whether it can be called with these arguments and need not be awaited; of a class that is not asked."""
+    if isinstance(function, type):
+        return True
+    if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
+        return False
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError:
+        return False
+    except ValueError:  # it has none that can be read
+        return True
+    return True
+
+
+def _kind(found: object) -> str:
+    return "a function" if inspect.isroutine(found) else f"a {type(found).__name__}"
 
 
 def _read_log_config(path: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 Field = tuple[bytes, bytes]
 
@@ -23,6 +23,27 @@ def encode_fields(headers: Iterable[tuple[str, str]]) -> list[Field]:
         ValueError: one of them cannot be.
     """
     return [_encode(name, value) for name, value in headers]
+
+
+def parse_field(text: str) -> list[str]:
+    """Cut ``Name:Value`` at its first colon.
+
+    Raises:
+        ValueError: there is none, or no name.
+    """
+    name, colon, value = text.partition(":")
+    if not colon or not name:
+        raise ValueError("it is not of the form Name:Value.")
+    return [name, value.strip()]
+
+
+def check_field(field: Sequence[str]) -> None:
+    """Refuse a name and a value that cannot be sent.
+
+    Raises:
+        ValueError: it says why.
+    """
+    _encode(*field)
 
 
 def says_close(fields: Iterable[Field]) -> bool:

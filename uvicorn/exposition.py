@@ -26,7 +26,7 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from uvicorn import metrics
-from uvicorn.metrics import BOUNDS, CLASSES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page, ShedReason
+from uvicorn.metrics import BOUNDS, CLASSES, FAMILIES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
 from uvicorn.sockets import parse_address
 from uvicorn.worker_events import EventKind
 
@@ -171,25 +171,11 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
     yield from _single(
         "connections_lost_total", "counter", "Connections that ended with their worker.", workers.lost.connections
     )
-    yield from _single(
-        "held_bytes",
-        "gauge",
-        "Bytes of responses and messages that clients have not taken yet.",
-        max(0, totals[metrics.HELD] - totals[metrics.LET_GO]),
-    )
-    for name, place in (("received", metrics.BYTES_RECEIVED), ("sent", metrics.BYTES_SENT)):
-        yield from _single(f"{name}_bytes_total", "counter", f"Bytes {name}, without encryption.", totals[place])
     yield from _admission(totals)
-    yield from _single(
-        "websocket_sessions_total", "counter", "WebSockets that were accepted.", totals[metrics.ACCEPTED]
-    )
-    messages = (("received", metrics.MESSAGES_RECEIVED), ("sent", metrics.MESSAGES_SENT))
-    yield from _family(
-        "websocket_messages_total",
-        "counter",
-        "Messages of WebSockets.",
-        ((f'direction="{name}"', totals[place]) for name, place in messages),
-    )
+    for family in FAMILIES:
+        if family.needs is None or totals[family.needs]:
+            numbers = ((labels, max(0, totals[place] - _ended(totals, less))) for labels, place, less in family.samples)
+            yield from _family(family.name, family.kind, family.text, numbers)
     yield from _family(
         "worker_resident_bytes",
         "gauge",
@@ -233,42 +219,20 @@ def _connections(totals: Sequence[int], in_flight: int) -> Iterator[str]:
     samples = ((f'state="{state}"', count) for state, count in states)
     yield from _family("connections", "gauge", "Connections that are open.", samples)
     accepted = totals[metrics.OPENED] - totals[metrics.UPGRADED]
-    refused = (("address", metrics.REFUSED), ("proxy_protocol", metrics.UNINTRODUCED))
-    yield from _family(
-        "connections_refused_total",
-        "counter",
-        "Connections that were closed before they were served: too many of an address, or a bad PROXY header.",
-        ((f'reason="{reason}"', totals[place]) for reason, place in refused),
-    )
     yield from _single("connections_total", "counter", "Connections that were served.", accepted)
+
+
+def _ended(totals: Sequence[int], place: int | None) -> int:
+    return 0 if place is None else totals[place]
 
 
 def _admission(totals: Sequence[int]) -> Iterator[str]:
     """What `limit_active_requests` has done; nothing where there is no limit."""
     if not totals[metrics.LIMIT_RAISED]:
         return
-    gauges = (
-        ("active_requests_limit", "Requests that may be active.", metrics.LIMIT_RAISED, metrics.LIMIT_LOWERED),
-        ("queued_requests", "Requests that wait to be admitted.", metrics.QUEUED, metrics.UNQUEUED),
-        ("parked_requests", "Admitted requests that wait for their clients.", metrics.PARKED, metrics.UNPARKED),
-    )
     parked = totals[metrics.PARKED] - totals[metrics.UNPARKED]
     active = max(0, totals[metrics.ADMITTED] - totals[metrics.RELEASED] - parked)
     yield from _single("active_requests", "gauge", "Requests that were admitted, and run.", active)
-    for name, text, more, less in gauges:
-        yield from _single(name, "gauge", text, max(0, totals[more] - totals[less]))
-    counters = (
-        ("admitted_requests_total", "Requests that were admitted.", metrics.ADMITTED),
-        ("waited_requests_total", "Requests that have waited for it.", metrics.QUEUED),
-    )
-    for name, text, place in counters:
-        yield from _single(name, "counter", text, totals[place])
-    yield from _family(
-        "refused_requests_total",
-        "counter",
-        "Requests that were refused because others were active.",
-        ((f'reason="{reason.name.lower()}"', totals[metrics.SHED + reason]) for reason in ShedReason),
-    )
 
 
 def _single(name: str, kind: str, text: str, value: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Mistakes in how the server is started: told in a line that names the setting, without a traceback."""
+"""Mistakes in how the server is started: reported in one line that names the setting, without a traceback."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from typing import NoReturn
 STARTUP_FAILURE = 3
 """Exit status of a process that could not start its application or bind its address."""
 
-BINDING = ("metrics=", "uds=")
-"""How settings begin that name an address, and are blamed if that cannot be bound."""
+SETTING_FAILURE = 1
+"""Exit status for a setting that cannot be honoured."""
 
 logger = logging.getLogger("uvicorn.error")
+
+
+class SettingError(ValueError):
+    """A setting has a value that it does not take; the text names both, and what the setting takes."""
 
 
 def fail(message: str, *args: object, hint: str | None = None) -> NoReturn:
@@ -26,39 +30,48 @@ def fail(message: str, *args: object, hint: str | None = None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def blaming(*settings: str) -> Iterator[None]:
-    """Say in any error the block raises which settings, as ``name=value``, are at fault; see `report_fault`."""
+def blaming(*settings: str, status: int = SETTING_FAILURE) -> Iterator[None]:
+    """Blame settings, each as ``name=value``, for any error that the block raises; see `report_fault`.
+
+    `status` is the exit status of a process that such an error ends.
+    """
     try:
         yield
     except Exception as exc:
         exc.__dict__.setdefault("_settings_at_fault", settings)
+        exc.__dict__.setdefault("_exit_status", status)
         raise
 
 
 def report_fault(exc: BaseException) -> bool:
-    """Log one line about an error that settings caused; False, and nothing, for any other error.
+    """Log one line about an error that settings caused; return False, and log nothing, for any other error.
 
     Such an error is a mistake in how the server is started: a traceback through the server would explain nothing.
     """
     settings = exc.__dict__.get("_settings_at_fault")
-    if settings is None:
+    if isinstance(exc, SettingError):
+        message = str(exc)
+    elif settings is None:
         return False
-    # The text of a KeyError is the repr of its argument.
-    text = str(exc.args[0] if isinstance(exc, KeyError) and exc.args else exc) or type(exc).__name__
-    if exc.__cause__ is not None:
-        text += f" ({exc.__cause__})"
+    else:
+        message = f"Cannot use {', '.join(settings)}: {_text_of(exc)}"
     # Some parsers quote the line that they do not understand, on a line of its own.
-    level = getattr(exc, "level", logging.ERROR)
-    logger.log(level, "Cannot use %s: %s", ", ".join(settings), " ".join(text.splitlines()))
+    logger.log(getattr(exc, "level", logging.ERROR), "%s", " ".join(message.splitlines()))
     if hint := getattr(exc, "hint", None):
         logger.info(hint)
     return True
 
 
-def is_bind_failure(exc: BaseException) -> bool:
-    """Whether an error that `report_fault` has logged is an address that could not be bound."""
-    settings = exc.__dict__.get("_settings_at_fault", ())
-    return isinstance(exc, OSError) and any(setting.startswith(BINDING) for setting in settings)
+def exit_status(exc: BaseException) -> int:
+    """Return the exit status of a process that an error ends which `report_fault` has logged."""
+    status: int = exc.__dict__.get("_exit_status", SETTING_FAILURE)
+    return status
+
+
+def _text_of(exc: BaseException) -> str:
+    # The text of a KeyError is the repr of its argument.
+    text = str(exc.args[0] if isinstance(exc, KeyError) and exc.args else exc) or type(exc).__name__
+    return text if exc.__cause__ is None else f"{text} ({exc.__cause__})"
 
 
 @contextlib.contextmanager

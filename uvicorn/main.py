@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import importlib
 import logging
 import os
-import re
 import socket
 import ssl
 import sys
-import types
-import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from uvicorn._declare import Row
 from uvicorn._types import ASGIApplication
 from uvicorn.config import (
     BUILDING_THE_CORE,
@@ -42,7 +37,8 @@ from uvicorn.config import (
     LoopFactoryType,
     WSProtocolType,
 )
-from uvicorn.faults import STARTUP_FAILURE, is_bind_failure, report_fault
+from uvicorn.faults import SETTING_FAILURE, STARTUP_FAILURE, exit_status, report_fault
+from uvicorn.options import PREFIX, TableCommand, misspelt_variables, option_of
 from uvicorn.process_one import handle_as_default, is_init
 from uvicorn.server import Server
 from uvicorn.settings import (
@@ -51,7 +47,6 @@ from uvicorn.settings import (
     ExtensionType,
     MinVersionType,
     ProfileType,
-    Settings,
     StartType,
     TicketsType,
     WhenFullType,
@@ -94,9 +89,6 @@ POOLS = "uvicorn.pools"
 
 SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 """What wins over a file."""
-
-SETTING_FAILURE = 1
-"""Exit status for a setting that cannot be honoured."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -144,35 +136,7 @@ def _http_core() -> str:
     return core if core == "native" else f"{core} (the native core was not built: {BUILDING_THE_CORE})"
 
 
-class HeaderError(click.BadParameter):
-    """A ``--header`` that is no header field. Not a mistake in the options' form, hence another exit status."""
-
-    exit_code = SETTING_FAILURE
-
-
-def _parse_headers(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[list[str]]:
-    """Cut each ``Name:Value`` at its first colon."""
-    fields = []
-    for text in values:
-        name, colon, value = text.partition(":")
-        if not colon or not name:
-            raise HeaderError(f"{text!r} is not of the form Name:Value.", ctx=ctx, param=param)
-        fields.append([name, value.strip()])
-    return fields
-
-
-# The options, derived from the table.
-
-
-def type_hints() -> dict[str, Any]:
-    """Return the types of the settings, with the two names that the table knows to a type checker only."""
-    from configparser import RawConfigParser
-
-    return typing.get_type_hints(Settings, localns={"Config": Config, "RawConfigParser": RawConfigParser})
-
-
 def _parameters() -> Iterator[click.Parameter]:
-    hints = type_hints()
     # Eager, because what it reads is the default of the others.
     yield click.Option(
         ["--config"],
@@ -180,13 +144,13 @@ def _parameters() -> Iterator[click.Parameter]:
         is_eager=True,
         expose_value=False,
         callback=_read_settings_file,
-        help="Read settings from this TOML file; the command line and the environment win over it.",
+        help="Read settings from this TOML file; the command line and the environment override it.",
     )
     # Unlike those of options, variables of arguments do not follow from the prefix.
     yield click.Argument(["app"], envvar="UVICORN_APP")
     for name, row in ROWS.items():
         if row.cli and name != "app":
-            yield _option(row, hints[name])
+            yield option_of(row)
     yield click.Option(
         ["--version"],
         is_flag=True,
@@ -206,91 +170,6 @@ def _parameters() -> Iterator[click.Parameter]:
         default="",
         help="Look for the application in this directory first, instead of the current one.",
     )
-
-
-def _option(row: Row, hint: Any) -> click.Option:
-    kinds = _members(hint)
-    flag = row.flag or "--" + row.name.replace("_", "-")
-    details: dict[str, Any] = {"help": _first_sentence(row.help)}
-    if bool in kinds and not row.valued:
-        details.update(is_flag=True, default=row.default)
-        if row.default is not False:
-            flag += "/--no-" + flag.removeprefix("--")
-    elif row.multiple:
-        details.update(multiple=True, type=_click_type(row, kinds))
-    else:
-        default = _click_default(row.default)
-        details.update(type=_click_type(row, kinds), default=default, show_default=default not in (None, ""))
-    if row.name == "headers":
-        details["callback"] = _parse_headers
-    if names := _known_names(kinds):
-        numbers = [_Integer.name.upper()] if int in kinds else []
-        details["metavar"] = f"[{'|'.join([*numbers, *names])}]"
-    return click.Option([flag, row.name], **details)
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type."""
-    return get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-
-
-def _known_names(kinds: Sequence[Any]) -> list[str]:
-    return [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
-
-
-class _Integer(click.IntRange):
-    """A bounded integer, under the name that such options have upstream, and with it in messages."""
-
-    name = click.INT.name
-
-
-class _Lines(click.types.StringParamType):
-    """Texts that may have spaces: of a variable each line is one."""
-
-    envvar_list_splitter = "\n"
-
-
-class _IntegerOrName(_Integer):
-    """A bounded integer, or one of the names that stand for some."""
-
-    def __init__(self, minimum: int | None, names: Sequence[str]) -> None:
-        super().__init__(min=minimum)
-        self.names = names
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Leave the names as they are."""
-        return value if value in self.names else super().convert(value, param, ctx)
-
-
-def _click_type(row: Row, kinds: Sequence[Any]) -> Any:
-    if row.exists:
-        return click.Path(exists=True)
-    if row.lines:
-        return _Lines()
-    if not row.choices and (row.multiple or str in kinds):
-        return click.STRING
-    names = _known_names(kinds)
-    if names and int in kinds:
-        return _IntegerOrName(row.cli_minimum, names)
-    if choices := row.choices or names:
-        return click.Choice(choices)
-    if row.cli_minimum is not None:
-        return _Integer(min=row.cli_minimum)
-    for kind, param_type in ((bool, click.BOOL), (int, click.INT), (float, click.FLOAT)):
-        if kind in kinds:
-            return param_type
-    raise TypeError(f"no command-line type for the setting {row.name!r}")
-
-
-def _click_default(default: Any) -> Any:
-    """Return the default as the command line can show it: numbers without the name of their constant, no objects."""
-    if isinstance(default, enum.IntEnum):
-        return int(default)
-    return default if isinstance(default, (bool, int, float, str)) else None
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
 
 def _start(**options: Any) -> None:
@@ -319,7 +198,7 @@ def _start(**options: Any) -> None:
     except Exception as exc:
         if not report_fault(exc):
             raise
-        sys.exit(STARTUP_FAILURE if is_bind_failure(exc) else SETTING_FAILURE)
+        sys.exit(exit_status(exc))
 
 
 def _check(options: dict[str, Any], environment: dict[str, str]) -> None:
@@ -329,7 +208,9 @@ def _check(options: dict[str, Any], environment: dict[str, str]) -> None:
 
     directory = options.pop("app_dir", None)
     with Surroundings(environment, directory)():
-        for name, text in findings(Config(**options)):
+        config = Config(**options)
+        _warn_of_misspelt_variables()
+        for name, text in findings(config):
             click.echo(f"{name:<12}{text}")
 
 
@@ -356,36 +237,26 @@ def _run_pools(pools: Sequence[tuple[PoolSettings, dict[str, Any]]]) -> None:
     """Serve each pool, under one parent."""
     from uvicorn.supervisors.pools import Plan, Pools
 
-    Pools([Plan(pool.name, options, pool.environment) for pool, options in pools]).run()
+    supervisor = Pools([Plan(pool.name, options, pool.environment) for pool, options in pools])
+    _warn_of_misspelt_variables()
+    supervisor.run()
 
 
-class TableCommand(click.Command):
-    """The command whose parameters are those of the table, made when they are first asked for.
-
-    Programs that import the package to call ``run`` never ask.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        del self.params
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "params":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.params = list(_parameters())
-        return self.params
+def _warn_of_misspelt_variables() -> None:
+    for name, meant in misspelt_variables(os.environ, main.params):
+        logger.warning("Ignoring the variable %s, which no setting has. Did you mean %s?", name, meant)
 
 
-main = TableCommand("main", callback=_start, context_settings={"auto_envvar_prefix": "UVICORN"})
+main = TableCommand("main", _parameters, callback=_start, context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")})
 
 
 # The signature is written by scripts/sync-settings: begin.
 def run(
     app: ASGIApplication | Callable[..., Any] | str,
     *,
-    host: str | None = "127.0.0.1",
+    host: str | Sequence[str] | None = "127.0.0.1",
     port: int = 8000,
-    uds: str | None = None,
+    uds: str | os.PathLike[str] | None = None,
     fd: int | None = None,
     loop: LoopFactoryType | str = "auto",
     http: type[asyncio.Protocol] | HTTPProtocolType | str = "auto",
@@ -423,7 +294,7 @@ def run(
     timeout_worker_healthcheck: int = 5,
     ssl_keyfile: str | os.PathLike[str] | None = None,
     ssl_certfile: str | os.PathLike[str] | None = None,
-    ssl_keyfile_password: str | None = None,
+    ssl_keyfile_password: str | bytes | Callable[[], str | bytes] | None = None,
     ssl_version: int = SSL_PROTOCOL_VERSION,
     ssl_cert_reqs: int = ssl.CERT_NONE,
     ssl_ca_certs: str | os.PathLike[str] | None = None,
@@ -515,6 +386,9 @@ def run(
     if app_dir and not os.path.isdir(app_dir):
         # No mistake if the application is installed.
         logger.warning("There is no directory %r to look for the application in (--app-dir).", app_dir)
+    context = click.get_current_context(silent=True)
+    if context is not None and context.command is main:
+        _warn_of_misspelt_variables()
     server = Server(config=config)
     if config.use_subprocess and not isinstance(config.app, str):
         logger.warning("You must pass the application as an import string to enable 'reload' or 'workers'.")

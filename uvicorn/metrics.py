@@ -4,7 +4,8 @@
 
 A place is written by its event loop alone, with plain stores, and read without a lock: a number may be old for a
 moment. All numbers only grow; a gauge is the difference of two of them.
-The native core has the same places (`base/metrics.rs`), under numbers that `scripts/sync-settings` writes.
+The native core has the same places (`base/metrics.rs`), under numbers that `scripts/sync-settings` writes. A new metric
+is a place here, and a `Family` if it is exposed as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from enum import IntEnum
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "other")
 """Methods that are distinguished, in the order of the native core."""
@@ -29,101 +30,14 @@ CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds up to which each bucket of a histogram counts; behind the last there is one for all that took longer."""
 
-REQUESTS = 0
-"""Where the requests begin: a row for each method, and in it a place for each class of statuses."""
-STATUS_CLASSES = 6
+STATUS_CLASSES = len(CLASSES)
 """Classes of statuses, which are a row."""
-OTHER_METHOD = 9
+OTHER_METHOD = METHODS.index("other")
 """The row of methods that have none of their own."""
-BUCKETS = 15
+BUCKETS = len(BOUNDS) + 1
 """Buckets of a histogram, behind which the sum of all that was observed has its place, in nanoseconds."""
-DURATION = 60
-"""The histogram of requests: from the head to the end of the response."""
-QUEUE_WAIT = 76
-"""The histogram of what requests have waited for before their application was called, once their bytes were noticed."""
-LOOP_LAG = 92
-"""The histogram of the event loop's delay of due callbacks."""
-BEGUN = 108
-"""Requests that have begun."""
-ENDED = 109
-"""Requests that have ended."""
-OPENED = 110
-"""Protocols that were put on connections."""
-GONE = 111
-"""Those of them that are gone."""
-UPGRADED = 112
-"""Connections that went over to WebSocket, which is a second protocol on them."""
-SESSIONS_GONE = 113
-"""Those of them that are gone."""
-ACCEPTED = 114
-"""WebSockets that applications have accepted."""
-MESSAGES_RECEIVED = 115
-"""Messages of WebSockets that have come."""
-MESSAGES_SENT = 116
-"""Messages of WebSockets that applications have sent."""
-BYTES_RECEIVED = 117
-"""Bytes that have come, decrypted."""
-BYTES_SENT = 118
-"""Bytes that were given to the network, before encryption."""
-BESIDE = 119
-"""Requests that have begun while others of their connection were being answered."""
-BESIDE_ENDED = 120
-"""Requests that have ended while others of their connection went on."""
-REFUSED = 121
-"""Connections that were refused, because their address had too many."""
-UNINTRODUCED = 122
-"""Connections that were refused, because the proxy did not say properly who its client is."""
-WAITED = 123
-"""What the connection that is being served has waited for, in nanoseconds: a note of the native core to itself."""
-CERTIFICATES = 124
-"""When each certificate expires that new connections are shown, in seconds since the epoch: no sum; 0 is unknown."""
 MOST_CERTIFICATES = 32
 """Certificates that have a place; further ones are not exported."""
-ADMITTED = 156
-"""Requests that `limit_active_requests` has admitted."""
-RELEASED = 157
-"""Those of them that are over."""
-QUEUED = 158
-"""Requests that have waited to be admitted."""
-UNQUEUED = 159
-"""Those of them that wait no more."""
-SHED = 160
-"""Requests that were refused, by reason: a place for each `ShedReason`."""
-LIMIT_RAISED = 165
-"""By how much the limit was raised, from none."""
-LIMIT_LOWERED = 166
-"""By how much it was lowered."""
-PARKED = 167
-"""Requests that have given their place back, because they waited for their clients."""
-UNPARKED = 168
-"""Those of them that do not wait any more, for that or for a place."""
-HELD = 169
-"""Bytes by which what is held for clients has grown, from one look at it to the next."""
-LET_GO = 170
-"""Bytes by which it has shrunk."""
-PLACES = 171
-"""How many there are."""
-
-PAIRS = (
-    (BEGUN, ENDED),
-    (BESIDE, BESIDE_ENDED),
-    (OPENED, GONE),
-    (UPGRADED, SESSIONS_GONE),
-    (ADMITTED, RELEASED),
-    (QUEUED, UNQUEUED),
-    (LIMIT_RAISED, LIMIT_LOWERED),
-    (PARKED, UNPARKED),
-    (HELD, LET_GO),
-)
-"""What there is now is the first without the second; a process that has ended has none of it any more."""
-
-INTERVAL = 0.5
-"""Seconds between two looks at how late the event loop is."""
-
-_NANO = 1_000_000_000
-_BOUNDS = tuple(int(bound * _NANO) for bound in BOUNDS)
-_METHODS = {name: REQUESTS + row * STATUS_CLASSES for row, name in enumerate(METHODS)}
-_OTHERS = REQUESTS + OTHER_METHOD * STATUS_CLASSES
 
 
 class ShedReason(IntEnum):
@@ -139,6 +53,190 @@ class ShedReason(IntEnum):
     """Its client is gone, or looks like it, or the server ends."""
     STALLED = 4
     """It has waited for its client, and too many others have, too."""
+
+
+class _Places:
+    """Gives places to numbers, in the order of this module.
+
+    Attributes:
+        taken: how many there are.
+        pairs: places of what begins, and of what ends.
+    """
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.pairs: list[tuple[int, int]] = []
+
+    def take(self, size: int = 1, *, ends: int | None = None) -> int:
+        """Return the first of `size` places; `ends` is the place of what has begun, if this counts how much has ended.
+
+        What there is now is the first without the second; a process that has ended has none of it any more.
+        """
+        place = self.taken
+        self.taken += size
+        if ends is not None:
+            self.pairs.append((ends, place))
+        return place
+
+
+_places = _Places()
+
+REQUESTS = _places.take(len(METHODS) * STATUS_CLASSES)
+"""Requests that have ended: a row for each method, and in it a place for each class of statuses."""
+DURATION = _places.take(BUCKETS + 1)
+"""The histogram of requests: from the head to the end of the response."""
+QUEUE_WAIT = _places.take(BUCKETS + 1)
+"""The histogram of the time from noticing a request's bytes to calling its application."""
+LOOP_LAG = _places.take(BUCKETS + 1)
+"""The histogram of the event loop's delay of due callbacks."""
+BEGUN = _places.take()
+"""Requests that have begun."""
+ENDED = _places.take(ends=BEGUN)
+"""Requests that have ended."""
+OPENED = _places.take()
+"""Protocols that were put on connections."""
+GONE = _places.take(ends=OPENED)
+"""Those of them that are gone."""
+UPGRADED = _places.take()
+"""Connections that went over to WebSocket, which is a second protocol on them."""
+SESSIONS_GONE = _places.take(ends=UPGRADED)
+"""Those of them that are gone."""
+ACCEPTED = _places.take()
+"""WebSockets that applications have accepted."""
+MESSAGES_RECEIVED = _places.take()
+"""Messages that WebSockets have received."""
+MESSAGES_SENT = _places.take()
+"""Messages that applications have sent to WebSockets."""
+BYTES_RECEIVED = _places.take()
+"""Bytes that were received, decrypted."""
+BYTES_SENT = _places.take()
+"""Bytes that were given to the network, before encryption."""
+BESIDE = _places.take()
+"""Requests that have begun while others of their connection were being answered."""
+BESIDE_ENDED = _places.take(ends=BESIDE)
+"""Requests that have ended while others of their connection went on."""
+REFUSED = _places.take()
+"""Connections that were refused, because their address had too many."""
+UNINTRODUCED = _places.take()
+"""Connections that were refused, because their PROXY header was missing or malformed."""
+WAITED = _places.take()
+"""Nanoseconds that the connection being served has waited: a note of the native core to itself."""
+CERTIFICATES = _places.take(MOST_CERTIFICATES)
+"""When each certificate in use expires, in seconds since the epoch: no sum; 0 is unknown."""
+ADMITTED = _places.take()
+"""Requests that `limit_active_requests` has admitted."""
+RELEASED = _places.take(ends=ADMITTED)
+"""Those of them that are over."""
+QUEUED = _places.take()
+"""Requests that have waited to be admitted."""
+UNQUEUED = _places.take(ends=QUEUED)
+"""Those of them that wait no more."""
+SHED = _places.take(len(ShedReason))
+"""Requests that were refused, by reason: a place for each `ShedReason`."""
+LIMIT_RAISED = _places.take()
+"""By how much the limit was raised, from none."""
+LIMIT_LOWERED = _places.take(ends=LIMIT_RAISED)
+"""By how much it was lowered."""
+PARKED = _places.take()
+"""Requests that have given their place back, because they waited for their clients."""
+UNPARKED = _places.take(ends=PARKED)
+"""Those of them that do not wait any more, for that or for a place."""
+HELD = _places.take()
+"""Bytes by which what is held for clients has grown, from one look at it to the next."""
+LET_GO = _places.take(ends=HELD)
+"""Bytes by which it has shrunk."""
+
+PLACES = _places.taken
+"""How many there are."""
+
+PAIRS = tuple(_places.pairs)
+"""What there is now is the first without the second; a process that has ended has none of it any more."""
+
+
+class Family(NamedTuple):
+    """Numbers that are exposed as they are.
+
+    Attributes:
+        name: without the prefix of all names.
+        kind: as Prometheus has it.
+        text: one sentence.
+        samples: labels, the place of the number, and the place of what has ended, if that is taken off.
+        needs: a place without whose number there are no samples.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    text: str
+    samples: tuple[tuple[str, int, int | None], ...]
+    needs: int | None = None
+
+
+FAMILIES = (
+    Family(
+        "connections_refused_total",
+        "counter",
+        "Connections that were closed before they were served: too many of an address, or a bad PROXY header.",
+        (('reason="address"', REFUSED, None), ('reason="proxy_protocol"', UNINTRODUCED, None)),
+    ),
+    Family("received_bytes_total", "counter", "Bytes received, without encryption.", (("", BYTES_RECEIVED, None),)),
+    Family("sent_bytes_total", "counter", "Bytes sent, without encryption.", (("", BYTES_SENT, None),)),
+    Family(
+        "held_bytes",
+        "gauge",
+        "Bytes of responses and messages that clients have not taken yet.",
+        (("", HELD, LET_GO),),
+    ),
+    Family("websocket_sessions_total", "counter", "WebSockets that were accepted.", (("", ACCEPTED, None),)),
+    Family(
+        "websocket_messages_total",
+        "counter",
+        "Messages of WebSockets.",
+        (('direction="received"', MESSAGES_RECEIVED, None), ('direction="sent"', MESSAGES_SENT, None)),
+    ),
+    Family(
+        "active_requests_limit",
+        "gauge",
+        "Requests that may be active.",
+        (("", LIMIT_RAISED, LIMIT_LOWERED),),
+        needs=LIMIT_RAISED,
+    ),
+    Family(
+        "queued_requests", "gauge", "Requests that wait to be admitted.", (("", QUEUED, UNQUEUED),), needs=LIMIT_RAISED
+    ),
+    Family(
+        "parked_requests",
+        "gauge",
+        "Admitted requests that wait for their clients.",
+        (("", PARKED, UNPARKED),),
+        needs=LIMIT_RAISED,
+    ),
+    Family(
+        "admitted_requests_total",
+        "counter",
+        "Requests that were admitted.",
+        (("", ADMITTED, None),),
+        needs=LIMIT_RAISED,
+    ),
+    Family(
+        "refused_requests_total",
+        "counter",
+        "Requests that were refused because others were active.",
+        tuple((f'reason="{reason.name.lower()}"', SHED + reason, None) for reason in ShedReason),
+        needs=LIMIT_RAISED,
+    ),
+    Family(
+        "waited_requests_total", "counter", "Requests that waited for it.", (("", QUEUED, None),), needs=LIMIT_RAISED
+    ),
+)
+"""Numbers that are exposed as they are counted; `exposition` computes the others."""
+
+INTERVAL = 0.5
+"""Seconds between two looks at how late the event loop is."""
+
+_NANO = 1_000_000_000
+_BOUNDS = tuple(int(bound * _NANO) for bound in BOUNDS)
+_METHODS = {name: REQUESTS + row * STATUS_CLASSES for row, name in enumerate(METHODS)}
+_OTHERS = REQUESTS + OTHER_METHOD * STATUS_CLASSES
 
 
 class Page:

@@ -432,7 +432,7 @@ class Server:
         # Imported by those that need it.
         from uvicorn.measurement import Measurement
 
-        with blaming(f"metrics={self.config.metrics!r}"):
+        with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
             names = self.config.certificate_names
             self._measurement = Measurement(self.metrics_page, self.config.metrics or "", names)
         self.server_state.metrics = self._measurement.page
@@ -512,14 +512,13 @@ class Server:
         """The address cannot be served: end with what says so."""
         config = self.config
         if sockets is None and config.fd is not None:
-            settings = f"fd={config.fd}"
-        elif sockets is None and config.uds:
-            settings = f"uds={config.uds!r}"
-        else:
-            logger.error(exc)
-            sys.exit(STARTUP_FAILURE)
-        with blaming(settings):
-            raise exc
+            with blaming(f"fd={config.fd}"):
+                raise exc
+        if sockets is None and config.uds:
+            with blaming(f"uds={config.uds!r}", status=STARTUP_FAILURE):
+                raise exc
+        logger.error(exc)
+        sys.exit(STARTUP_FAILURE)
 
     # Serving
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from uvicorn._values import check
+from uvicorn.faults import SettingError
 from uvicorn.settings import ROWS
 
 if sys.version_info >= (3, 11):
@@ -86,25 +88,27 @@ def read_settings(path: str | os.PathLike[str]) -> FileSettings:
     if not isinstance(pools, dict) or not all(isinstance(table, dict) for table in pools.values()):
         raise SettingsFileError(f"{POOLS} takes a table for each pool, as in [{POOLS}.NAME].")
     directory = os.path.dirname(path)
-    settings = located(check_settings(found, [POOLS]), directory)
+    settings = check_settings(found, directory, [POOLS])
     return FileSettings(settings, [_pool(name, table, directory) for name, table in pools.items()])
 
 
 def located(settings: dict[str, Any], directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the settings of a file in `directory` with paths that lead to the same files from anywhere else."""
 
-    def at(path: str) -> str:
-        return os.path.join(directory, path) if path else path
+    def at(path: Any) -> Any:
+        return os.path.join(directory, path) if isinstance(path, str) and path else path
 
-    def behind(equals: str, text: str) -> str:
+    def behind(equals: str, text: Any) -> Any:
+        if not isinstance(text, str):
+            return text
         name, found, paths = text.partition(equals)
         return name + found + ",".join(map(at, paths.split(",")))
 
-    several: dict[str, Callable[[str], str]] = {
+    several: dict[str, Callable[[Any], Any]] = {
         "reload_dirs": at,
         "mount": partial(behind, "="),
         "ssl_cert": partial(behind, "="),
-        "bind": lambda text: behind(":", text) if text.startswith("unix:") else text,
+        "bind": lambda text: behind(":", text) if str(text).startswith("unix:") else text,
     }
     return {
         name: at(value) if name in PATHS else [*map(several[name], value)] if name in several else value
@@ -119,7 +123,7 @@ def _pool(name: str, table: dict[str, Any], directory: str) -> PoolSettings:
             raise SettingsFileError(f"{ENVIRONMENT} takes a table of texts.")
         for setting in set(NOT_OF_A_POOL) & set(table):
             raise SettingsFileError(f"{setting} is a matter of all pools, or of none.")
-        return PoolSettings(name, located(check_settings(table, [ENVIRONMENT]), directory), environment)
+        return PoolSettings(name, check_settings(table, directory, [ENVIRONMENT]), environment)
     except SettingsFileError as exc:
         raise SettingsFileError(f"{POOLS}.{name}: {exc}") from None
 
@@ -136,46 +140,37 @@ def _load(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise SettingsFileError(f"it is no TOML: {exc}.") from None
 
 
-def check_settings(found: Mapping[str, Any], tables: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what was found in a file, several values always as a list.
+def check_settings(
+    found: Mapping[str, Any], directory: str | os.PathLike[str] = "", tables: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what was found in a file in `directory`, several values always as a list.
 
     `tables` are the names of what else may be there.
 
     Raises:
-        SettingsFileError: a key is no setting that a file can have, or its value is a table or a list where that has no
-            meaning.
+        SettingsFileError: a key is no setting that a file can have, or has a value that the setting does not take.
     """
-    return {name: _checked(name, value, tables) for name, value in found.items()}
-
-
-def _checked(name: str, value: object, tables: Sequence[str]) -> object:
-    _check_name(name, tables)
-    is_multiple = name in ROWS and ROWS[name].multiple
-    if isinstance(value, dict):
-        raise SettingsFileError(f"{name} takes one value, not a table.")
-    if not isinstance(value, list) and not is_multiple:
-        return _typed(name, value)
-    if not is_multiple:
-        raise SettingsFileError(f"{name} takes one value, not a list.")
-    value = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str) for item in value):
-        raise SettingsFileError(f"{name} takes texts.")
-    return value
-
-
-def _typed(name: str, value: object) -> object:
-    """Return one value as the type of its setting."""
-    kinds = ROWS[name].kinds - {"None"} if name in ROWS else {"str"}
-    if kinds == {"bool"}:
-        if value not in (True, False):
-            raise SettingsFileError(f"{name}={value!r}: it must be true or false.")
-        return bool(value)
-    if "str" in kinds and "int" not in kinds and not isinstance(value, str):
-        raise SettingsFileError(f"{name}={value!r}: it must be a text.")
+    for name, value in found.items():
+        _check_name(name, tables)
+        is_multiple = name in ROWS and ROWS[name].multiple
+        if isinstance(value, dict) or (isinstance(value, list) and not is_multiple):
+            raise SettingsFileError(f"{name} takes one value, not a {'table' if isinstance(value, dict) else 'list'}.")
+    lists = {
+        name: [value] if name in ROWS and ROWS[name].multiple and not isinstance(value, list) else value
+        for name, value in found.items()
+    }
     try:
-        return ROWS[name].number(value) if name in ROWS else value
-    except ValueError as exc:
-        raise SettingsFileError(f"{name}={value!r}: {exc}") from None
+        return {name: _checked(name, value) for name, value in located(lists, directory).items()}
+    except SettingError as exc:
+        raise SettingsFileError(str(exc)) from None
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name in ROWS:
+        return check(ROWS[name], value, is_command=True)
+    if not isinstance(value, str):
+        raise SettingError(f"{name} must be text, not {value!r}.")
+    return value
 
 
 def _check_name(name: str, tables: Sequence[str]) -> None:

@@ -135,13 +135,14 @@ def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
     """
     kind, _, rest = text.partition(":")
     if kind == "unix" and rest:
+        check_unix_path(rest)
         return UnixPath(rest)
     if kind == "fd" and re.fullmatch("[0-9]{1,9}", rest):
         return Descriptor(int(rest))
     if text == "systemd" or (kind == "systemd" and rest):
         return Passed(rest or None)
     try:
-        return Address(*parse_address(text))
+        return Address(*parse_address(text), name=text)
     except ValueError:
         raise ValueError("it is HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
 
@@ -336,7 +337,10 @@ def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tupl
 class Address:
     """A host and a port. A host that is not set means all interfaces; a list of hosts means each of them."""
 
-    def __init__(self, host: str | Sequence[str] | None, port: int, scheme: str = "http") -> None:
+    def __init__(
+        self, host: str | Sequence[str] | None, port: int, scheme: str = "http", *, name: str | None = None
+    ) -> None:
+        self._name = name or f"host={host!r}"
         self._host = host
         self._hosts = [host] if host is None or isinstance(host, str) else list(host)
         self._port = port
@@ -348,7 +352,7 @@ class Address:
             return self.bind_each()
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
-        with _closing_on_error([sock]):
+        with _closing_on_error([sock]), _naming(self._name, socket.gaierror):
             _bind_tcp(sock, (self._host, self._port))
         return [sock]
 
@@ -376,7 +380,9 @@ class Address:
 
     def bind_each(self) -> list[socket.socket]:
         """What `open` opens; blocks while a name is resolved."""
-        return self._open_each(self._resolve_now(0))
+        with _naming(self._name, socket.gaierror):
+            addresses = self._resolve_now(0)
+        return self._open_each(addresses)
 
     def _open_each(self, addresses: Iterable[tuple[int, Any]]) -> list[socket.socket]:
         opened: list[socket.socket] = []
@@ -400,7 +406,8 @@ class Address:
         except socket.gaierror:
             resolve = asyncio.get_running_loop().getaddrinfo
             options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
-            return _distinct([await resolve(host or None, self._port, **options) for host in self._hosts])
+            with _naming(self._name, socket.gaierror):
+                return _distinct([await resolve(host or None, self._port, **options) for host in self._hosts])
 
     def _resolve_now(self, flags: int) -> list[tuple[int, Any]]:
         options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": flags | socket.AI_PASSIVE}
@@ -580,7 +587,7 @@ class Several:
             with _closing_on_error(opened):
                 for text, place in self._places:
                     # What is wrong with an address that is one names it already.
-                    with _naming(text, socket.gaierror if isinstance(place, Address) else OSError):
+                    with contextlib.nullcontext() if isinstance(place, Address) else _naming(text):
                         opened += place.bind_each()
         except OSError:
             self.release()

@@ -49,7 +49,7 @@ class TLSSettings(Protocol):
 
     ssl_keyfile: str | os.PathLike[str] | None
     ssl_certfile: str | os.PathLike[str] | None
-    ssl_keyfile_password: str | None
+    ssl_keyfile_password: str | bytes | Callable[[], str | bytes] | None
     ssl_version: int
     ssl_cert_reqs: int
     ssl_ca_certs: str | os.PathLike[str] | None
@@ -142,7 +142,7 @@ def host_of(hosts: Mapping[str, ServerContext], name: str | None) -> ServerConte
 def create_ssl_context(
     certfile: str | os.PathLike[str],
     keyfile: str | os.PathLike[str] | None,
-    password: str | Callable[[], str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
     ssl_version: int,
     cert_reqs: int,
     ca_certs: str | os.PathLike[str] | None,
@@ -168,9 +168,7 @@ def create_ssl_context(
     try:
         context.load_cert_chain(certfile, keyfile, password)
     except ssl.SSLError as exc:
-        reason = _what_is_wrong(certfile, keyfile, has_password=password is not None)
-        if reason is None and exc.reason == "KEY_VALUES_MISMATCH":
-            reason = "the private key does not match the certificate."
+        reason = _what_is_wrong(exc, certfile, keyfile, has_password=password is not None)
         if reason is None:
             raise
         raise ssl.SSLError(exc.errno, reason) from None
@@ -203,7 +201,7 @@ def _certificate_in(text: bytes) -> Certificate | None:
 
 
 def _what_is_wrong(
-    certfile: str | os.PathLike[str], keyfile: str | os.PathLike[str] | None, *, has_password: bool
+    exc: ssl.SSLError, certfile: str | os.PathLike[str], keyfile: str | os.PathLike[str] | None, *, has_password: bool
 ) -> str | None:
     """Why certificate and key were refused, if that can be seen; OpenSSL has the same words for most of it."""
     certificates = Path(certfile).read_bytes()
@@ -215,6 +213,8 @@ def _what_is_wrong(
         return f"a certificate needs its private key: {where}."
     if b"ENCRYPTED" in key and has_password:
         return "`ssl_keyfile_password` does not fit the private key."
+    if exc.reason == "KEY_VALUES_MISMATCH":
+        return "the private key does not match the certificate."
     return None
 
 
@@ -233,7 +233,9 @@ def load_ssl_context(settings: TLSSettings, alpn_protocols: Sequence[str] | None
 
 
 def _build(
-    settings: TLSSettings, alpn_protocols: Sequence[str] | None, password: str | Callable[[], str] | None
+    settings: TLSSettings,
+    alpn_protocols: Sequence[str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
 ) -> ssl.SSLContext:
     def default_ssl_context_factory() -> ssl.SSLContext:
         if not settings.ssl_certfile:
@@ -280,7 +282,7 @@ def _default_context(
     settings: TLSSettings,
     certfile: str | os.PathLike[str],
     alpn_protocols: Sequence[str] | None,
-    password: str | Callable[[], str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
 ) -> ServerContext:
     context = _context(settings, certfile, settings.ssl_keyfile, alpn_protocols, password)
     if settings.ticket_secret is not None:
@@ -304,7 +306,7 @@ def _context(
     certfile: str | os.PathLike[str],
     keyfile: str | os.PathLike[str] | None,
     alpn_protocols: Sequence[str] | None,
-    password: str | Callable[[], str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
 ) -> ServerContext:
     """The context of one certificate; all have the rest of the settings in common."""
     ciphers = settings.ssl_ciphers

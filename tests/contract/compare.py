@@ -42,6 +42,7 @@ NOT_SET = "what is not set, or empty, is the default; upstream keeps it, and fai
 SHUT_DOWN = "the application is shut down; upstream skips that when anything but binding fails"
 NO_SERVER = "refused at the start, with a line; upstream starts, and no request is answered"
 TOO_SMALL = "refused: it is too small to serve anything, or for any worker to live"
+REFUSED = "refused when the configuration is made, with a ValueError that says what is accepted; upstream's KeyError"
 LATER = "refused when the configuration is made, upstream when it is loaded"
 PORT = "upstream cannot format the line that says where it listens"
 FORMAT = "a record that is no access record is formatted; upstream raises"
@@ -66,7 +67,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         **_values("h11_max_incomplete_event_size limit_max_requests ws_max_size", "0 False", TOO_SMALL),
         **_values("timeout_worker_healthcheck", "0 False", TOO_SMALL),
         **_values("access_log http", "None", NOT_SET),
-        **_values("root_path", "None []", NOT_SET),
+        **_values("root_path", "None [] 0 False", NOT_SET),
+        **_values("lifespan log_level", "''", REFUSED),
         **_values("limit_concurrency", "0 False", "refused: every request would be answered 503"),
         **_values("http", "0 False []", NO_SERVER),
         **_values("interface", "None 0 '' False []", NO_SERVER),
@@ -98,8 +100,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         **_values("limit_concurrency", "0 False", "refused: every request would be answered 503"),
         **_values("limit_concurrency", "'' []", NOT_SET),
         **_values("port", "None ''", PORT),
-        **_values("root_path", "None []", NOT_SET),
-        **_values("root_path", "0 False", SHUT_DOWN),
+        **_values("root_path", "None [] 0 False", NOT_SET),
+        **_values("lifespan log_level", "''", REFUSED),
         **_values("timeout_keep_alive", "None '' []", NOT_SET),
         **_values("uds", "0 '' False []", "an empty path is none; upstream ends after the start-up"),
     },

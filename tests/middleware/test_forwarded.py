@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from uvicorn.config import Config
 from uvicorn.middleware.forwarded import ForwardedMiddleware
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, check_fields
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, parse_fields
 
 CUSTOM = ("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix")
 TRUSTED = ["127.0.0.1", "10.0.0.0/8"]
@@ -281,6 +281,6 @@ def test_settings_choose_the_middleware(settings: dict[str, Any]) -> None:
 )
 def test_choice_that_a_client_could_decide_is_refused(fields: list[str], error: str) -> None:
     with pytest.raises(ValueError, match=re.escape(error)):
-        check_fields(fields)
+        parse_fields(fields)
     with pytest.raises(ValueError, match=re.escape(error)):
         Config("app:app", log_config=None, forwarded_headers=",".join(fields))

@@ -17,6 +17,7 @@ import pytest
 
 from tests.utils import turns, wait_until
 from uvicorn.config import Config
+from uvicorn.faults import SettingError
 from uvicorn.middleware import wsgi
 from uvicorn.middleware.wsgi import Places
 
@@ -690,7 +691,6 @@ async def test_settings_say_how_many_threads_and_who_waits(full: Any, kind: int)
     ],
 )
 def test_what_cannot_be_is_refused_by_name(settings: Any) -> None:
-    with pytest.raises(ValueError) as caught:
+    name = next(iter(settings))
+    with pytest.raises(SettingError, match=f"^({name} must be|Cannot use {name}=)"):
         Config(application, interface="wsgi", log_config=None, **settings)
-    name, value = next(iter(settings.items()))
-    assert caught.value.__dict__["_settings_at_fault"] == (f"{name}={value!r}",)

@@ -186,12 +186,13 @@ def _port(digits: str) -> int | None:
     return None
 
 
-def check_fields(names: Sequence[str]) -> None:
-    """Refuse names that are none of `KNOWN_FIELDS`, and a choice that a client could decide.
+def parse_fields(names: Sequence[str] | str) -> list[str]:
+    """Return the names of fields in lower case; in a text they are separated by commas.
 
     Raises:
-        ValueError: it says which.
+        ValueError: one is none of `KNOWN_FIELDS`, or clients could decide what they say.
     """
+    names = [name.strip().lower() for name in (names.split(",") if isinstance(names, str) else names)]
     for name in names:
         if name not in KNOWN_FIELDS:
             raise ValueError(f"{name!r} is none of {', '.join(KNOWN_FIELDS)}.")
@@ -200,6 +201,7 @@ def check_fields(names: Sequence[str]) -> None:
             "a proxy that sets Forwarded passes the others on as clients send them, or the other way round: "
             "name what the proxy sets."
         )
+    return names
 
 
 class ProxyHeadersMiddleware:

@@ -204,7 +204,7 @@ class Multiprocess:
             return None
         from uvicorn.exposition import Exposition, bind
 
-        with blaming(f"metrics={self.config.metrics!r}"):
+        with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
             exposition = Exposition(bind(self.config.metrics), self.metrics_text)
         if self.config.debug_requests:
             exposition.tell_requests(self.requests_text)

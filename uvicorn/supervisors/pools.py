@@ -208,7 +208,7 @@ class Pools:
         address = self.pools[0].supervisor.config.metrics
         if address is None:
             return None
-        with blaming(f"metrics={address!r}"):
+        with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
             exposition = Exposition(bind(address), self.metrics_text)
         supervisors = [pool.supervisor for pool in self.pools]
         if any(supervisor.config.debug_requests for supervisor in supervisors):

@@ -312,7 +312,7 @@ class ThreadedServer:
         if address is None or self.metrics_pages:
             return None
         board = Board()
-        with blaming(f"metrics={address!r}"):
+        with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
             exposition = Exposition(bind(address), lambda: text_of(board, self.config.certificate_names))
         if self.config.debug_requests:
             exposition.tell_requests(lambda as_json: shown(listings_of(self.observers), as_json))

@@ -5,18 +5,19 @@
 #![allow(dead_code, reason = "some are Python's")]
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 
-/// Where the requests begin: a row for each method, and in it a place for each class of statuses.
-pub(crate) const REQUESTS: usize = 0;
 /// Classes of statuses, which are a row.
 pub(crate) const STATUS_CLASSES: usize = 6;
 /// The row of methods that have none of their own.
 pub(crate) const OTHER_METHOD: usize = 9;
 /// Buckets of a histogram, behind which the sum of all that was observed has its place, in nanoseconds.
 pub(crate) const BUCKETS: usize = 15;
+/// Certificates that have a place; further ones are not exported.
+pub(crate) const MOST_CERTIFICATES: usize = 32;
+/// Requests that have ended: a row for each method, and in it a place for each class of statuses.
+pub(crate) const REQUESTS: usize = 0;
 /// The histogram of requests: from the head to the end of the response.
 pub(crate) const DURATION: usize = 60;
-/// The histogram of what requests have waited for before their application was called, once their bytes were
-/// noticed.
+/// The histogram of the time from noticing a request's bytes to calling its application.
 pub(crate) const QUEUE_WAIT: usize = 76;
 /// The histogram of the event loop's delay of due callbacks.
 pub(crate) const LOOP_LAG: usize = 92;
@@ -34,11 +35,11 @@ pub(crate) const UPGRADED: usize = 112;
 pub(crate) const SESSIONS_GONE: usize = 113;
 /// WebSockets that applications have accepted.
 pub(crate) const ACCEPTED: usize = 114;
-/// Messages of WebSockets that have come.
+/// Messages that WebSockets have received.
 pub(crate) const MESSAGES_RECEIVED: usize = 115;
-/// Messages of WebSockets that applications have sent.
+/// Messages that applications have sent to WebSockets.
 pub(crate) const MESSAGES_SENT: usize = 116;
-/// Bytes that have come, decrypted.
+/// Bytes that were received, decrypted.
 pub(crate) const BYTES_RECEIVED: usize = 117;
 /// Bytes that were given to the network, before encryption.
 pub(crate) const BYTES_SENT: usize = 118;
@@ -48,16 +49,12 @@ pub(crate) const BESIDE: usize = 119;
 pub(crate) const BESIDE_ENDED: usize = 120;
 /// Connections that were refused, because their address had too many.
 pub(crate) const REFUSED: usize = 121;
-/// Connections that were refused, because the proxy did not say properly who its client is.
+/// Connections that were refused, because their PROXY header was missing or malformed.
 pub(crate) const UNINTRODUCED: usize = 122;
-/// What the connection that is being served has waited for, in nanoseconds: a note of the native core to
-/// itself.
+/// Nanoseconds that the connection being served has waited: a note of the native core to itself.
 pub(crate) const WAITED: usize = 123;
-/// When each certificate expires that new connections are shown, in seconds since the epoch: no sum; 0 is
-/// unknown.
+/// When each certificate in use expires, in seconds since the epoch: no sum; 0 is unknown.
 pub(crate) const CERTIFICATES: usize = 124;
-/// Certificates that have a place; further ones are not exported.
-pub(crate) const MOST_CERTIFICATES: usize = 32;
 /// Requests that `limit_active_requests` has admitted.
 pub(crate) const ADMITTED: usize = 156;
 /// Those of them that are over.

@@ -4,13 +4,13 @@
 
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 
-/// Bytes of a request line and header section together; beyond it 431.
+/// Answer 431 when request line and header section exceed N bytes together.
 pub const LIMIT_REQUEST_HEAD: usize = 131_072;
-/// Header fields of a request, or trailer fields; beyond it 431.
+/// Answer 431 when a request has more than N header fields, or trailer fields.
 pub const LIMIT_REQUEST_FIELDS: usize = 256;
-/// Bytes of a request target; beyond it 414.
+/// Answer 414 when a request target exceeds N bytes.
 pub const LIMIT_REQUEST_TARGET: usize = 65_536;
-/// Bytes of a request body; beyond it 413. By default any.
+/// Answer 413 when a request body exceeds N bytes; by default any size is accepted.
 pub const LIMIT_REQUEST_BODY: Option<u64> = None;
 /// Bytes of a method; beyond it 501. The longest registered one has 17.
 pub const MAX_METHOD_LENGTH: usize = 64;

@@ -4,7 +4,7 @@
 
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 
-/// Largest message in bytes, after inflation; beyond it close 1009.
+/// Close with 1009 when a message is larger than N bytes after inflation.
 pub const WS_MAX_SIZE: usize = 16_777_216;
 /// Bytes of frame headers one message may have beyond the bytes that it carries; beyond it 1008. Nobody has to
 /// send fragments that are smaller than their headers, and who does without end is not sending a message
