@@ -20,7 +20,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import IO, TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -172,6 +172,9 @@ def type_hints() -> dict[str, Any]:
 
 def _parameters() -> Iterator[click.Parameter]:
     hints = type_hints()
+    # The first, as upstream's: programs make commands of the others, which know their application.
+    # Unlike those of options, variables of arguments do not follow from the prefix.
+    yield click.Argument(["app"], envvar="UVICORN_APP")
     # Eager, because what it reads is the default of the others.
     yield click.Option(
         ["--config"],
@@ -181,8 +184,6 @@ def _parameters() -> Iterator[click.Parameter]:
         callback=_read_settings_file,
         help="Read settings from this TOML file; the command line and the environment win over it.",
     )
-    # Unlike those of options, variables of arguments do not follow from the prefix.
-    yield click.Argument(["app"], envvar="UVICORN_APP")
     for name, row in ROWS.items():
         if row.cli and name != "app":
             yield _option(row, hints[name])
@@ -292,19 +293,23 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
 
-def _start(**options: Any) -> None:
-    """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line."""
+def _start(app: Any, **options: Any) -> None:
+    """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line.
+
+    Programs call this for their own application, in commands that may have fewer parameters.
+    """
+    options["app"] = app
     if is_init():
         from uvicorn._subprocess import is_command
 
         if is_command():
             handle_as_default()
-    ctx = click.get_current_context()
-    is_check = options.pop("check")
-    pools: list[PoolSettings] = ctx.meta.get(POOLS, [])
+    ctx = click.get_current_context(silent=True)
+    is_check = options.pop("check", False)
+    pools: list[PoolSettings] = [] if ctx is None else ctx.meta.get(POOLS, [])
     try:
         if pools:
-            several = [(pool, _with_defaults(_of_pool(ctx, pool, options))) for pool in pools]
+            several = [(pool, _with_defaults(_of_pool(cast(click.Context, ctx), pool, options))) for pool in pools]
             if is_check:
                 for pool, own in several:
                     click.echo(f"[pools.{pool.name}]")

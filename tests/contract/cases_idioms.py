@@ -780,6 +780,15 @@ def streams_replaced_by_an_object_that_writes() -> Any:
     return {**outcome, "lines": harness.lines_of(tee.text)}
 
 
+@idiom
+def command_of_a_program_with_the_parameters_of_this_one() -> Any:
+    import click
+
+    app, main = App(), uvicorn.main
+    command = click.Command("mine", callback=functools.partial(main.callback, app), params=main.params[1:])
+    return ran(lambda app, port: command.main(["--port", str(port)], standalone_mode=False), app)
+
+
 # Supervisors
 
 

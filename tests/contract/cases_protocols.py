@@ -18,8 +18,8 @@ from .harness import GET, UPGRADE, address_of, served, started
 
 POST = b"POST /body HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\nhello"
 H2C = (
-    b"POST /h2c HTTP/1.1\r\nhost: test\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
-    b"content-length: 5\r\n\r\nhello"
+    b"POST /h2c HTTP/1.1\r\nhost: test\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n"
+    b"http2-settings: AAMA\r\ncontent-length: 5\r\n\r\nhello"
 )
 
 FOUND: dict[str, harness.Case] = {}

@@ -574,7 +574,7 @@ class RequestResponseCycle:
 
 
 def made_by_us(cls: type[RequestResponseCycle]) -> type[RequestResponseCycle]:
-    """Return a class of an implementation with the constructor of the class above, which takes a fraction of the time."""
+    """Return a class of an implementation with the constructor of the class above, which takes less time."""
     names = {"__slots__": (), "__init__": RequestResponseCycle.__init__, "__module__": cls.__module__}
     return type(cls.__name__, (cls,), names)
 
@@ -586,5 +586,5 @@ def made_as_upstream(
     cycle = cls.__new__(cls)
     cycle.stream = stream
     cycle.expect_continue = expect_continue
-    cls.__init__(cycle, scope=scope, **arguments)  # type: ignore[call-arg]
+    cls.__init__(cycle, scope=scope, **arguments)
     return cycle

@@ -345,7 +345,6 @@ class HTTPProtocol(Attributes):
 
     def _leaves(self, head: bytes, look: Look) -> bool:
         """Deal with a request that is for another server, or for the WebSocket protocol. Returns false for others."""
-        framing = look[5]
         if look[4] and not self._refusal.may_ask_for_https(self._base):
             self._refuse(RequestRefused(refusals.MISDIRECTED), look[0] == b"HEAD")
             return True
