@@ -22,7 +22,7 @@ from uvicorn.protocols.http import h11_impl, httptools_impl
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.hooks import SkippedOverride, never_called, replaced
+from uvicorn.protocols.http.hooks import SkippedOverride, TakenName, never_called, replaced, taken_names
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
@@ -574,6 +574,25 @@ def test_author_of_a_method_that_nothing_calls_is_told(kind: Any, name: str, log
 def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WSProtocol, "handle_events", lambda self: None, raising=False)
     assert never_called(WSProtocol) == ["WSProtocol.handle_events"]
+
+
+class Taking:
+    _closing = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        other, value = Calls(), args
+        self._deadline = self.kept = value
+        other._reader = None
+        super().__init__(*args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [H11Protocol, HttpToolsProtocol])
+def test_author_of_an_attribute_that_is_taken_is_told(kind: Any) -> None:
+    mine = type("Mine", (Taking, kind), {"_scope": None})
+    assert taken_names(kind) == []
+    assert taken_names(mine) == ["Taking._closing", "Taking._deadline"]
+    with pytest.raises(TakenName, match=r"^Taking\._closing, Taking\._deadline is a private attribute"):
+        Config(respond(), log_config=None, http=mine).load()
 
 
 def test_class_of_somebody_else_has_what_methods_it_likes(log: pytest.LogCaptureFixture) -> None:
