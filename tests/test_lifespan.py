@@ -470,3 +470,15 @@ def test_second_interrupt_ends_a_lifespan_shutdown_that_hangs(apps: Path) -> Non
         assert server.stop(signal.SIGINT) == 0
         assert "Application shutdown complete." not in server.error_output
         assert UNSUPPORTED not in server.error_output
+
+
+async def test_application_that_nobody_has_started_is_not_shut_down(log: pytest.LogCaptureFixture) -> None:
+    class Mocked(Server):
+        async def startup(self, sockets: Any = None) -> None:
+            self.started = self.should_exit = True
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError
+
+    await asyncio.wait_for(Mocked(Config(app, log_config=None, lifespan="on")).serve(), 20)
+    assert [line for line in log.messages if "pplication" in line] == []

@@ -69,8 +69,9 @@ _PREFIX_WIDTH = 9
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether colours would be seen; a process without console has no stream at all."""
-    return stream is not None and not stream.closed and stream.isatty()
+    """Whether colours would be seen; a process without console has no stream, or an object that can only be written."""
+    isatty = getattr(stream, "isatty", None)
+    return isatty is not None and not getattr(stream, "closed", False) and bool(isatty())
 
 
 class ColourizedFormatter(logging.Formatter):

@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
@@ -137,6 +137,9 @@ def _http_core() -> str:
 
 
 def _parameters() -> Iterator[click.Parameter]:
+    # The first, as upstream's: programs make commands of the others, which know their application.
+    # Unlike those of options, variables of arguments do not follow from the prefix.
+    yield click.Argument(["app"], envvar="UVICORN_APP")
     # Eager, because what it reads is the default of the others.
     yield click.Option(
         ["--config"],
@@ -146,8 +149,6 @@ def _parameters() -> Iterator[click.Parameter]:
         callback=_read_settings_file,
         help="Read settings from this TOML file; the command line and the environment override it.",
     )
-    # Unlike those of options, variables of arguments do not follow from the prefix.
-    yield click.Argument(["app"], envvar="UVICORN_APP")
     for name, row in ROWS.items():
         if row.cli and name != "app":
             yield option_of(row)
@@ -172,19 +173,23 @@ def _parameters() -> Iterator[click.Parameter]:
     )
 
 
-def _start(**options: Any) -> None:
-    """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line."""
+def _start(app: Any, **options: Any) -> None:
+    """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line.
+
+    Programs call this for their own application, in commands that may have fewer parameters.
+    """
+    options["app"] = app
     if is_init():
         from uvicorn._subprocess import is_command
 
         if is_command():
             handle_as_default()
-    ctx = click.get_current_context()
-    is_check = options.pop("check")
-    pools: list[PoolSettings] = ctx.meta.get(POOLS, [])
+    ctx = click.get_current_context(silent=True)
+    is_check = options.pop("check", False)
+    pools: list[PoolSettings] = [] if ctx is None else ctx.meta.get(POOLS, [])
     try:
         if pools:
-            several = [(pool, _with_defaults(_of_pool(ctx, pool, options))) for pool in pools]
+            several = [(pool, _with_defaults(_of_pool(cast(click.Context, ctx), pool, options))) for pool in pools]
             if is_check:
                 for pool, own in several:
                     click.echo(f"[pools.{pool.name}]")

@@ -757,6 +757,38 @@ def websocket_switched_off() -> Any:
     return served(None, UPGRADE, ws="none")
 
 
+@idiom
+def streams_replaced_by_an_object_that_writes() -> Any:
+    class Tee:
+        def __init__(self) -> None:
+            self.text = ""
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+        def flush(self) -> None: ...
+
+        def isatty(self) -> bool:
+            return False
+
+    own = sys.stdout, sys.stderr
+    sys.stdout = sys.stderr = tee = Tee()
+    try:
+        outcome = served()
+    finally:
+        sys.stdout, sys.stderr = own
+    return {**outcome, "lines": harness.lines_of(tee.text)}
+
+
+@idiom
+def command_of_a_program_with_the_parameters_of_this_one() -> Any:
+    import click
+
+    app, main = App(), uvicorn.main
+    command = click.Command("mine", callback=functools.partial(main.callback, app), params=main.params[1:])
+    return ran(lambda app, port: command.main(["--port", str(port)], standalone_mode=False), app)
+
+
 # Supervisors
 
 

@@ -47,7 +47,6 @@ LATER = "refused when the configuration is made, upstream when it is loaded"
 PORT = "upstream cannot format the line that says where it listens"
 FORMAT = "a record that is no access record is formatted; upstream raises"
 HINTS = "a hint follows the error"
-CYCLE = "a cycle is made of what carries its response"
 LIBRARY = "belongs to how upstream uses its library"
 
 
@@ -80,7 +79,6 @@ DIFFERENCES: dict[str, dict[str, str]] = {
     "idioms": {
         "application that cannot be imported": HINTS,
         "callback that fails": SHUT_DOWN,
-        "scope as a property of a subclass": "scopes are put into the cycle, not assigned to the connection",
     },
     "serving": {
         **_values("access_log", "0 '' []", "what is false switches it off; upstream looks for False alone"),
@@ -106,10 +104,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         **_values("uds", "0 '' False []", "an empty path is none; upstream ends after the start-up"),
     },
     "surface": {
-        "uvicorn.protocols.http.h11_impl": f"{CYCLE}, and DEFAULT_MAX_INCOMPLETE_EVENT_SIZE {LIBRARY}",
-        "uvicorn.protocols.http.httptools_impl": CYCLE,
-        "uvicorn.protocols.websockets.websockets_sansio_impl": f"send_500_response {LIBRARY}",
-        "uvicorn.protocols.websockets.wsproto_impl": f"send_500_response and the classes beside it {LIBRARY}",
+        "uvicorn.protocols.http.h11_impl": f"DEFAULT_MAX_INCOMPLETE_EVENT_SIZE {LIBRARY}",
+        "uvicorn.protocols.websockets.wsproto_impl": f"the classes beside it {LIBRARY}",
     },
 }
 """Cases of a group whose outcome is another, and why; a star stands for the rest of a name."""

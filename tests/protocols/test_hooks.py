@@ -22,7 +22,7 @@ from uvicorn.protocols.http import h11_impl, httptools_impl
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.hooks import SkippedOverride, never_called, replaced
+from uvicorn.protocols.http.hooks import SkippedOverride, TakenName, never_called, replaced, taken_names
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
@@ -546,14 +546,10 @@ async def test_library_can_be_fed_by_data_received(kind: Any) -> None:
 
 
 METHODS = {
-    H11Protocol: "_get_upgrade _should_upgrade_to_ws _unsupported_upgrade_warning",
-    HttpToolsProtocol: "_get_upgrade _should_upgrade_to_ws _unsupported_upgrade_warning _start_asgi_task",
-    WSProtocol: "handle_close handle_connect handle_events handle_message handle_ping handle_pong on_task_complete "
-    "send_500_response",
-    WebSocketsSansIOProtocol: "handle_bytes handle_close handle_connect handle_cont handle_events handle_ping "
-    "handle_parser_exception handle_pong handle_text on_task_complete send_500_response send_receive_event_to_app",
-    WebSocketProtocol: "asgi_receive asgi_send on_task_complete process_request process_subprotocol "
-    "send_500_response ws_handler",
+    WSProtocol: "handle_close handle_events handle_message handle_ping handle_pong",
+    WebSocketsSansIOProtocol: "handle_bytes handle_close handle_cont handle_events handle_ping "
+    "handle_parser_exception handle_pong handle_text send_receive_event_to_app",
+    WebSocketProtocol: "asgi_receive asgi_send process_request process_subprotocol ws_handler",
 }
 """Those of upstream's classes that ours do not have."""
 
@@ -567,8 +563,7 @@ def test_author_of_a_method_that_nothing_calls_is_told(kind: Any, name: str, log
     mine = type("Mine", (kind,), {name: lambda self: None, "method": lambda self: None})
     below = type("Below", (mine,), {})
     assert never_called(kind) == []
-    setting = "ws" if "WebSocket" in kind.__mro__[-4].__name__ or hasattr(kind, "run_asgi") else "http"
-    settings: Any = {"http": HttpToolsProtocol, setting: below}
+    settings: Any = {"http": HttpToolsProtocol, "ws": below}
     with pytest.raises(SkippedOverride, match=rf"the server never calls Mine\.{name}\. .*--allow-skipped-overrides"):
         Config(respond(), log_config=None, **settings).load()
     Config(respond(), log_config=None, allow_skipped_overrides=True, **settings).load()
@@ -577,8 +572,27 @@ def test_author_of_a_method_that_nothing_calls_is_told(kind: Any, name: str, log
 
 
 def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(H11Protocol, "_get_upgrade", lambda self: None, raising=False)
-    assert never_called(H11Protocol) == ["H11Protocol._get_upgrade"]
+    monkeypatch.setattr(WSProtocol, "handle_events", lambda self: None, raising=False)
+    assert never_called(WSProtocol) == ["WSProtocol.handle_events"]
+
+
+class Taking:
+    _closing = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        other, value = Calls(), args
+        self._deadline = self.kept = value
+        other._reader = None
+        super().__init__(*args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [H11Protocol, HttpToolsProtocol])
+def test_author_of_an_attribute_that_is_taken_is_told(kind: Any) -> None:
+    mine = type("Mine", (Taking, kind), {"_scope": None})
+    assert taken_names(kind) == []
+    assert taken_names(mine) == ["Taking._closing", "Taking._deadline"]
+    with pytest.raises(TakenName, match=r"^Taking\._closing, Taking\._deadline is a private attribute"):
+        Config(respond(), log_config=None, http=mine).load()
 
 
 def test_class_of_somebody_else_has_what_methods_it_likes(log: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ from uvicorn.protocols.http import h11_impl, httptools_impl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.hooks import SkippedOverride, never_called
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_impl import WebSocketProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -369,21 +370,19 @@ async def test_end_that_only_httptools_sees_is_none() -> None:
 # What is never called
 
 
-class Skipping(H11Protocol):
-    def _get_upgrade(self) -> None: ...
+class Skipping(WebSocketProtocol):
+    async def ws_handler(self) -> None: ...
 
 
 def test_method_that_nothing_calls_ends_the_start() -> None:
-    assert never_called(Skipping) == ["Skipping._get_upgrade"]
-    with pytest.raises(
-        SkippedOverride, match=r"the server never calls Skipping\._get_upgrade\. .*--allow-skipped-overrides"
-    ):
-        Config(respond(), log_config=None, http=Skipping).load()
+    assert never_called(Skipping) == ["Skipping.ws_handler"]
+    with pytest.raises(SkippedOverride, match=r"the server never calls Skipping\.ws_handler\. .*--allow-skipped"):
+        Config(respond(), log_config=None, ws=Skipping).load()
 
 
 def test_method_that_nothing_calls_is_skipped_where_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="uvicorn.error")
-    config = Config(respond(), log_config=None, http=Skipping, allow_skipped_overrides=True)
+    config = Config(respond(), log_config=None, ws=Skipping, allow_skipped_overrides=True)
     config.load()
-    assert config.http_protocol_class is Skipping
-    assert caplog.messages == ["The server never calls Skipping._get_upgrade (allow_skipped_overrides)."]
+    assert config.ws_protocol_class is Skipping
+    assert caplog.messages == ["Nothing calls Skipping.ws_handler, which allow_skipped_overrides accepts."]

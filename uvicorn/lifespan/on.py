@@ -78,7 +78,7 @@ class LifespanOn:
 
     async def shutdown(self) -> None:
         """Tell the application to close what it has opened and wait until it has, has failed or has returned."""
-        if self.error_occurred:
+        if self.error_occurred or self._task is None:  # nobody has started it: a program has replaced who does
             return
         self.logger.info("Waiting for application shutdown.")
         await self.receive_queue.put({"type": "lifespan.shutdown"})

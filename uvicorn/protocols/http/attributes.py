@@ -52,13 +52,15 @@ def _in_scopes(name: str, meaning: str) -> Any:
 class Attributes(asyncio.Protocol):
     """The attributes of a connection that have a meaning to others; `HTTPProtocol` is the connection."""
 
-    __slots__ = ("settings", "server_state", "loop", "_base", "_input", "_scope")
+    __slots__ = ("settings", "server_state", "loop", "_app_state", "_base", "_input", "_lost", "_scope")
 
     settings: Any
     server_state: ServerState
     loop: asyncio.AbstractEventLoop
+    _app_state: dict[str, Any]
     _base: ScopeBase
     _input: Input
+    _lost: RequestResponseCycle | None
     _scope: Any  # while its head is read; and the last one, for classes of the program's
 
     ws_protocol_class = _setting(
@@ -92,9 +94,22 @@ class Attributes(asyncio.Protocol):
         self._own_settings().set_app(app)
 
     @property
+    def app_state(self) -> dict[str, Any]:
+        """What the lifespan left; copied into the scope of each request that begins."""
+        return self._app_state
+
+    @app_state.setter
+    def app_state(self, state: dict[str, Any]) -> None:
+        self._app_state = state
+        if self._base is not None:
+            self._base.state = state
+
+    @property
     def cycle(self) -> RequestResponseCycle | None:
-        """That of the request being answered."""
-        return self._input.cycle if self._input is not None else None
+        """That of the request being answered; in a class of the program's also the one whose connection was lost."""
+        if self._lost is not None or self._input is None:
+            return self._lost
+        return self._input.cycle
 
     @cycle.setter
     def cycle(self, cycle: RequestResponseCycle | None) -> None:
@@ -169,6 +184,12 @@ class Attributes(asyncio.Protocol):
         """The path below which the application is mounted."""
         path: str = self.settings.root_path
         return path
+
+    @root_path.setter
+    def root_path(self, path: str) -> None:
+        self._own_settings().root_path = path
+        if self._base is not None:
+            self._base.mount(path)
 
     @property
     def connections(self) -> set[Connection]:

@@ -107,8 +107,7 @@ class RequestResponseCycle:
         more_body: see below.
         expect_continue: the client holds its body back until it is asked for it (RFC 9110 section 10.1.1).
 
-    A program that makes one itself, in a method of upstream's that it has replaced, gives it upstream's arguments, of
-    which `scope` and `transport` matter.
+    The classes of the implementations have upstream's constructor: see `meet`.
 
     Attributes:
         more_body: more of the request body is to come from the client.
@@ -146,27 +145,11 @@ class RequestResponseCycle:
 
     def __init__(
         self,
-        stream: Stream | None = None,
-        scope: HTTPScope | None = None,
-        more_body: bool = True,
-        expect_continue: bool = False,
-        transport: Any = None,
-        # The rest of upstream's, by name: to gather them in a dict would cost each request more than these do.
-        flow: object = None,
-        logger: object = None,
-        access_logger: object = None,
-        access_log: object = None,
-        default_headers: object = None,
-        message_event: object = None,
-        on_response: object = None,
-        expect_100_continue: object = None,
-        keep_alive: object = None,
-        conn: object = None,
+        stream: Stream,
+        scope: HTTPScope,
+        more_body: bool,
+        expect_continue: bool,
     ) -> None:
-        if stream is None:
-            # A program's own method makes it, as it would make upstream's.
-            stream, expect_continue = transport.get_protocol().adopt(self)
-        assert stream is not None and scope is not None
         self.stream = stream
         self.scope = scope
         self.task: asyncio.Task[None] | None = None
@@ -183,6 +166,19 @@ class RequestResponseCycle:
         self.held: Waiting | None = None
         self.stay: Stay | None = None
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
+
+    def meet(self, scope: HTTPScope, transport: Any) -> None:
+        """Begin, given what matters of upstream's arguments.
+
+        A program has replaced the constructor that is given them, or calls it in a method of upstream's that it has
+        replaced; such a method starts the application as well.
+        """
+        stream: Stream | None = getattr(self, "stream", None)
+        if stream is None:
+            stream, expect_continue = transport.get_protocol().adopt(self)
+        else:
+            expect_continue = self.expect_continue
+        RequestResponseCycle.__init__(self, stream, scope, True, expect_continue)
 
     # Told by the connection.
 
@@ -575,3 +571,20 @@ class RequestResponseCycle:
             if stay is not None and not self.body_given:
                 stay.force()
             self._wake()
+
+
+def made_by_us(cls: type[RequestResponseCycle]) -> type[RequestResponseCycle]:
+    """Return a class of an implementation with the constructor of the class above, which takes less time."""
+    names = {"__slots__": (), "__init__": RequestResponseCycle.__init__, "__module__": cls.__module__}
+    return type(cls.__name__, (cls,), names)
+
+
+def made_as_upstream(
+    cls: type[RequestResponseCycle], stream: Stream, scope: HTTPScope, expect_continue: bool, arguments: dict[str, Any]
+) -> RequestResponseCycle:
+    """Return a cycle whose constructor a program has replaced; `arguments` are upstream's, but for `scope`."""
+    cycle = cls.__new__(cls)
+    cycle.stream = stream
+    cycle.expect_continue = expect_continue
+    cls.__init__(cycle, scope=scope, **arguments)
+    return cycle

@@ -7,7 +7,9 @@ events, and a program may override that as upstream's. h11 writes nothing here: 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
 from urllib.parse import unquote
@@ -131,18 +133,27 @@ class RequestResponseCycle(Cycle):
 
     __slots__ = ("__dict__",)  # for what patched methods keep there
 
+    def __init__(
+        self,
+        scope: HTTPScope,
+        conn: h11.Connection,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        logger: logging.Logger,
+        access_logger: logging.Logger,
+        access_log: bool,
+        default_headers: list[tuple[bytes, bytes]],
+        message_event: asyncio.Event,
+        on_response: Callable[..., None],
+    ) -> None:
+        self.meet(scope, transport)
+
 
 @original
 class H11Protocol(HTTPProtocol):
     """One HTTP/1.1 connection whose requests are read by h11."""
 
     __slots__ = ("_conn", "_coding", "__dict__")
-
-    never_called = (
-        *("_unset_keepalive_if_required", "_get_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),
-        "_should_upgrade",
-    )
-    """Methods of upstream's that nothing calls; see `hooks`."""
 
     def __init__(
         self,
@@ -159,6 +170,10 @@ class H11Protocol(HTTPProtocol):
     def cycle_class() -> type[RequestResponseCycle]:
         """What serves one request."""
         return RequestResponseCycle
+
+    def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:
+        """Return upstream's arguments for a cycle, but for its scope."""
+        return {"conn": self.conn, **super().cycle_arguments(expect_continue)}
 
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
@@ -256,7 +271,8 @@ class H11Protocol(HTTPProtocol):
         headers = list(event.headers)
         if self._look[5][0] == CHUNKED:
             headers = [(name, self._coding if name == b"transfer-encoding" else value) for name, value in headers]
-        self._scope = scope = self._base.begin(headers)
+        scope = self._begin_scope_with(headers)
+        self._ask_whether_to_upgrade()
         if not self._is_leaving:
             self._meet(scope, bytes(event.target), self._look[5][2])
 

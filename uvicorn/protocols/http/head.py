@@ -108,6 +108,11 @@ class Framing(NamedTuple):
     upgrade: bytes
     forwarded: bool = False
 
+    @property
+    def asks_for_websocket(self) -> bool:
+        """Whether the connection may become a WebSocket."""
+        return self.length == 0 and b"websocket" in [name.strip(b" \t") for name in self.upgrade.split(b",")]
+
 
 PLAIN = Framing(0, True, False, b"")
 """That of a request without a body, and with nothing said about the connection."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from types import CodeType
 from typing import TypeVar
 
 ClassT = TypeVar("ClassT", bound=type)
@@ -20,6 +21,12 @@ WAY_OUT = (
     "Remove the method or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
     "starts without it."
 )
+
+
+class TakenName(TypeError):
+    """A protocol class assigns private attributes of the server."""
+
+    level = logging.CRITICAL
 
 
 class SkippedOverride(TypeError):
@@ -53,12 +60,53 @@ def refuse_never_called(cls: object, allowed: bool) -> None:
 
     Raises:
         SkippedOverride: they are not `allowed` to be skipped.
+        TakenName: it assigns attributes of ours.
     """
+    taken = ", ".join(taken_names(cls)) if isinstance(cls, type) else ""
+    if taken:
+        raise TakenName(f"{taken} is a private attribute of the server. Use another name.")
     names = ", ".join(never_called(cls)) if isinstance(cls, type) else ""
     if names and not allowed:
         raise SkippedOverride(f"the server never calls {names}. {WAY_OUT}")
     if names:
         logger.warning("The server never calls %s (allow_skipped_overrides).", names)
+
+
+_SHARED = frozenset(("_scope", "_logger"))
+"""Private names whose meaning is what programs that use them mean as well."""
+
+
+def taken_names(cls: type) -> list[str]:
+    """Return the private attributes of ours that classes of programs have, or assign in a method, as `Class.name`."""
+    ours = {name for base in cls.__mro__ if base in _ORIGINALS for name in vars(base).get("__slots__", ())}
+    private = {name for name in ours if name.startswith("_") and not name.startswith("__")} - _SHARED
+    theirs = [base for base in cls.__mro__ if private and not _is_ours(base)]
+    return [f"{base.__name__}.{name}" for base in theirs for name in sorted(_assigned(base) & private)]
+
+
+def _assigned(cls: type) -> set[str]:
+    """The attributes that a class has, and those that its methods assign."""
+    names = set(vars(cls))
+    for value in vars(cls).values():
+        for function in (value, *(getattr(value, part, None) for part in ("fget", "fset", "__func__"))):
+            code = getattr(function, "__code__", None)
+            if code is not None and code.co_argcount:
+                names |= _assigned_to_first(code)
+    return names
+
+
+def _assigned_to_first(code: CodeType) -> set[str]:
+    import dis  # few programs have such classes
+
+    names, before = set(), None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_ATTR" and before is not None and before.opname.startswith("LOAD_FAST"):
+            # Two names of one instruction are loaded in order: that of the object is the last.
+            owner = before.argval[-1] if isinstance(before.argval, tuple) else before.argval
+            if owner == code.co_varnames[0]:
+                names.add(str(instruction.argval))
+        before = instruction
+    return names
 
 
 def _replaced(cls: type) -> Iterator[tuple[type, str]]:

@@ -7,6 +7,9 @@ methods of the class, each of which a program may override as upstream's: what i
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -150,6 +153,10 @@ class _Parser(httptools.HttpRequestParser):
         """Take bytes that the client has sent."""
         HTTPProtocol.data_received(self._protocol, bytes(data))
 
+    def should_upgrade(self) -> bool:
+        """Tell whether the request in hand ends HTTP on this connection."""
+        return self._protocol.leaves
+
     def read(self, data: bytes) -> None:
         """Have httptools read them."""
         super().feed_data(data)
@@ -160,6 +167,22 @@ class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
 
     __slots__ = ("__dict__",)  # for what patched methods keep there
+
+    def __init__(
+        self,
+        scope: HTTPScope,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        logger: logging.Logger,
+        access_logger: logging.Logger,
+        access_log: bool,
+        default_headers: list[tuple[bytes, bytes]],
+        message_event: asyncio.Event,
+        expect_100_continue: bool,
+        keep_alive: bool,
+        on_response: Callable[..., None],
+    ) -> None:
+        self.meet(scope, transport)
 
 
 @original
@@ -172,12 +195,6 @@ class HttpToolsProtocol(HTTPProtocol):
     """
 
     __slots__ = ("url", "expect_100_continue", "_parser", "_reads_rest", "__dict__")
-
-    never_called = (
-        *("_unset_keepalive_if_required", "_get_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),
-        *("_should_upgrade", "_start_asgi_task"),
-    )
-    """Methods of upstream's that nothing calls; see `hooks`."""
 
     def __init__(
         self,
@@ -197,6 +214,11 @@ class HttpToolsProtocol(HTTPProtocol):
         """What serves one request."""
         return RequestResponseCycle
 
+    def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:
+        """Return upstream's arguments for a cycle, but for its scope."""
+        own = {"expect_100_continue": expect_continue, "keep_alive": self._look[5][1]}
+        return {**super().cycle_arguments(expect_continue), **own}
+
     @staticmethod
     def library_is_patched() -> bool:
         """Tell whether a program has replaced the parser."""
@@ -208,6 +230,16 @@ class HttpToolsProtocol(HTTPProtocol):
         if self._parser is None:
             self._parser = self._make_parser(self)
         return self._parser
+
+    @parser.setter
+    def parser(self, parser: object) -> None:
+        """Begin anew; a program that replaces the parser has one that is held to the rules."""
+        self._parser = None
+
+    @property
+    def pipeline(self) -> deque[Any]:
+        """Upstream's queue of requests behind the one in hand. Here those wait unread, so it is always empty."""
+        return deque()
 
     def _make_parser(self, listener: object) -> httptools.HttpRequestParser:
         if self.settings.customised and not self.library_is_patched():
@@ -293,7 +325,7 @@ class HttpToolsProtocol(HTTPProtocol):
         """A request begins."""
         self.url = b""
         self.expect_100_continue = self._look[5][2]
-        self._scope = self._base.begin([])
+        self._begin_scope_with([])
 
     def on_url(self, url: bytes) -> None:
         """This is its target, as it was sent."""
@@ -301,12 +333,13 @@ class HttpToolsProtocol(HTTPProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """This is a header field, as it was sent."""
-        self._scope["headers"].append((name.lower(), value.rstrip(b" \t")))
+        cast(Any, self.scope)["headers"].append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Its head is complete: make its cycle."""
+        self._ask_whether_to_upgrade()
         if not self._is_leaving:
-            self._meet(self._scope, self.url, self.expect_100_continue)
+            self._meet(cast(HTTPScope, self.scope), self.url, self.expect_100_continue)
 
     def on_body(self, body: bytes) -> None:
         """This is a piece of its body."""
@@ -314,9 +347,9 @@ class HttpToolsProtocol(HTTPProtocol):
 
     def on_message_complete(self) -> None:
         """It is complete."""
-        if self._reads_rest or not self._look[5][0] or not self.parser.should_upgrade():
+        if self._reads_rest or not self._look[5][0] or not httptools.HttpRequestParser.should_upgrade(self.parser):
             self._end_body()
 
     def handle_websocket_upgrade(self) -> None:
         """Give the connection to the WebSocket protocol."""
-        self._hand_over_as(self.url, self._scope["headers"])
+        self._hand_over_as(self.url, cast(HTTPScope, self.scope)["headers"])

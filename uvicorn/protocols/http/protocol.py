@@ -19,14 +19,14 @@ import logging
 from collections.abc import Iterable
 from typing import Any, cast
 
-from uvicorn._types import HTTPScope, ProtocolConfig
+from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.metrics import BYTES_RECEIVED, GONE, OPENED
 from uvicorn.protocols.http import limits, refusals
 from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.closing import Closing
-from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle
+from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle, made_as_upstream
 from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h1_stream import H1Stream
@@ -66,7 +66,6 @@ class HTTPProtocol(Attributes):
     """As of the native class: HTTP/1.1 has no windows, so bodies wait in the transport alone."""
 
     __slots__ = (
-        "app_state",
         "transport",
         "flow",
         "_carrier",
@@ -106,7 +105,7 @@ class HTTPProtocol(Attributes):
             server_state.protocol_settings = settings
         self.settings: ProtocolSettings = settings
         self.server_state = server_state
-        self.app_state = app_state
+        self._app_state = app_state
         self._logger = logging.getLogger("uvicorn.error")
         # The rooms of a connection, once there is one.
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -115,6 +114,7 @@ class HTTPProtocol(Attributes):
         self._reader: RequestReader = cast(RequestReader, None)
         self._carrier: Carrier = cast(Carrier, None)
         self._input: Input = cast(Input, None)
+        self._lost: RequestResponseCycle | None = None
         self._writer: ResponseWriter = cast(ResponseWriter, None)
         self._refusal: Refusal = cast(Refusal, None)
         self._runner: Runner = cast(Runner, None)
@@ -190,7 +190,7 @@ class HTTPProtocol(Attributes):
             get_remote_addr(transport),
             get_local_addr(transport),
             settings.root_path,
-            self.app_state,
+            self._app_state,
             settings.extensions,
             tls_of(transport),
         )
@@ -219,8 +219,9 @@ class HTTPProtocol(Attributes):
         self._unset_keepalive_if_required()
         self._forget()
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection lost")
+        lost, self._scope = self.cycle if self.settings.customised else None, None
         self._input.close()
-        self._scope = None
+        self._lost = lost
         self._runner = cast(Runner, None)  # whose stream knows its connection
         self.flow.resume_writing()
         self._carrier.leave()
@@ -259,10 +260,10 @@ class HTTPProtocol(Attributes):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
-        if self._keep_alive is not None:
-            self._unset_keepalive_if_required()
         reader, carrier, source = self._reader, self._carrier, self._input
         settings = self.settings
+        if settings.customised or self._keep_alive is not None:
+            self._unset_keepalive_if_required()
         if settings.metrics is not None:
             settings.metrics.words[BYTES_RECEIVED] += len(data)
         begun = 0
@@ -316,6 +317,7 @@ class HTTPProtocol(Attributes):
             cycle = runner.meet(self._base.build(known[1], [*known[2]]), look, framing[2])
         else:
             self._look = look
+            self._is_leaving = False
             if (look[4] or framing[3]) and self._leaves(head, look):
                 return
             self.feed_head(head)
@@ -339,19 +341,35 @@ class HTTPProtocol(Attributes):
         elif body:
             self.feed(body)
         if self._reader.state < LINGER and cycle is not self._adopted:
-            runner.begin(cycle, app)
+            if settings.customised:
+                self._start_asgi_task(cycle, app)
+            else:
+                runner.begin(cycle, app)
 
     def _leaves(self, head: bytes, look: Look) -> bool:
         """Deal with a request that is for another server, or for the WebSocket protocol. Returns false for others."""
-        framing = look[5]
         if look[4] and not self._refusal.may_ask_for_https(self._base):
             self._refuse(RequestRefused(refusals.MISDIRECTED), look[0] == b"HEAD")
             return True
-        self._is_leaving = bool(framing[3]) and not self._refusal.refuses_upgrade(framing)
-        if self._is_leaving and not self.settings.customised:
+        if self.settings.customised:
+            return False  # methods of the program's may decide, once the library has read the head
+        self._is_leaving = self._should_upgrade()
+        if self._is_leaving:
             self._hand_over(head)
-            return True
-        return False
+        return self._is_leaving
+
+    def _begin_scope_with(self, headers: list[Field]) -> HTTPScope:
+        """Begin the scope of the request being read."""
+        self._scope = scope = self._base.begin(headers)
+        if self.settings.customised:
+            self.scope = scope  # which may be a property of the program's
+            scope = cast(HTTPScope, self.scope)
+        return scope
+
+    def _ask_whether_to_upgrade(self) -> None:
+        """Its fields are read: let methods of the program's decide whether it opens a WebSocket."""
+        if self.settings.customised:
+            self._is_leaving = self._should_upgrade() and not self._look[5][0]
 
     def _meet(self, scope: HTTPScope, target: bytes, expect_continue: bool) -> None:
         """The library has read the head of a request for `target`, whose scope was begun: make its cycle."""
@@ -365,7 +383,26 @@ class HTTPProtocol(Attributes):
                 scope["headers"][:] = [(b"host", look[3]), *others]  # type: ignore[index]
         self._line = line = line or self._base.line(look[0], target, look[2])
         self._base.complete(scope, line)
-        self._runner.meet(scope, look, expect_continue and look[2] != b"0")
+        expect_continue = expect_continue and look[2] != b"0"
+        if self.settings.calls_constructor:
+            arguments = self.cycle_arguments(expect_continue)
+            stream = self._runner.expect(look)
+            self._input.cycle = made_as_upstream(self.settings.cycle_class, stream, scope, expect_continue, arguments)
+        else:
+            self._runner.meet(scope, look, expect_continue)
+
+    def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:
+        """Return upstream's arguments for a cycle, but for its scope."""
+        return {
+            "transport": self.transport,
+            "flow": self.flow,
+            "logger": self.logger,
+            "access_logger": self.access_logger,
+            "access_log": self.access_log,
+            "default_headers": self.server_state.default_headers,
+            "message_event": asyncio.Event(),
+            "on_response": self.on_response_complete,
+        }
 
     def _meet_plain(self, fields: list[Field]) -> None:
         """Make the cycle of a request without a body and without an authority in its target: `_meet` in short."""
@@ -384,9 +421,35 @@ class HTTPProtocol(Attributes):
             self._keep_alive.cancel()
             self._keep_alive = None
 
-    def _should_upgrade(self) -> bool:
-        """Tell whether the request in hand opens a WebSocket. For methods of programs, as above."""
+    @property
+    def leaves(self) -> bool:
+        """The request in hand opens a WebSocket."""
         return self._is_leaving
+
+    def _should_upgrade(self) -> bool:
+        """Tell whether the request in hand opens a WebSocket; log that it does not, if its client asks for that."""
+        if self._get_upgrade() is None:
+            return False
+        if self._look[5].asks_for_websocket and self._should_upgrade_to_ws():
+            return True
+        self._unsupported_upgrade_warning()
+        return False
+
+    def _get_upgrade(self) -> bytes | None:
+        """Return the protocols its client asks for, in lower case; `None` if it asks for none."""
+        return self._look[5][3] or None
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """Tell whether there is what takes over."""
+        return self.settings.ws_protocol_class is not None
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log that nothing takes over."""
+        self._refusal.warn_of_upgrade(self._look[5])
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Start what answers the request in hand."""
+        self._runner.begin(cycle, app)
 
     # What the library of a subclass is asked for, which answers by `_meet`, and by feeding the cycle.
 

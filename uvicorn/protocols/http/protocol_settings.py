@@ -14,7 +14,7 @@ from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
 from uvicorn.gate import Gate
 from uvicorn.metrics import Page
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.cycle import RequestResponseCycle, made_by_us
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.hang_up import HangUps
 from uvicorn.protocols.http.head import HeadLimits, native_reader
@@ -77,6 +77,7 @@ class ProtocolSettings:
         "real_loop",
         "protocol_class",
         "cycle_class",
+        "calls_constructor",
         "customised",
         "eager",
         "hang_ups",
@@ -123,10 +124,14 @@ class ProtocolSettings:
         # Tests hand in a loop that can only create_task and call_later.
         self.real_loop = isinstance(loop, asyncio.AbstractEventLoop)
         self.protocol_class = protocol_class
-        self.cycle_class = protocol_class.cycle_class()
+        self.cycle_class = cycle_class = protocol_class.cycle_class()
         # Whoever has methods of his own may rely on the order of things that upstream has: the application starts when
         # `data_received` has returned.
-        changed = replaced(protocol_class) or replaced(self.cycle_class)
+        cycle_changed = replaced(cycle_class)
+        self.calls_constructor = any(name.endswith(".__init__") for name in cycle_changed)
+        if not self.calls_constructor:
+            self.cycle_class = made_by_us(cycle_class)
+        changed = replaced(protocol_class) or cycle_changed
         self.customised = bool(changed) or protocol_class.library_is_patched()
         self.reads_heads_alone = not self.customised and Shortcut.EVENTS in chosen()  # h11
         self.eager = EAGER_START and self.real_loop and not self.customised and Shortcut.EAGER in chosen()

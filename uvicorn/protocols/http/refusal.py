@@ -102,13 +102,8 @@ class Refusal:
         """Tell whether the client of `base` may ask for a resource of https (RFC 9110 section 7.4)."""
         return base.scheme == "https" or is_trusted_gateway(self.settings.app, base.client)
 
-    def refuses_upgrade(self, framing: Framing) -> bool:
-        """Tell, and log, that the connection does not become a WebSocket: the request is one like any other."""
-        wanted = [name.strip(b" \t") for name in framing.upgrade.split(b",")]
-        websocket = b"websocket" in wanted and framing.length == 0
-        if websocket and self.settings.ws_protocol_class is not None:
-            return False
+    def warn_of_upgrade(self, framing: Framing) -> None:
+        """Log that the connection does not become what its client asks for: the request is one like any other."""
         self._carrier.logger.warning(texts.UPGRADE_UNSUPPORTED)
-        if websocket:
+        if framing.asks_for_websocket:
             self._carrier.logger.warning(texts.WEBSOCKET_UNSUPPORTED)
-        return True

@@ -48,12 +48,16 @@ class ScopeBase:
         self.scheme = scheme
         self.client = client
         self.server = server
-        self.root_path = root_path
-        self.raw_root_path = root_path.encode() if root_path.isascii() else quote(root_path).encode()
+        self.mount(root_path)
         self.state = state
         self.extensions = extensions
         self._ssl_object = ssl_object
         self._tls: dict[str, Any] | None = None
+
+    def mount(self, root_path: str) -> None:
+        """Put this prefix in front of each path."""
+        self.root_path = root_path
+        self.raw_root_path = root_path.encode() if root_path.isascii() else quote(root_path).encode()
 
     def line(self, method: bytes, target: bytes, minor: bytes) -> RequestLine:
         """Return what a request line means; the same for all connections with this root path.

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from uvicorn._types import ASGIReceiveEvent
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, Connection, ProtocolConfig, WebSocketScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.hooks import original
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.outline import NEVER_CALLED
+from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
+from uvicorn.protocols.websockets.outline import NEVER_CALLED, SessionState
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.websockets.close_handshake import CloseHandshake
+    from uvicorn.protocols.websockets.output import Output
+    from uvicorn.state import ServerState
 
 
 def _of_keepalive(name: str, meaning: str) -> Any:
@@ -24,6 +31,46 @@ def _of_keepalive(name: str, meaning: str) -> Any:
     return property(get, assign, doc=meaning)
 
 
+def _of_scope(name: str, meaning: str) -> Any:
+    """An attribute that the scope will have; a program may assign it until the handshake is read."""
+
+    def get(self: Attributes) -> Any:
+        given: dict[str, Any] = vars(self)
+        return given[name] if name in given else self._origin(name)
+
+    def assign(self: Attributes, value: Any) -> None:
+        vars(self)[name] = value
+
+    return property(get, assign, doc=meaning)
+
+
+class Writable:
+    """Upstream's event that is set while the transport takes more; programs clear and set it in methods of theirs."""
+
+    __slots__ = ("_flow", "_output")
+
+    def __init__(self, flow: FlowControl, output: Output) -> None:
+        self._flow = flow
+        self._output = output
+
+    def is_set(self) -> bool:
+        """Whether the transport takes more."""
+        return not self._flow.write_paused
+
+    def set(self) -> None:
+        """Let those who wait go on."""
+        self._output.resume()
+
+    def clear(self) -> None:
+        """Have senders wait."""
+        self._output.pause()
+
+    async def wait(self) -> Literal[True]:
+        """Return when the transport takes more, or is gone."""
+        await self._flow.drain()
+        return True
+
+
 @original
 class Attributes(asyncio.Protocol):
     """The attributes of a session that have a meaning to others.
@@ -32,13 +79,24 @@ class Attributes(asyncio.Protocol):
         flow: of its transport.
         keepalive: its pings.
         inbox: what the application has not received yet.
+        close_timeout: seconds the client has to answer a close frame.
     """
 
     __slots__ = ("flow", "keepalive", "inbox")
 
+    config: ProtocolConfig
+    app: ASGI3Application
+    server_state: ServerState
+    transport: asyncio.Transport
+    scope: WebSocketScope | None
+    state: SessionState
     flow: FlowControl
     keepalive: KeepAlive
     inbox: Inbox
+    _output: Output
+    _closing: CloseHandshake
+
+    close_timeout = CLOSE_TIMEOUT
 
     never_called = NEVER_CALLED
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
@@ -50,6 +108,62 @@ class Attributes(asyncio.Protocol):
     pending_ping_payload = _of_keepalive("payload", "That of the ping whose pong is awaited, else `None`.")
     ping_sent_at = _of_keepalive("sent_at", "When the last ping was sent, by the loop's clock.")
     last_ping_rtt = _of_keepalive("rtt", "Seconds the last answered ping took.")
+
+    client = _of_scope("client", "The peer's address, `None` if it has none.")
+    server = _of_scope("server", "The address of this end.")
+    scheme = _of_scope("scheme", "`ws` or `wss`.")
+    root_path = _of_scope("root_path", "The path below which the application is mounted.")
+
+    def _origin(self, name: str) -> Any:
+        """What such an attribute is if no program has assigned it; `None` before there is a connection."""
+        if name == "root_path":
+            return self.config.root_path
+        transport = self.transport
+        if transport is None:
+            return None
+        if name == "scheme":
+            return "wss" if is_secure(transport) else "ws"
+        return get_remote_addr(transport) if name == "client" else get_local_addr(transport)
+
+    @property
+    def asgi_version(self) -> str:
+        """The version of the application's interface."""
+        return self.config.asgi_version
+
+    @property
+    def connections(self) -> set[Connection]:
+        """All connections of the server."""
+        return self.server_state.connections
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The tasks of all requests that the server answers."""
+        return self.server_state.tasks
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Fields of each response of the server."""
+        return self.server_state.default_headers
+
+    @property
+    def handshake_initiated(self) -> bool:
+        """The handshake was read."""
+        return self.scope is not None
+
+    @property
+    def close_sent(self) -> bool:
+        """Nothing but what the close needs is sent any more. A program that has sent a close frame may assign it."""
+        return self.state >= SessionState.CLOSING
+
+    @close_sent.setter
+    def close_sent(self, value: bool) -> None:
+        if value and self.state is SessionState.ACCEPTED:
+            self._closing.begin()
+
+    @property
+    def writable(self) -> Writable:
+        """Whether the transport takes more, as upstream has it."""
+        return Writable(self.flow, self._output)
 
     def start_keepalive(self) -> None:
         """The connection is open: the first ping is due in one interval."""

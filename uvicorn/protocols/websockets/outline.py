@@ -9,7 +9,6 @@ NEVER_CALLED = (
     "asgi_send",
     "handle_bytes",
     "handle_close",
-    "handle_connect",
     "handle_cont",
     "handle_events",
     "handle_message",
@@ -17,14 +16,15 @@ NEVER_CALLED = (
     "handle_ping",
     "handle_pong",
     "handle_text",
-    "on_task_complete",
     "process_request",
     "process_subprotocol",
-    "send_500_response",
     "send_receive_event_to_app",
     "ws_handler",
 )
 """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
+
+CALLED_IN_PYTHON = ("handle_connect", "on_task_complete", "send_500_response")
+"""Those that the native core does not call, either."""
 
 
 class SessionState(IntEnum):

@@ -57,9 +57,6 @@ from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.utils import (
     ClientDisconnected,
     clock_of,
-    get_local_addr,
-    get_remote_addr,
-    is_secure,
     is_thrown_away,
     start_task,
     tls_of,
@@ -191,6 +188,10 @@ class WebSocketSession(Attributes):
         """Make ready to parse frames; `deflate` if compression was negotiated."""
         raise NotImplementedError
 
+    def describe(self, handshake: Handshake) -> Any:
+        """Return what the library makes of a handshake."""
+        raise NotImplementedError
+
     def receive_frame(self, frame: Frame) -> None:
         """Parse a ping, a pong, or a fragment; call `on_ping`, `on_pong` or `on_fragment`.
 
@@ -311,21 +312,30 @@ class WebSocketSession(Attributes):
         try:
             handshake = self._head.receive(data)
             if handshake is not None:
-                self._begin(handshake)
+                self._handshake = handshake
+                if type(self).handle_connect is WebSocketSession.handle_connect:
+                    self._begin(handshake)
+                else:
+                    self.handle_connect(self.describe(handshake))
                 self._reader.feed(self._head.take_rest())
         except RequestRefused as refused:
             self._log.refused(refused)
             self._refuse(refused.status, f"Failed to open a WebSocket connection: {refused.reason}.\n")
+
+    def handle_connect(self, event: Any) -> None:
+        """The handshake is valid; `event` is how the library would describe it. For methods of programs."""
+        assert self._handshake is not None
+        self._begin(self._handshake)
 
     def _begin(self, handshake: Handshake) -> None:
         """The handshake is valid: start the application."""
         config, transport = self.config, self.transport
         base = ScopeBase(
             config.asgi_version,
-            "wss" if is_secure(transport) else "ws",
-            get_remote_addr(transport),
-            get_local_addr(transport),
-            config.root_path,
+            self.scheme,
+            self.client,
+            self.server,
+            self.root_path,
             self.app_state,
             config.asgi_extensions,
             tls_of(transport),
@@ -343,7 +353,6 @@ class WebSocketSession(Attributes):
             self._id_line = request_ids.line(request_id)
         formatted = getattr(self.server_state.protocol_settings, "formatted", None)
         self._log.asked(self.scope, None if formatted is None else formatted.begin(self.scope))
-        self._handshake = handshake
         if self._log.frames is not None:
             lines = [b"GET %b HTTP/1.1" % handshake.target, *(b"%b: %b" % field for field in handshake.headers)]
             self._log.frames.head("<", b"\r\n".join(lines))
@@ -358,9 +367,13 @@ class WebSocketSession(Attributes):
         context = contextvars.Context() if config.reset_contextvars else state.context.copy()
         self._task = task = start_task(self.loop, self.run_asgi(), context)
         state.tasks.add(task)
-        task.add_done_callback(state.tasks.discard)
+        task.add_done_callback(self.on_task_complete)
         if self._place is not None:
             task.add_done_callback(self._give_place_back)
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """The application's call is over."""
+        self.server_state.tasks.discard(task)
 
     def _give_place_back(self, task: asyncio.Task[None] | None = None) -> None:
         """The handshake is over. How long it took says nothing about requests."""
@@ -405,6 +418,10 @@ class WebSocketSession(Attributes):
         self._output.write_head(response)
         self._rejected(status)
 
+    def send_500_response(self) -> None:
+        """Answer for an application that has not opened the connection, and will not."""
+        self._refuse(500, "Internal Server Error")
+
     def _rejected(self, status: int) -> None:
         """The connection was not opened, and the client was told so."""
         self._log.rejected(status)
@@ -445,7 +462,7 @@ class WebSocketSession(Attributes):
         if self.state is _ACCEPTED:
             self._closing.close(1011 if failed else 1000)
         elif self.state is SessionState.CONNECTING:
-            self._refuse(500, "Internal Server Error")
+            self.send_500_response()
         elif self.state is SessionState.DENYING:
             # As with any response that was started: the client sees that it is not complete.
             self._closing.tell(1006)
@@ -661,7 +678,7 @@ class WebSocketSession(Attributes):
             self._closing.tell(code)
             self._closing.close(code)
         elif self.state is SessionState.CONNECTING and self.scope is not None:
-            self._refuse(500, "Internal Server Error")
+            self.send_500_response()
         elif self.state is not SessionState.DENYING and not self._closing.awaiting:
             self.transport.close()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import codecs
 
+from websockets.datastructures import Headers
 from websockets.exceptions import ProtocolError
 from websockets.extensions import Extension
 from websockets.frames import Close
 from websockets.frames import Frame as LibraryFrame
 from websockets.frames import Opcode as LibraryOpcode
+from websockets.http11 import Request
 from websockets.protocol import Protocol, Side
 from websockets.typing import ExtensionName
 
@@ -16,6 +18,7 @@ from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
+from uvicorn.protocols.websockets.handshake import Handshake
 from uvicorn.protocols.websockets.session import WebSocketSession
 
 
@@ -69,6 +72,11 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         if deflate is not None:
             self.conn.extensions = [DeflateExtension(deflate)]
         self._decoder: codecs.IncrementalDecoder | None = None  # of a text message in fragments
+
+    def describe(self, handshake: Handshake) -> Request:
+        """Return the request that the library would have read."""
+        headers = Headers((name.decode("ascii"), value.decode("latin-1")) for name, value in handshake.headers)
+        return Request(handshake.target.decode("ascii"), headers)
 
     def receive_frame(self, frame: Frame) -> None:
         """Parse a ping, a pong or a fragment."""

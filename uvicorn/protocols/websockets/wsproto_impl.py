@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wsproto.connection import Connection, ConnectionType
-from wsproto.events import CloseConnection, Message, Ping, Pong
+from wsproto.events import CloseConnection, Message, Ping, Pong, Request
 from wsproto.extensions import Extension
 from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 
@@ -11,6 +11,7 @@ from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
+from uvicorn.protocols.websockets.handshake import Handshake
 from uvicorn.protocols.websockets.session import WebSocketSession
 
 
@@ -76,6 +77,16 @@ class WSProtocol(WebSocketSession):
         """Make the library's side of the connection."""
         extensions: list[Extension] = [] if deflate is None else [DeflateExtension(deflate)]
         self.conn = Connection(ConnectionType.SERVER, extensions)
+
+    def describe(self, handshake: Handshake) -> Request:
+        """Return the event that the library would have made."""
+        host = next((value for name, value in handshake.headers if name == b"host"), b"")
+        return Request(
+            host.decode("ascii"),
+            handshake.target.decode("ascii"),
+            extra_headers=list(handshake.headers),
+            subprotocols=list(handshake.subprotocols),
+        )
 
     def receive_frame(self, frame: Frame) -> None:
         """Parse a ping, a pong or a fragment."""
