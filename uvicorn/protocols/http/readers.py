@@ -106,7 +106,7 @@ class Readers:
         self._context = context
         self._seconds = seconds
         self._clock = clock
-        # Until when, what was unsent and what was granted; all wait equally long: the first is the first to be late.
+        # Deadline, unsent bytes and granted time; all wait equally long, so the first is the first to be late.
         self._awaited: OrderedDict[Writer, tuple[float, int, Grace]] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
