@@ -74,7 +74,8 @@ else:
 def marked_as_coroutine_function(function: _Function) -> _Function:
     """What returns an awaitable without being one of Python's coroutine functions, for those who ask whether it is one.
 
-    Before 3.12 `inspect.iscoroutinefunction` cannot be told, and other servers ask it: there it becomes one.
+    Before 3.12 a callable cannot mark itself for `inspect.iscoroutinefunction`, which other servers use: there it
+    becomes a coroutine function.
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(function)

@@ -30,7 +30,7 @@ class WorkerProfile(NamedTuple):
         processors: int,
         has_gil: bool,
     ) -> WorkerProfile:
-        """What was given stands; the rest follows from the kind of profile, one of each without one.
+        """Keep the given numbers; the profile decides the others, which are 1 without a profile.
 
         `auto` is the process profile where threads cannot run at the same time, otherwise the thread profile. A number
         that is `auto` is what the kind of profile makes of it; without one it is what the other number leaves of the

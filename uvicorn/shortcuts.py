@@ -31,7 +31,7 @@ class Shortcut(str, Enum):
     WAITERS = "waiters"
     """A WebSocket's `receive()` and `send()` await something lighter than `asyncio.Future`. Needs `coroutines`."""
     WAKEUPS = "wakeups"
-    """What waits in a WebSocket's `receive()` goes on inside the read, not in the loop's next turn. Needs `waiters`."""
+    """A waiting WebSocket `receive()` resumes inside the read, not in the loop's next turn. Needs `waiters`."""
     STEPS = "steps"
     """A WebSocket application that only awaits messages takes its steps without its task. Needs `wakeups`."""
     REUSE = "reuse"
@@ -53,7 +53,7 @@ class Shortcut(str, Enum):
     HANDLES = "handles"
     """The event loop's handle for the native reader runs each call in a context of its own."""
     LOGGING = "logging"
-    """Access lines are formatted and levels compared without a call of `logging`, while nobody has changed that."""
+    """Access lines are formatted and levels compared without calling `logging`, while its set-up is unchanged."""
     HEADS = "heads"
     """The native core checks the heads that httptools or h11 reads, and collects the fields that httptools finds."""
     EVENTS = "events"
@@ -99,7 +99,7 @@ TABLE = {
         "eager",
     ),
     Shortcut.WAITERS: Row(
-        "Of what it awaits a task uses the attributes that `Waiter` has, and no others.",
+        "A task uses only the attributes of an awaited object that `Waiter` has.",
         EVERY,
         (f"{_BASE}/waiter.rs", "native/bindings/src/ws/handshake.rs"),
         "waiters",
@@ -129,7 +129,7 @@ TABLE = {
         "texts",
     ),
     Shortcut.BYTES: Row(
-        "A `bytes` object that is made without content is not shared, and has no hash until somebody asks.",
+        "A `bytes` object made without content is not shared, and has no hash before its first use.",
         EVERY,
         (f"{_BASE}/ffi/bytes.rs",),
         "bytes",

@@ -48,7 +48,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Row:
-    """A feature as the page has it: its name, what was done to see it, and the group it belongs to."""
+    """A feature: the group it belongs to, its name on the page, and how it is tried."""
 
     group: str
     name: str
@@ -56,7 +56,7 @@ class Row:
 
 
 def markdown(rows: Sequence[Row], servers: Mapping[str, str], cells: Cells, notes: Iterable[str] = ()) -> str:
-    """What stands between the markers: a table for each group, and how its features were tried.
+    """The text between the markers: a table for each group.
 
     `servers` are the titles of the columns, by name.
     """
@@ -65,7 +65,6 @@ def markdown(rows: Sequence[Row], servers: Mapping[str, str], cells: Cells, note
         of_group = [row for row in rows if row.group == group]
         lines += ["", f"## {group}", "", _line(["Feature", *servers.values()]), _line(["---"] * (len(servers) + 1))]
         lines += [_line([row.name, *(cells[row.name][server] for server in servers)]) for row in of_group]
-        lines += ["", *(f"- **{row.name}**: {row.about}" for row in of_group)]
     return "\n".join(lines).strip()
 
 

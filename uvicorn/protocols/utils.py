@@ -96,7 +96,7 @@ def start_task(
 
     With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
     factory, is in debug mode, where it would call the callback slow that is only interrupted, or may be run again from
-    inside that step, where a connection that waits for its turn to end would hear of nothing more. Ask for it on real
+    inside that step, where a connection that waits for its turn to end would get no further call. Ask for it on real
     loops only: tests hand the protocols one that can only `create_task` and `call_later`.
     """
     if (

@@ -21,7 +21,7 @@ _MODULES = {
     "statreload": "statreload",
     "watchfilesreload": "watchfilesreload",
 }
-"""Where what is asked for is, or which module it is."""
+"""The module of each exported name, or the submodule itself."""
 
 
 def __getattr__(name: str) -> Any:

@@ -26,19 +26,19 @@ HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 """Signals that end the reloader and its child. SIGHUP, where there is one, does so too, and is raised again."""
 
 SIGNAL_INTERVAL = 0.5
-"""Seconds between two looks whether a second SIGINT has come while the child ends."""
+"""Seconds between two checks for a second SIGINT while the child ends."""
 
 logger = logging.getLogger("uvicorn.error")
 
 
 class BaseReload:
-    """Runs `target(sockets=sockets)` in a child process and starts it anew whenever `should_restart` says so.
+    """Runs `target(sockets=sockets)` in a child process and restarts it whenever `should_restart` returns changes.
 
     An iterator over the looks it takes: each `next()` gives the changed paths, or None. It ends when `should_exit` is
     set. A child that dies is left alone until the next change: it has shown its error, and would show it again.
 
     Attributes:
-        refuse: called when the child has been told to end for good and the sockets are closed.
+        refuse: called after the final stop signal to the child, when the sockets are closed.
     """
 
     def __init__(self, config: Config, target: Callable[[list[socket] | None], None], sockets: list[socket]) -> None:
@@ -53,7 +53,7 @@ class BaseReload:
         self._grace = GracePeriods.of(config)
         self._kill_at = math.inf  # the child that is ending
         self._hung_up = False
-        self._end_is_known = False  # of this child: the log has it, or it was told to end
+        self._end_is_known = False  # of this child: it was logged or requested
 
     def signal_handler(self, sig: int, frame: FrameType | None) -> None:
         """End; a SIGINT that comes while ending makes the child hurry, too."""

@@ -53,7 +53,7 @@ OWN_THREADS = ("uvicorn-metrics",)
 
 
 def preload(config: Config) -> None:
-    """Import the application, and what serves it, so that the workers have it from their beginning.
+    """Import the application and the server's implementation, so that workers inherit both.
 
     Raises:
         RuntimeError: that has started threads.
@@ -70,7 +70,7 @@ def preload(config: Config) -> None:
 
 
 def load_server(config: Config) -> None:
-    """Import what serves the application, and nothing of its own, so that the workers have it from their beginning."""
+    """Import the server's implementation without the application, so that workers inherit it."""
     config.load_own_implementations()
     _import_rest()
     # Of all workers together, as if they had been spawned: else what one shares with others would be gone with it.
@@ -85,13 +85,13 @@ def _import_rest() -> None:
 
 
 def _freeze() -> None:
-    """What is here now is no garbage, and a collector that looks at it would write to it: so it stays shared."""
+    """Exempt all present objects from garbage collection, which would write to them and so unshare their memory."""
     gc.collect()
     gc.freeze()
 
 
 def running_threads() -> str:
-    """What runs beside this thread, for people; nothing if nothing does."""
+    """The names of other threads, for messages; empty without any."""
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     names = [name for name in others if name not in OWN_THREADS]
     with suppress(OSError):
@@ -147,7 +147,7 @@ class _Popen(Popen):
         os.close(child_w)
         os.close(child_r)
         forked.parents_ends = (parent_r, parent_w)
-        # Not `forked.forget`: what waits to be finalized is kept alive, and `forked` keeps this alive.
+        # Not `forked.forget`: a finalizer keeps its arguments alive, and `forked` keeps this alive.
         self.finalizer = Finalize(self, close_fds, forked.parents_ends)
         self.sentinel = parent_r
 
@@ -212,14 +212,14 @@ def use_default_handlers() -> None:
 
 
 def write_kept_records() -> None:
-    """Have log handlers write what they keep: a child would, too, when it configures logging anew."""
+    """Flush log handlers that buffer records: a child would write these again when it reconfigures logging."""
     for reference in list(logging._handlerList):  # type: ignore[attr-defined]
         if isinstance(handler := reference(), BufferingHandler):
             handler.flush()
 
 
 def end_process(code: int) -> NoReturn:
-    """End this process, with what the application has left to be done at its exit.
+    """End this process after running the application's exit handlers.
 
     Whatever is further up the stack is the parent's, and nothing to return to.
     """

@@ -1,4 +1,4 @@
-"""How long a process that was told to end may take before it is killed.
+"""How long a process may take to stop before it is killed.
 
 The server in it keeps deadlines of its own (`uvicorn.drain`, the lifespan's shutdown). These come a little later, for
 those that cannot: an event loop that is blocked, a thread that does not let the interpreter exit.
@@ -15,7 +15,7 @@ MARGIN = 5.0
 """Seconds on top of a deadline the server keeps itself; more than the moments the drain grants after its own."""
 
 FORCED_WAIT = 5.0
-"""Seconds processes get to end when nobody is to be waited for any more."""
+"""Seconds processes get to exit in a forced shutdown."""
 
 
 class ShutdownSettings(Protocol):
@@ -52,7 +52,7 @@ class GracePeriods:
         return self.drain + self.lifespan
 
     def deadline(self, told_at: float, stage: Stage, reached_at: float) -> float | None:
-        """When to kill a process that was told to end at `told_at` and has reported `stage` at `reached_at`."""
+        """When to kill a process that got its stop signal at `told_at` and reported `stage` at `reached_at`."""
         start, limit = told_at, self.drain
         if stage is Stage.DONE and self.drain is not None and self.lifespan is not None:
             return max(told_at + self.drain, reached_at + self.lifespan)

@@ -58,7 +58,7 @@ class Heartbeat:
         return self._has_last_words
 
     def excuse(self, seconds: float) -> None:
-        """Not to count the last `seconds`: the judge himself was asleep (a suspended machine, a stopped parent)."""
+        """Do not count the last `seconds`: the parent itself did not run (a suspended machine, a stopped parent)."""
         if self._heard_at is not None:
             self._heard_at += seconds
 

@@ -1,6 +1,6 @@
 """Collecting orphans where the supervisor is process 1, as in a container without an init.
 
-The kernel gives process 1 the children of every process that ends, and a zombie of each until somebody waits for it.
+The kernel gives process 1 the children of every process that ends, and each stays a zombie until process 1 reaps it.
 """
 
 from __future__ import annotations

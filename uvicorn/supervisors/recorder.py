@@ -26,7 +26,7 @@ from typing import Any
 _PULSE = struct.Struct("=Q")
 
 STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMAX", None) or getattr(signal, "SIGINFO", None)
-"""What asks a child for its stacks: a signal that nobody else uses; None where there is none."""
+"""The signal that asks a child for its stacks, otherwise unused; None where there is none."""
 
 MOST_TEXT = 64 * 1024
 """Bytes of stacks that are read at once."""
@@ -69,7 +69,7 @@ class Recorder:
     def record(self, interval: float) -> None:
         """Count the pulse up every `interval` seconds, and have stacks written here, until the process ends.
 
-        A `faulthandler` that the user has enabled goes on writing where it was told to when the process crashes.
+        A `faulthandler` that the user has enabled keeps writing to its own file when the process crashes.
         """
         if sys.platform == "win32":
             return
@@ -104,7 +104,7 @@ class Recorder:
         return _PULSE.unpack(data)[0] if len(data) == _PULSE.size else 0
 
     def take_stacks(self) -> str:
-        """What has been written since the last call."""
+        """Return the text written since the last call."""
         data = self._read(MOST_TEXT, self._read_to)
         self._read_to += len(data)
         return data.decode(errors="replace").rstrip()

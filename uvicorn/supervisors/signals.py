@@ -27,7 +27,7 @@ def leave_signals_to_parent() -> None:
     """Ignore in a worker what means its parent, as far as the program has no handlers of its own.
 
     Workers get such signals with their process group or control group (a closed terminal, `systemctl kill`), and forked
-    ones, whose command line is the parent's, from whoever finds processes by that.
+    ones, whose command line is the parent's, from tools that select processes by it.
     """
     for number, name in SIGNALS.items():
         if name in PARENTS_SIGNALS and signal.getsignal(number) is signal.SIG_DFL:
@@ -61,7 +61,7 @@ class Wakeup:
         return self._pair[1].fileno()
 
     def set(self) -> None:
-        """Wake whoever waits; nothing while it is closed."""
+        """Wake the waiter; has no effect while closed."""
         # Full means that it is going to wake anyway.
         if pair := self._pair:
             with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ class Wakeup:
                     pass
 
     def close(self) -> None:
-        """Nobody is going to wait any more."""
+        """Close it: there will be no more waits."""
         pair, self._pair = self._pair, None
         for end in pair or ():
             end.close()
@@ -110,7 +110,7 @@ class WakingEvent(threading.Event):
 class Handlers:
     """The handlers of several signals, replaced until `restore`; nothing outside the main thread.
 
-    `wakeup` is open, and wakes whoever waits.
+    `wakeup` is open, and wakes the waiter.
     """
 
     def __init__(self, handle: Callable[[int], None], wakeup: Wakeup) -> None:
@@ -121,7 +121,7 @@ class Handlers:
         for sig in SIGNALS:
             self._previous[sig] = signal.signal(sig, lambda number, frame: handle(number))
         if sys.platform != "win32" and is_init():
-            # Only to wake whoever collects orphans.
+            # Only to wake the loop that reaps orphans.
             self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
         # A signal interrupts waiting only if it comes in the middle of it, to this thread, and not on Windows. The byte
         # that the interpreter writes ends it always.

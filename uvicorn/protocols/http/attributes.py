@@ -1,7 +1,7 @@
 """What programs read and assign of a connection, under upstream's names: subclasses of the protocol classes above all.
 
-What a connection shares with all others of its server is its `settings`. Whoever assigns one of them gives the
-connection settings of its own. What it says of itself in each scope (`client`, `server`, `scheme`) is the transport's
+A connection shares its `settings` with all others of its server. Assigning one of them gives the
+connection its own settings. Its values in each scope (`client`, `server`, `scheme`) are the transport's
 from `connection_made` on, and may be changed then.
 """
 

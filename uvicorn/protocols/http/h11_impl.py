@@ -81,7 +81,7 @@ _UNREADABLE = Refusal(400, "not understood by h11")
 
 
 class _Gatherer:
-    """Reads heads for all connections of a server whose methods nobody has replaced.
+    """Reads heads for all connections of a server whose protocol methods are not overridden.
 
     It is used for requests without a body on connections that stay open. h11's state machine adds nothing to these: the
     connection stays in its first state, whose reader parses each head (`Shortcut.EVENTS`).
@@ -168,7 +168,7 @@ class H11Protocol(HTTPProtocol):
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
-        """What serves one request."""
+        """The class that serves one request."""
         return RequestResponseCycle
 
     def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class H11Protocol(HTTPProtocol):
             self._conn = None  # a new one is made in a tenth of the time
             return
         if conn.our_state is h11.SEND_RESPONSE and conn.their_state not in _UNREAD:
-            # Nobody tells it of the response that was sent.
+            # h11 has not seen the response that was sent.
             conn.send(_RESPONSE)
             conn.send(_END)
         if conn.our_state is conn.their_state is h11.DONE:
@@ -235,7 +235,7 @@ class H11Protocol(HTTPProtocol):
         if length == CHUNKED:
             self._coding = cast("re.Match[bytes]", _coding(head))[1]  # h11 puts it into lower case
         elif length > 0 and len(head) > 20:
-            head = _long_length(rb"\1", head)  # h11 takes so many digits only
+            head = _long_length(rb"\1", head)  # h11 limits the number of digits
         self.feed(head)
 
     def feed(self, data: bytes) -> None:

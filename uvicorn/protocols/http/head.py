@@ -1,6 +1,6 @@
 """What a request head must satisfy, whichever library reads it.
 
-This stands in front of llhttp and h11, which are laxer in different places, so that a request means the same to every
+This check precedes llhttp and h11, which are laxer in different places, so that a request means the same to every
 implementation and to the servers in front of us (RFC 9112, strict reading). A head that is complete is matched by one
 expression before a library gets it (`look_at`); one that came in part, or that is refused, is read byte for byte to
 name its first mistake. Pure functions over bytes: no connection, no clock, no configuration but the limits handed in.
@@ -141,7 +141,7 @@ class HeadScan:
     The first byte that breaks a rule decides, and beyond the limit none is looked at: so it is the mistake that the
     native core finds, wherever the bytes were cut. For heads of which there is only a part, so that bare LF line ends
     (RFC 9112 section 2.2), a request of HTTP/0.9, which is over with its line, or a TLS hello need not wait for a
-    deadline; and to tell what is wrong where `match_head` only says that something is.
+    deadline; and to name the mistake where `match_head` only detects one.
     """
 
     __slots__ = ("limits", "_part", "_method", "_begin", "_at", "_inside", "_fields")
@@ -151,7 +151,7 @@ class HeadScan:
         self._part = 0  # of `_PARTS`
         self._method = b""
         self._begin = 0  # of the target, the version or the line that is being read
-        self._at = 0  # what comes before is good
+        self._at = 0  # end of the checked part
         self._inside = False  # the query, or the value of a field
         self._fields = 0
 
@@ -270,7 +270,7 @@ class HeadScan:
 
     @staticmethod
     def _line_feed(data: bytes | bytearray, at: int, end: int, otherwise: Refusal) -> bool:
-        """Tell whether LF stands where it must, or nothing does yet."""
+        """Whether an LF is in its place, or has not arrived yet."""
         if at < end and data[at] != 0x0A:
             raise RequestRefused(otherwise)
         return at < end
@@ -280,7 +280,7 @@ _PARTS = (HeadScan._read_method, HeadScan._read_target, HeadScan._read_version, 
 
 
 def refuse(head: bytes, limits: HeadLimits) -> NoReturn:
-    """Say what is wrong with a complete head that `match_head` does not take, or that is beyond a limit.
+    """Raise the reason for refusing a complete head that `match_head` rejects, or that exceeds a limit.
 
     Raises:
         RequestRefused: always.
@@ -292,7 +292,7 @@ def refuse(head: bytes, limits: HeadLimits) -> NoReturn:
 def asks_for_head(request: bytes | bytearray) -> bool:
     """Tell whether a request, of which there need not be more than the beginning, has the method HEAD.
 
-    The answer to it has no content (RFC 9110 section 9.3.2), a refusal included. Empty lines may stand in front.
+    The answer to it has no content (RFC 9110 section 9.3.2), a refusal included. Empty lines may precede it.
     """
     return _begins_with_head(request) is not None
 
@@ -427,7 +427,7 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
 
 
 def _content_length(value: bytes, limit: int | None) -> int:
-    # RFC 9112 section 6.3 lets a list of equal values pass; a strict recipient refuses what nobody should send.
+    # RFC 9112 section 6.3 lets a list of equal values pass; a strict recipient may refuse it.
     # Without the zeros in front, of which there may be more digits than int() takes.
     digits = value.lstrip(b"0")
     if not value.isdigit() or len(digits) > 19 or (length := int(digits or b"0")) > MAX_LENGTH:

@@ -102,7 +102,7 @@ class _FieldList:
 
 
 class _Gatherer:
-    """Reads heads for all connections of a server whose methods nobody has replaced, without calling those.
+    """Reads heads for all connections of a server whose protocol methods are not overridden, without calling them.
 
     Only of requests that have no body and let their connection live on, so that the parser is at its beginning again.
 
@@ -211,7 +211,7 @@ class HttpToolsProtocol(HTTPProtocol):
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
-        """What serves one request."""
+        """The class that serves one request."""
         return RequestResponseCycle
 
     def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:

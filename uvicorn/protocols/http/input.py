@@ -1,7 +1,7 @@
-"""What comes from the client of one connection: whether its socket is read, for whom, and the end of it all.
+"""The client's input on one connection: whether its socket is read, for which request, and its end.
 
-Reading stops where the client is too far ahead of its answers. Where nobody reads, the system is asked to tell of the
-client's end (`hang_up.py`), because an application may be waiting to hear of it.
+Reading stops where the client is too far ahead of its answers. While reading is paused, the system reports the
+client's end (`hang_up.py`), because an application may be waiting for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Input:
 
     Attributes:
         cycle: of the request that is being answered, whose body is read; `None` between requests.
-        end: of what the client sends.
+        end: of the client's input.
         settings: of the connection; assigned when a program gives it some of its own.
     """
 
@@ -85,7 +85,7 @@ class Input:
     # Whether the socket is read.
 
     def regulate(self) -> None:
-        """Read from the socket while what waits for its turn, or for the application, is below the high-water mark."""
+        """Read while pending requests, or the body for the application, are below the high-water mark."""
         state = self._reader.state
         if state >= LINGER:
             return
@@ -102,7 +102,7 @@ class Input:
             if not self._flow.read_paused:
                 self._carrier.attempt(self._flow.pause_reading)
             if state is BODY:
-                self._deadline.waits = NOTHING  # nobody is late with what is not read
+                self._deadline.waits = NOTHING  # the client cannot be late while reading is paused
             else:
                 self._carrier.attempt(self._heed_end)
 
@@ -124,7 +124,7 @@ class Input:
     # Turns of pipelined requests.
 
     def take_turns(self, loop: asyncio.AbstractEventLoop, go_on: Callable[[], None]) -> None:
-        """Go on with what is pending in the loop's next turn, when other connections have had theirs."""
+        """Continue with pending requests in the loop's next turn, after other connections have had theirs."""
         self._reader.state = WAIT
         self._context.run(loop.call_soon, self._next_turn, go_on)
 
@@ -133,7 +133,7 @@ class Input:
             self._reader.state = HEAD
             go_on()
 
-    # The client's end, heard of though nobody reads.
+    # The client's end while reading is paused.
 
     def _heed_end(self) -> None:
         transport = self._carrier.transport

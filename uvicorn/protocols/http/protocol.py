@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection on an asyncio transport: joins what reads, what writes, and what waits.
+"""One HTTP/1.1 connection on an asyncio transport: connects reader, writer and deadlines.
 
 ::
 
@@ -7,9 +7,9 @@
     transport ◀── Carrier ◀─┼─ ResponseWriter ◀── H1Stream ◀─────────┘
                             └ Patience ──▶ Deadline ──▶ Refusal, Closing
 
-What has a state of its own is an object of its own, a room, and is the only one that changes it. This is the face: what
-asyncio, the server and programs that make subclasses call, each in few lines, and what has to be done next by whom.
-At most one request is being answered. What arrives behind it waits in the reader, and reading pauses when that grows.
+Each state belongs to one object, which alone changes it. The protocol is the interface: the methods that asyncio, the
+server and subclasses of programs call, each a few lines, and the order in which the objects act.
+At most one request is being answered. Later input waits in the reader, and reading pauses when that grows.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class HTTPProtocol(Attributes):
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
-        """What serves one request: what the module of the class has under that name, for whoever replaces it there."""
+        """The class that serves one request: looked up in the module of the protocol, where programs may replace it."""
         return RequestResponseCycle
 
     @staticmethod
@@ -147,7 +147,7 @@ class HTTPProtocol(Attributes):
 
     @property
     def logger(self) -> logging.Logger:
-        """Where errors of the application and of the client are told."""
+        """The logger for errors of the application and of the client."""
         return self._logger
 
     @logger.setter
@@ -243,7 +243,7 @@ class HTTPProtocol(Attributes):
             return self._reader.state is WAIT  # requests that have not had their turn
         if cycle.state is COMPLETE:
             return False
-        self._deadline.waits = NOTHING  # what is missing of the body will not come
+        self._deadline.waits = NOTHING  # the rest of the body will not come
         cycle.disconnect(reachable=True)
         return True
 
@@ -302,13 +302,13 @@ class HTTPProtocol(Attributes):
                 self._deadline.set(_IDLE, self.settings.timeout_idle)
 
     def _go_on(self) -> None:
-        """Work through what is pending. Nothing was received, so it is nothing to a class that overrides that."""
+        """Process pending input, without an overridden `data_received`, because no data was received."""
         HTTPProtocol.data_received(self, b"")
 
     # Requests.
 
     def _begin(self, request: Request) -> None:
-        """Have the library read a head, unless it is known, and start the application with what is here of the body."""
+        """Have the library read a head, unless it is known, and start the application with the body so far."""
         head, look, known, body = request
         settings, runner, source = self.settings, self._runner, self._input
         framing = look[5]
@@ -331,7 +331,7 @@ class HTTPProtocol(Attributes):
         if body is None:
             if not cycle.expect_continue:
                 self._patience.await_body()
-            # What is there reaches the cycle before the application starts, which then need not wait for it.
+            # Pass the body so far to the cycle before the application starts, which then need not wait for it.
             piece = self._reader.read()
             if piece is not None:
                 self._take(cast(Piece, piece))
@@ -480,7 +480,7 @@ class HTTPProtocol(Attributes):
             return source.take(piece)
         data = piece.data
         if self._look[5][0] == CHUNKED:
-            # The chunks, cut anew: their extensions and the trailers have been dropped.
+            # Encode the chunks again: their extensions and the trailers have been dropped.
             data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + (b"0\r\n\r\n" if piece.end else b"")
         if data:
             self.feed(data)
@@ -491,7 +491,7 @@ class HTTPProtocol(Attributes):
         return True
 
     def _drop(self, piece: Piece) -> None:
-        """Nobody reads what is left of the body: the response is complete."""
+        """Drop the rest of the body, because the response is complete."""
         if self._reader.discarded > limits.MAX_DISCARDED:
             self._closing.close(linger=True)
         elif piece.end:
@@ -540,12 +540,12 @@ class HTTPProtocol(Attributes):
     def _refuse(self, refused: RequestRefused, head_request: bool = False) -> None:
         """Answer in the application's place, and end the connection.
 
-        `head_request` says that what is refused asks for a head only, if it has no cycle.
+        `head_request`: the refused request is a HEAD, if it has no cycle.
         """
         self._refusal.refuse(refused, head_request, self.send_400_response)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request with `msg`, and end the connection."""
+        """Answer an invalid request with `msg`, and close the connection."""
         self._refusal.answer(400, msg)
 
     def _hand_over_as(self, target: bytes, fields: Iterable[Field]) -> None:
@@ -554,7 +554,7 @@ class HTTPProtocol(Attributes):
         self._hand_over(b"%b %b HTTP/1.%b\r\n%b\r\n" % (self._look[0], target, self._look[2], lines))
 
     def _hand_over(self, head: bytes) -> None:
-        """Give the connection to the WebSocket protocol, with its handshake and what is behind it."""
+        """Give the connection to the WebSocket protocol, with its handshake and later input."""
         if self._look[5][2]:
             # RFC 9110 section 7.8: the one in front of the other.
             self._carrier.write(encode_interim(100))
@@ -586,7 +586,7 @@ class HTTPProtocol(Attributes):
     def shutdown(self) -> None:
         """The server stops: close now if idle, otherwise when the response is complete.
 
-        Behind an `announce_close` a client that was told nothing yet is given a moment for one more request.
+        After an `announce_close` a client without notice yet gets a moment for one more request.
         """
         self._closing.stop()
 

@@ -43,7 +43,7 @@ class ProtocolClass(Protocol):
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
-        """What serves one request."""
+        """The class that serves one request."""
 
 
 class ProtocolSettings:
@@ -125,8 +125,8 @@ class ProtocolSettings:
         self.real_loop = isinstance(loop, asyncio.AbstractEventLoop)
         self.protocol_class = protocol_class
         self.cycle_class = cycle_class = protocol_class.cycle_class()
-        # Whoever has methods of his own may rely on the order of things that upstream has: the application starts when
-        # `data_received` has returned.
+        # Subclasses with their own methods may rely on upstream's order: the application starts after `data_received`
+        # has returned.
         cycle_changed = replaced(cycle_class)
         self.calls_constructor = any(name.endswith(".__init__") for name in cycle_changed)
         if not self.calls_constructor:
@@ -148,7 +148,7 @@ class ProtocolSettings:
         self.has_rules = any(rule is not None for rule in (self.mounts, gate, request_ids))
         self.hang_ups = HangUps(loop, context)
         self.clock: Callable[[], float] = clock_of(loop) if self.real_loop else monotonic
-        # The double of a transport may not know what waits in it.
+        # The test double of a transport may not know its unsent bytes.
         self.readers = Readers(loop, context, config.timeout_write if self.real_loop else 0.0, self.clock)
 
     def set_app(self, app: ASGI3Application) -> None:
@@ -164,12 +164,12 @@ class ProtocolSettings:
         self.log_lines: LineBuffer | None = formatted if access is None or isinstance(access, LoggerLog) else access
 
     def flush(self) -> None:
-        """Write what waits to be written to the access log."""
+        """Write pending lines of the access log."""
         if self.log_lines is not None:
             self.log_lines.flush()
 
     def close(self) -> None:
-        """The server has ended: write what waits to be written, and watch no socket any more."""
+        """Write pending lines and stop watching sockets, because the server has ended."""
         self.flush()
         self.hang_ups.close()
         self.readers.close()

@@ -1,7 +1,7 @@
-"""Clients that do not read what waits for them.
+"""Deadlines for clients that do not read.
 
-Such a client holds memory, a descriptor and an application for as long as it likes. What it has taken is told by what
-is left: `unsent`. Nothing is added while an application waits to write, or once the connection is closing, so a
+Such a client would hold memory, a descriptor and an application forever. Its progress shows in the decrease of
+`unsent`. Nothing is added while an application waits to write, or once the connection is closing, so a
 difference is what the client has read.
 """
 
@@ -83,7 +83,7 @@ class Writer(Protocol):
 
 
 class Readers:
-    """Whom the connections of one event loop wait for: one timer serves them all.
+    """The waits of one event loop's connections for their clients: one timer serves them all.
 
     Args:
         loop: the event loop.
@@ -106,7 +106,7 @@ class Readers:
         self._context = context
         self._seconds = seconds
         self._clock = clock
-        # Until when, what was unsent and what was granted; all wait equally long: the first is the first to be late.
+        # Deadline, unsent bytes and granted time; all wait equally long, so the first is the first to be late.
         self._awaited: OrderedDict[Writer, tuple[float, int, Grace]] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -125,7 +125,7 @@ class Readers:
         self._awaited.pop(writer, None)
 
     def close(self) -> None:
-        """Wait for nobody any more."""
+        """Drop all waits."""
         self._awaited.clear()
         if self._timer is not None:
             self._timer.cancel()

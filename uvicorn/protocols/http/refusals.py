@@ -32,7 +32,7 @@ VERSION_TOO_OLD = Refusal(400, "HTTP version below 1.0")
 VERSION_UNSUPPORTED = Refusal(505, "HTTP version above 1")
 CONNECT_TARGET = Refusal(400, "CONNECT without host and port")
 CONNECT = Refusal(501, "CONNECT is not implemented")
-MISDIRECTED = Refusal(421, "https asked for in clear text by somebody not in forwarded_allow_ips")
+MISDIRECTED = Refusal(421, "https requested in clear text by a peer outside forwarded_allow_ips")
 
 # The header section (RFC 9112 section 5, RFC 9110 sections 7.2 and 10.1.1).
 HEAD_TOO_LARGE = Refusal(431, "request head larger than limit_request_head ({limit} bytes)")

@@ -49,7 +49,7 @@ HEAD, BODY, WAIT, LINGER, CLOSED = Reading
 
 
 Known: TypeAlias = tuple[Look, RequestLine, tuple[Field, ...]]
-"""What is remembered of a head: what was found in it, what its request line means, and its fields."""
+"""A cached head: its checks, its decoded request line and its fields."""
 
 Request: TypeAlias = tuple[bytes, Look, "Known | None", "bytes | None"]
 """A request: its head, what was found there, what is remembered of it; its body, unless pieces of that follow.
@@ -80,9 +80,9 @@ class RequestReader:
         more: there are bytes to `read`.
         pending: bytes that wait: for the rest of a head, or for their turn.
         first: there was no request yet.
-        body_begun: something of the current body has come.
-        discarding: nobody will read what is left of it.
-        discarded: bytes of it that nobody has read.
+        body_begun: part of the current body has arrived.
+        discarding: the rest of it is unwanted.
+        discarded: bytes of it that were dropped.
         line: the decoded request line of the last head, if the native core has decoded it.
     """
 
@@ -134,7 +134,7 @@ class RequestReader:
         self._decoder: LengthDecoder | ChunkedDecoder | None = None
 
     def receive(self, data: bytes) -> Request | Piece | None:
-        """Take bytes from the client, and return what comes first; see `read`."""
+        """Take bytes from the client, and return the first result; see `read`."""
         if not (self.pending or self.more):
             state = self.state
             if state is HEAD or state is BODY:
@@ -148,7 +148,7 @@ class RequestReader:
     def _join(self, data: bytes) -> bool:
         """Put bytes behind others: of a head in pieces, or requests behind the one being answered."""
         if self.more:
-            # Somebody who runs while that is being read has them come.
+            # A callback during reading has received them.
             self._data, self._at = self._data[self._at :] + data, 0
             return False
         pending = self.pending
@@ -163,7 +163,7 @@ class RequestReader:
         return True
 
     def resume(self) -> Request | Piece | None:
-        """Go on with what is pending; see `read`."""
+        """Continue with pending input; see `read`."""
         self._data = bytes(self.pending)
         self.pending.clear()
         self._scan = None
@@ -177,17 +177,17 @@ class RequestReader:
         return begins
 
     def rest(self) -> bytes:
-        """Return what was not read, from the beginning of the request that was refused, if one was."""
+        """Return the unread input, from the beginning of the refused request, if one was refused."""
         return self._data[self._at :] or bytes(self.pending)
 
     def keep(self) -> None:
-        """Stop reading: what is left is kept for later."""
+        """Stop reading, and keep the rest for later."""
         if self.more:
             self.pending += self._data[self._at :]
         self._release()
 
     def stop(self, state: Reading) -> None:
-        """Read nothing any more, and forget what waits."""
+        """Stop reading for good, and forget pending input."""
         self.state = state
         self.pending.clear()
         self._release()
@@ -208,7 +208,7 @@ class RequestReader:
         return isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED
 
     def read(self) -> Request | Piece | None:
-        """Return what comes next; `None` if that is not here, or has to wait for the answer to what came before.
+        """Return the next request or piece; `None` if it has not arrived, or must wait for the previous response.
 
         Raises:
             RequestRefused: it is no good.

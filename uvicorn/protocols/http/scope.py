@@ -79,7 +79,7 @@ class ScopeBase:
         return name, "1.1", path, raw_path, query, self.extensions
 
     def begin(self, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
-        """Return what is known of a scope before its request line is read; see `complete`."""
+        """Return a scope without the values of its request line; see `complete`."""
         state = self.state
         scope: Any = {
             "type": "http",

@@ -103,8 +103,8 @@ class Attributes(asyncio.Protocol):
 
     ping_interval = _of_keepalive("interval", "Seconds between pings; `None` or 0 for none.")
     ping_timeout = _of_keepalive("timeout", "Seconds a pong may take; `None` or 0 for any time.")
-    ping_timer = _of_keepalive("ping_timer", "What waits for the next ping to be due.")
-    pong_timer = _of_keepalive("pong_timer", "What waits for the pong.")
+    ping_timer = _of_keepalive("ping_timer", "The timer of the next ping.")
+    pong_timer = _of_keepalive("pong_timer", "The timer of the pong's deadline.")
     pending_ping_payload = _of_keepalive("payload", "That of the ping whose pong is awaited, else `None`.")
     ping_sent_at = _of_keepalive("sent_at", "When the last ping was sent, by the loop's clock.")
     last_ping_rtt = _of_keepalive("rtt", "Seconds the last answered ping took.")

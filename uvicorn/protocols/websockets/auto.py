@@ -1,7 +1,7 @@
 """`--ws auto`: the fastest implementation that can be imported, which may be none.
 
 `AutoWebSocketsProtocol` is upstream's name for a class in Python that programs derive theirs from. It is one here, too,
-where its library is installed, imported when it is asked for: what serves those who do not is `fastest()`.
+where its library is installed, imported on demand; otherwise `fastest()` serves.
 """
 
 from __future__ import annotations

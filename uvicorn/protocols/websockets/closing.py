@@ -15,7 +15,7 @@ class Closer:
     """Closes one transport, by a deadline.
 
     Attributes:
-        timer: what waits for the deadline, if one is set.
+        timer: of the deadline, if one is set.
     """
 
     __slots__ = ("_loop", "_transport", "_unsent", "_seconds", "timer")
@@ -40,14 +40,14 @@ class Closer:
         self.timer = GraceTimer(self._loop, seconds, self._expire, partial(has_pending_io, self._transport))
 
     def linger(self) -> None:
-        """Close, but not while the peer sends what nobody reads: the kernel would reset the connection."""
+        """Close after draining the peer's input, because the kernel would reset the connection otherwise."""
         if self._transport.is_closing():
             return
         self.close_within(limits.LINGER_SECONDS)
         if self._transport.can_write_eof():
             try:
                 self._transport.write_eof()
-            except OSError:  # asyncio's: the peer is gone, and nobody has noticed
+            except OSError:  # asyncio's: the peer has disconnected without notice
                 self._transport.abort()
 
     def cancel(self) -> None:

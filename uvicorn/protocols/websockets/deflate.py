@@ -1,4 +1,4 @@
-"""permessage-deflate (RFC 7692): what is agreed on in the handshake, and the two streams of one connection.
+"""permessage-deflate (RFC 7692): negotiation in the handshake, and the two streams of one connection.
 
 The windows are 4 KiB each way where the client allows it, and a stream is made when its first message comes: an idle
 connection costs next to nothing. No more is ever inflated than a message may have.
@@ -50,7 +50,7 @@ class Deflate:
 
     Args:
         max_size: bytes a message may have when inflated; `None` sets no limit.
-        client_bits, server_bits: size of the window of what the client and we compress, as a power of two.
+        client_bits, server_bits: window sizes of the client's and our compressor, as powers of two.
         client_reset, server_reset: the client, or we, start each message with an empty window.
     """
 
@@ -160,7 +160,7 @@ def _agree(parameters: list[tuple[bytes, bytes]], max_size: int | None) -> tuple
     if len(asked) < len(parameters) or not asked.keys() <= _NAMES:
         return None
     server_bits = _bits(asked.get(b"server_max_window_bits", b"15"))
-    # Without a value it only says that the client can be told (section 7.1.2.2).
+    # Without a value it only permits a limit in the response (section 7.1.2.2).
     client_bits = _bits(asked.get(b"client_max_window_bits", b"15") or b"15")
     resets = [asked.get(b"client_no_context_takeover"), asked.get(b"server_no_context_takeover")]
     if client_bits is None or server_bits is None or server_bits < 9 or any(resets):

@@ -57,7 +57,7 @@ class DenialResponse:
         self.head = self._writer.head = with_line(self._writer.head, self._own_line)
 
     def encode(self, body: bytes, more_body: bool) -> bytes:
-        """Return what goes on the wire for a piece of the body.
+        """Return the wire bytes of a piece of the body.
 
         Raises:
             RuntimeError: more or, at the end, fewer bytes than the application's Content-Length.

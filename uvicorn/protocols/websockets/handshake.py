@@ -33,7 +33,7 @@ _is_key = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch
 _is_token = re.compile(TOKEN).fullmatch
 _request_target = re.compile(rb"(?:\r\n)*[!-~]+ ([!-~]{1,%d})[!-~]*(?: |\Z)" % MAX_LOGGED_TARGET).match
 
-# What the answer says itself, and what may not stand on an answer without body (RFC 9112 section 6.1).
+# Fields that the answer sets itself, and fields that a response without body may not have (RFC 9112 section 6.1).
 _RESERVED = frozenset(
     (
         b"upgrade",
@@ -45,7 +45,7 @@ _RESERVED = frozenset(
     )
 )
 
-# What a client is told with a status (RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section 4.4).
+# Fields that belong to a status (RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section 4.4).
 _HINTS: dict[int, list[Header]] = {
     405: [(b"allow", b"GET")],
     426: [(b"upgrade", b"websocket"), (b"connection", b"upgrade, close"), (b"sec-websocket-version", b"13")],
@@ -107,7 +107,7 @@ class HandshakeReader:
         return parse_handshake(bytes(head[:end]), self._limits)
 
     def take_rest(self) -> bytes:
-        """Return what came behind the head, and keep nothing."""
+        """Return and forget the bytes after the head."""
         rest = bytes(self.head[self._end :])
         self.head = bytearray()
         self._scan = None
@@ -147,7 +147,7 @@ def parse_handshake(head: bytes, limits: HeadLimits) -> Handshake:
 
 
 def requested_target(request: bytes | bytearray) -> str:
-    """Return what a request that is refused asks for, as one token for a log line: "-" if that cannot be told."""
+    """Return the target of a refused request as one token for a log line: "-" if it is unreadable."""
     match = _request_target(request)
     return match[1].decode("ascii").replace('"', "%22") if match else "-"
 
@@ -189,8 +189,8 @@ def accept_response(
     """Return the 101 response.
 
     Args:
-        default_head: the server's own lines; `headers` of the application stand behind them. What of those the answer
-            itself has to say is left out, so that no field comes twice.
+        default_head: the server's own lines; `headers` of the application follow them, except fields that the answer
+            sets itself, so that no field comes twice.
         subprotocol: none if empty.
         extension: value of Sec-WebSocket-Extensions, none if empty.
 
@@ -223,6 +223,6 @@ def refuse_response(
 ) -> bytes:
     """Return a whole response of the server's own that opens nothing, after which the connection ends.
 
-    `fields` stand behind what a client is told with the status anyway.
+    `fields` follow those that belong to the status.
     """
     return error_response(status, body, default_head, head_request, (*_HINTS.get(status, ()), *fields))

@@ -1,8 +1,8 @@
 """Pings and the deadlines of their pongs, for any session.
 
-A peer is alive if it answers a ping with a pong that carries the ping's payload (RFC 6455 section 5.5.2). That we can
-send does not count: it can disappear in buffers for minutes after the peer has gone. But a ping may stand behind a
-download that takes longer than the pong may: while the peer takes some of that, the pong has its time again.
+A peer is alive if it answers a ping with a pong that carries the ping's payload (RFC 6455 section 5.5.2). Successful
+sending proves nothing: output can disappear in buffers for minutes after the peer has gone. But a ping may be queued
+behind a download that takes longer than the pong may: while the peer reads, the pong's deadline restarts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pinged(Protocol):
         """Bytes that the peer has yet to take, those in the kernel included."""
 
     def has_pending_io(self) -> bool:
-        """Something of the peer is there that nobody has dealt with."""
+        """Whether there is unprocessed input of the peer."""
 
     def send_keepalive_ping(self) -> None:
         """A ping is due: call `KeepAlive.ping`."""
@@ -43,7 +43,7 @@ class KeepAlive:
     Of both, `None` or 0 means off: no pings, or pings without a deadline.
 
     Attributes:
-        ping_timer, pong_timer: what waits for the next ping to be due, and for the pong.
+        ping_timer, pong_timer: timers of the next ping and of the pong's deadline.
         payload: of the ping whose pong is awaited, else `None`.
         sent_at: when the last ping was sent, by the loop's clock.
         rtt: seconds the last answered ping took.
@@ -149,6 +149,6 @@ class KeepAlive:
             self._session.keepalive_timeout()
 
     def _is_under_way(self, unsent: int) -> bool:
-        """Whether the ping may not have arrived yet, at a peer that takes what is in front of it."""
+        """Whether the ping may still be queued, while the peer reads the output in front of it."""
         before, self._unsent = self._unsent, unsent
         return unsent > 0 and (before is None or unsent < before)

@@ -1,4 +1,4 @@
-"""What is written to one connection, as far as the client takes it."""
+"""The output of one connection, at the pace of the client."""
 
 from __future__ import annotations
 

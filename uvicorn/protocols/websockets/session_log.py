@@ -21,7 +21,7 @@ class SessionLog:
 
     Args:
         logger: where they go.
-        head: as far as it is there, it says what is asked for.
+        head: of the request, as far as it has arrived; it names the target.
 
     Attributes:
         logger: where they go.
@@ -57,8 +57,7 @@ class SessionLog:
         return "%s:%d" % client if client else "", requested_target(self._head.head)
 
     def answered(self, status: int, head: bytes) -> None:
-        """Log what became of the handshake, with the client and what it asked for; in the access log if it has a format
-        of the user's."""
+        """Log the outcome of the handshake, with client and target; in the access log if that has a custom format."""
         if self.entry is not None and status == 101:
             self.entry.conclude(status, head)
         elif self.entry is not None:
@@ -69,11 +68,11 @@ class SessionLog:
             self.logger.info('%s - "WebSocket %s" %d', *self._who_and_what(), status)
 
     def opened(self) -> None:
-        """Log that the client was told so."""
+        """Log that the connection is open."""
         self.logger.info("connection open")
 
     def rejected(self, status: int) -> None:
-        """Log that the client was told so."""
+        """Log that the connection was rejected."""
         self.logger.info("connection rejected (%d %s)", status, STATUS_PHRASES[status])
 
     def refused(self, refused: RequestRefused) -> None:
@@ -82,7 +81,7 @@ class SessionLog:
             self.logger.debug("%s%s", client_prefix(get_remote_addr(self._transport)), refused.line)
 
     def ended(self, code: int) -> None:
-        """Log that an open connection ends, with what the application is told of it."""
+        """Log the end of an open connection, with the application's close code."""
         self.logger.info('%s - "WebSocket %s" [closed %d]', *self._who_and_what(), code)
 
     def closed(self) -> None:

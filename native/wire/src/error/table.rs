@@ -37,7 +37,7 @@ pub enum Refusal {
     ConnectTarget,
     /// 501: CONNECT is not implemented.
     Connect,
-    /// 421: https asked for in clear text by somebody not in forwarded_allow_ips.
+    /// 421: https requested in clear text by a peer outside forwarded_allow_ips.
     Misdirected,
     /// 431: request head larger than limit_request_head (n bytes).
     HeadTooLarge,
@@ -262,7 +262,7 @@ impl Refusal {
             Self::VersionUnsupported => "HTTP version above 1",
             Self::ConnectTarget => "CONNECT without host and port",
             Self::Connect => "CONNECT is not implemented",
-            Self::Misdirected => "https asked for in clear text by somebody not in forwarded_allow_ips",
+            Self::Misdirected => "https requested in clear text by a peer outside forwarded_allow_ips",
             Self::HeadTooLarge => "request head larger than limit_request_head ({limit} bytes)",
             Self::HeadTimeout => "head not complete within timeout_request_head ({limit} s)",
             Self::HeadEnd => "bare CR at the end of the header section",

@@ -6,9 +6,8 @@
 
 /// Close with 1009 when a message is larger than N bytes after inflation.
 pub const WS_MAX_SIZE: usize = 16_777_216;
-/// Bytes of frame headers one message may have beyond the bytes that it carries; beyond it 1008. Nobody has to
-/// send fragments that are smaller than their headers, and who does without end is not sending a message
-/// (CVE-2026-48779).
+/// Bytes of frame headers one message may have beyond its payload; beyond it 1008. Fragments smaller than their
+/// headers are never necessary, and an endless series of them is an attack (CVE-2026-48779).
 pub const MAX_OVERHEAD: usize = 1_048_576;
 /// Bytes of a close reason: a control frame carries 125, the code takes two (RFC 6455 section 5.5).
 pub const MAX_CLOSE_REASON: usize = 123;
