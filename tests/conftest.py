@@ -24,6 +24,7 @@ import pytest
 from tests import reaper
 from tests.process import ROOT
 from tests.utils import NATIVE
+from tests.websockets import WS_PROTOCOLS, ws_class
 from uvicorn.config import LOGGING_CONFIG
 
 if TYPE_CHECKING:
@@ -102,7 +103,32 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
 
 
-# `no_cover` marks tests that take many turns through code which others cover: measured they would take twice as long.
+# To measure the coverage of a test doubles what it takes. So a test that runs on several machines and event loops is
+# measured on one: the native core is not Python, and the others run the same Python. `no_cover` marks tests that take
+# many turns through code which others cover.
+
+#: Parts of ids of tests that are not measured.
+UNMEASURED = {"native", "native-at-once", "uvloop"}
+
+
+def is_measured(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return item.get_closest_marker("no_cover") is None and not (callspec and UNMEASURED.intersection(callspec._idlist))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that are measured come first: to begin and to stop takes time."""
+    items.sort(key=is_measured, reverse=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Stop measuring in front of the first test that is not measured, and go on in front of the next that is."""
+    plugin = item.config.pluginmanager.getplugin("_cov")
+    controller = getattr(plugin, "cov_controller", None)
+    if controller is not None and controller.started is not is_measured(item):
+        controller.pause() if controller.started else controller.resume()
+    return (yield)
 
 
 @pytest.fixture(autouse=True)
@@ -146,27 +172,22 @@ def http_protocol_cls(request: pytest.FixtureRequest) -> Any:
     return _load(request.param)
 
 
-#: Implementations of a WebSocket session, all of which behave the same.
-WS_PROTOCOLS = {
-    "websockets-sansio": "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol",
-    "wsproto": "uvicorn.protocols.websockets.wsproto_impl:WSProtocol",
-    "native": "uvicorn.protocols.websockets.native_impl:NativeWebSocketProtocol",
-    "native-at-once": "tests.protocols.websocket_at_once:AtOnceWebSocketProtocol",
-}
-
-
 @pytest.fixture(params=WS_PROTOCOLS)
 def ws_protocol_cls(request: pytest.FixtureRequest) -> Any:
     """Each implementation of WebSocket in turn."""
-    if request.param.startswith("native"):
-        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
-    return _load(WS_PROTOCOLS[request.param])
+    return ws_class(request.param)
+
+
+@pytest.fixture(params=["websockets-sansio", "wsproto", "native"])
+def ws_reader_cls(request: pytest.FixtureRequest) -> Any:
+    """Each reader of frames in turn."""
+    return ws_class(request.param)
 
 
 @pytest.fixture
 def ws_protocol_classes() -> dict[str, Any]:
     """All of them, by name, for those who compare them."""
-    return {name: _load(path) for name, path in WS_PROTOCOLS.items() if NATIVE or not name.startswith("native")}
+    return {name: ws_class(name) for name in WS_PROTOCOLS if NATIVE or not name.startswith("native")}
 
 
 @pytest.fixture

@@ -11,16 +11,28 @@ from typing import Any
 
 import pytest
 
+from tests.utils import deep_after
+
 #: Those that are installed, by the names of the setting.
 LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
 
 
+def _backend(loop: str) -> tuple[str, dict[str, Any]]:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    return "asyncio", {"use_uvloop": loop == "uvloop"}
+
+
 @pytest.fixture(name="anyio_backend", params=["asyncio", "uvloop"])
 def each(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Each event loop in turn; a module that wants this says `anyio_backend = loops.each`."""
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+    """Each event loop in turn; a module about what transports do says `anyio_backend = loops.each`."""
+    return _backend(request.param)
+
+
+@pytest.fixture(name="anyio_backend", params=deep_after(1, ["asyncio", "uvloop"]))
+def one(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """asyncio's event loop, in the night uvloop's as well; for a module about what is behind the transport."""
+    return _backend(request.param)
 
 
 @pytest.fixture(name="anyloop", params=["asyncio", "uvloop"])

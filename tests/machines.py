@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.websockets import ws_class
 from uvicorn import sockets
 
 
@@ -27,6 +28,19 @@ def each(request: pytest.FixtureRequest) -> Any:
         pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     module, _, attribute = request.param.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+@pytest.fixture(
+    name="ws_protocol_cls",
+    params=["websockets-sansio", pytest.param("wsproto", marks=pytest.mark.deep), "native", "native-at-once"],
+)
+def each_websocket(request: pytest.FixtureRequest) -> Any:
+    """Each WebSocket session; a module about more than reading frames says `ws_protocol_cls = machines.each_websocket`.
+
+    wsproto and websockets only read control frames and fragments, for the same session: the former runs in the night.
+    What each reads is tested by the vectors, `test_websocket_messages.py` and `test_websocket_frames.py`.
+    """
+    return ws_class(request.param)
 
 
 @pytest.fixture(name="http", params=["native", "httptools", "h11"])

@@ -49,6 +49,8 @@ from uvicorn.logging import ACCESS_FORMAT, AccessFormatter
 
 pytestmark = pytest.mark.anyio
 
+ws_protocol_cls = machines.each_websocket
+
 http_protocol_cls = machines.each
 
 COMBINED = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%({referer}i)s" "%({user-agent}i)s" %(D)s'

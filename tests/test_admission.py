@@ -546,18 +546,19 @@ STATES = {
 
 
 @pytest.mark.parametrize("end", [cut, close])
-@pytest.mark.parametrize("state", STATES)
 async def test_connections_that_end_in_any_state_are_over(
-    state: str, end: Callable[[Client], None], http_protocol_cls: Any, reader: str
+    end: Callable[[Client], None], http_protocol_cls: Any, reader: str, subtests: pytest.Subtests
 ) -> None:
     settings = {"limit_connections": 9, "limit_connections_per_address": 5, "http": http_protocol_cls}
     if "native" in http_protocol_cls.__module__:
         settings["http2"] = True
-    async with serving(**settings) as (server, door):
-        clients = [Client(server, STATES[state]) for _ in range(3)]
-        await wait_until(lambda: door.count == 3 or state == "no request")
-        for client in clients:
-            end(client)
+    for state, data in STATES.items():
+        with subtests.test(state):
+            async with serving(**settings) as (server, door):
+                clients = [Client(server, data) for _ in range(3)]
+                await wait_until(lambda: door.count == 3 or state == "no request")  # noqa: B023
+                for client in clients:
+                    end(client)
 
 
 @pytest.mark.parametrize("end", [cut, close])

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.native import http2_client as http2
 from tests.protocols import websocket_tools as websocket
 from tests.protocols.harness import Client, Service, request, respond, serve
-from tests.utils import turns
+from tests.utils import deep_after, turns
 from uvicorn import metrics
 from uvicorn.metrics import BUCKETS, DURATION, PAIRS, REQUESTS, STATUS_CLASSES, Page
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
 
-anyio_backend = loops.each
+anyio_backend = loops.one
+http_protocol_cls = machines.each
 
 SEEDS = range(4)
 ROUNDS = 8
@@ -155,7 +156,7 @@ def unequal(page: Page) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("limits", [{}, {"limit_active_requests": 2, "limit_queue": 2}], ids=["unlimited", "limited"])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", deep_after(1, SEEDS))
 @pytest.mark.parametrize("speak", [over_http1, over_http2, over_websocket])
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 async def test_each_begin_has_one_end(

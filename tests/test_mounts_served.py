@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.process import APP_BEGINS, ServerProcess
-from tests.utils import is_listening, open_connection, read_to_end, wait_for
+from tests.utils import deep_after, is_listening, open_connection, read_to_end, wait_for
 
 pytestmark = [
     pytest.mark.measures_children,
@@ -58,7 +58,7 @@ def drain(client: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("http", ["native", "httptools"])
-@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("secure", deep_after(1, [False, True]))
 def test_a_gib_is_sent_with_flat_memory(
     tmp_path: Path,
     directory: Path,

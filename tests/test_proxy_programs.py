@@ -71,10 +71,13 @@ backend app
 """
 
 
-def program(name: str) -> str:
+def program(name: str) -> str | None:
     """Its path: it may not be where users look for programs."""
-    found = shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
-    return found or pytest.skip(f"{name} is not installed")
+    return shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(program(name) is None, reason=f"{name} is not installed")
 
 
 @contextmanager
@@ -86,7 +89,7 @@ def running(command: Sequence[str], port: int) -> Iterator[None]:
 
 
 def nginx(directory: Path, port: int, server: str) -> contextlib.AbstractContextManager[None]:
-    path = program("nginx")
+    path = str(program("nginx"))
     file = directory / "nginx.conf"
     built = subprocess.run([path, "-V"], stderr=subprocess.PIPE, text=True, check=True).stderr
     if "--with-stream=dynamic" in built and not STREAM_MODULE.exists():
@@ -100,7 +103,7 @@ def nginx(directory: Path, port: int, server: str) -> contextlib.AbstractContext
 def haproxy(
     directory: Path, port: int, server: str, options: str, bind: str = ""
 ) -> contextlib.AbstractContextManager[None]:
-    path = program("haproxy")
+    path = str(program("haproxy"))
     file = directory / "haproxy.cfg"
     file.write_text(HAPROXY.format(port=port, server=server, options=options, bind=bind))
     return running([path, "-db", "-f", str(file)], port)
@@ -139,6 +142,7 @@ def ask(client: socket.socket) -> Any:
 IMPLEMENTATIONS = ["auto", "httptools", "h11"]
 
 
+@needs("nginx")
 @pytest.mark.parametrize("http", IMPLEMENTATIONS)
 @pytest.mark.parametrize("on", ["tcp", "unix"])
 def test_nginx(directory: Path, unused_tcp_port: int, http: str, on: str) -> None:
@@ -153,6 +157,7 @@ def test_nginx(directory: Path, unused_tcp_port: int, http: str, on: str) -> Non
             server.wait_for(f'{CLIENT}:{own[1]} - "GET / HTTP/1.1" 200')
 
 
+@needs("haproxy")
 @pytest.mark.parametrize("options", ["send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options crc32c,unique-id"])
 @pytest.mark.parametrize("http", IMPLEMENTATIONS)
 @pytest.mark.parametrize("on", ["tcp", "unix"])
@@ -167,6 +172,7 @@ def test_haproxy(directory: Path, unused_tcp_port: int, options: str, http: str,
             assert told["scheme"] == "http"
 
 
+@needs("haproxy")
 @pytest.mark.parametrize("option", ["send-proxy-v2-ssl", "send-proxy-v2-ssl-cn"])
 @pytest.mark.parametrize("http", [*IMPLEMENTATIONS, "native"])
 def test_haproxy_that_ends_tls(

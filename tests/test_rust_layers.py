@@ -118,19 +118,21 @@ def layer_of(name: str) -> int:
     return places[0]
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
-def test_uses_point_down(path: Path) -> None:
-    name = name_of(path)
-    for line, target in uses_of(path):
-        if room_of(target) != room_of(name):
-            assert layer_of(target) > layer_of(name), f"{path}:{line}: {name} uses {target}"
+def test_uses_point_down(subtests: pytest.Subtests) -> None:
+    for path in FILES:
+        with subtests.test(name_of(path)):
+            name = name_of(path)
+            for line, target in uses_of(path):
+                if room_of(target) != room_of(name):
+                    assert layer_of(target) > layer_of(name), f"{path}:{line}: {name} uses {target}"
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
-def test_rooms_have_nothing_of_their_own(path: Path) -> None:
+def test_rooms_have_nothing_of_their_own(subtests: pytest.Subtests) -> None:
     """What is in a room is used where it is, so that a look at the head of a file tells what it needs."""
-    for line, target in uses_of(path):
-        assert SOURCE / target / "mod.rs" not in FILES, f"{path}:{line}: uses something of {target}/mod.rs"
+    for path in FILES:
+        with subtests.test(name_of(path)):
+            for line, target in uses_of(path):
+                assert SOURCE / target / "mod.rs" not in FILES, f"{path}:{line}: uses something of {target}/mod.rs"
 
 
 def test_no_file_uses_itself_in_a_circle() -> None:
@@ -149,24 +151,31 @@ def test_no_file_uses_itself_in_a_circle() -> None:
         descend(name, (name,))
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
-def test_no_version_of_http_is_known_below_its_room(path: Path) -> None:
-    if room_of(name_of(path)) in ("asgi", "conn", "base"):
-        assert not re.search(r"\bwire::(h1|h2|ws)\b", silenced(path.read_text("utf-8"))), f"{path} names a version"
+def test_no_version_of_http_is_known_below_its_room(subtests: pytest.Subtests) -> None:
+    for path in FILES:
+        with subtests.test(name_of(path)):
+            if room_of(name_of(path)) in ("asgi", "conn", "base"):
+                assert not re.search(r"\bwire::(h1|h2|ws)\b", silenced(path.read_text("utf-8"))), (
+                    f"{path} names a version"
+                )
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
-def test_things_are_used_again_by_one_rule(path: Path) -> None:
+def test_things_are_used_again_by_one_rule(subtests: pytest.Subtests) -> None:
     """Whoever keeps something for its next use does it in the room whose head states when that is safe."""
-    text = silenced(path.read_text("utf-8"))
-    if name_of(path) != "base/reuse":
-        assert not re.search(r"\b(spare|idle)\w*: (RefCell|Cell)<(Option|Vec)<", text), f"{path} keeps something itself"
+    for path in FILES:
+        with subtests.test(name_of(path)):
+            text = silenced(path.read_text("utf-8"))
+            if name_of(path) != "base/reuse":
+                assert not re.search(r"\b(spare|idle)\w*: (RefCell|Cell)<(Option|Vec)<", text), (
+                    f"{path} keeps something itself"
+                )
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in FILES])
-def test_unsafe_is_said_in_one_room(path: Path) -> None:
-    if not name_of(path).startswith(UNSAFE_ROOM):
-        assert not re.search(r"\bunsafe\b", silenced(path.read_text("utf-8"))), f"{path} says unsafe"
+def test_unsafe_is_said_in_one_room(subtests: pytest.Subtests) -> None:
+    for path in FILES:
+        with subtests.test(name_of(path)):
+            if not name_of(path).startswith(UNSAFE_ROOM):
+                assert not re.search(r"\bunsafe\b", silenced(path.read_text("utf-8"))), f"{path} says unsafe"
 
 
 @pytest.mark.parametrize(

@@ -476,7 +476,14 @@ needs_timer = pytest.mark.skipif(
 
 
 @needs_timer
-@pytest.mark.parametrize("mode", [[], ["--threads", "2"], ["--reload"]], ids=["single", "threads", "reload"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param([], id="single"),
+        pytest.param(["--threads", "2"], id="threads", marks=pytest.mark.deep),
+        pytest.param(["--reload"], id="reload", marks=pytest.mark.deep),
+    ],
+)
 def test_first_signal_ends_a_startup_that_locks_the_interpreter(cwd: Path, mode: list[str]) -> None:
     """K8: neither a handler nor a thread of Python's runs."""
     with ServerProcess("app:locked_start", "--port", "0", "--timeout-graceful-shutdown", "1", *mode, cwd=cwd) as server:

@@ -82,13 +82,14 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-@pytest.mark.parametrize("kind", classes(), ids=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
-def test_instances_of_the_class_have_no_dict(kind: type) -> None:
+def test_instances_of_the_classes_have_no_dict(subtests: pytest.Subtests) -> None:
     """Neither by forgetting `__slots__` nor through a base that has none."""
-    if has_foreign_dict(kind):
-        assert "__slots__" in vars(kind)  # what is ours does not add to it
-        return
-    assert bool(kind.__dictoffset__) is (name_of(kind) in PATCHED)
+    for kind in classes():
+        with subtests.test(name_of(kind)):
+            if has_foreign_dict(kind):
+                assert "__slots__" in vars(kind)  # what is ours does not add to it
+            else:
+                assert bool(kind.__dictoffset__) is (name_of(kind) in PATCHED)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="its place is part of the object")

@@ -23,7 +23,7 @@ from uvicorn.tls import NamedCertificate, ServerContext
 
 pytestmark = pytest.mark.anyio
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 http = machines.names
 
 

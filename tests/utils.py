@@ -10,10 +10,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -24,6 +24,16 @@ GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 #: Whether the native core is there: the package is complete without.
 NATIVE = importlib.util.find_spec("uvicorn._native") is not None
+
+
+def deep_after(first: int, values: Iterable[Any]) -> list[Any]:
+    """`values` as parameters of a test: the `first` of them for every run, the others for that of the night."""
+    import pytest  # processes that import this module do without
+
+    return [
+        value if number < first else pytest.param(value, marks=pytest.mark.deep) for number, value in enumerate(values)
+    ]
+
 
 #: Seconds a test waits for something that takes milliseconds on a quiet machine.
 PATIENCE = 30.0

@@ -120,5 +120,6 @@ def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "client"
 
 
+@pytest.mark.deep
 def test_go(url: str, go_client: Path) -> None:
     assert _run(go_client, url).splitlines() == [f"HTTP/2.0 200 {len(UPLOAD)}"] * 4

@@ -22,6 +22,7 @@ from bench.runner import Runner
 from bench.stats import Interval
 from bench.targets import Target
 from tests.bench import records
+from tests.utils import deep_after
 
 needs_valgrind = pytest.mark.skipif(instructions.missing() is not None, reason=instructions.missing() or "")
 
@@ -144,6 +145,7 @@ def gate(trees: Trees, tmp_path: Path) -> Callable[..., int]:
 INSTRUCTIONS = ("--workload", "", "--cases", "h11:get")
 
 
+@pytest.mark.deep
 @needs_valgrind
 def test_the_gate_sees_two_microseconds_in_the_instructions(
     gate: Callable[..., int], trees: Trees, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -285,7 +287,7 @@ def test_the_proof_shows_what_passes_and_what_is_caught(
     assert "leave --base and --update out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("slowed", [pytest.param(one, id=one.path) for one in slowing.SLOWED])
+@pytest.mark.parametrize("slowed", deep_after(1, slowing.SLOWED), ids=lambda one: one.path)
 def test_a_slowed_copy_still_does_its_work(slowed: slowing.Slowed, tmp_path: Path) -> None:
     ours = targets.find("ours")
     if not instructions.available(ours, [slowed.case]):
@@ -470,6 +472,7 @@ def test_a_gate_without_upstream_says_how_to_get_it(
     assert "no interpreter for upstream: run make bench-setup" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 @needs_valgrind
 def test_instructions_of_known_work_are_counted_and_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_OURS_PYTHON", sys.executable)

@@ -68,6 +68,7 @@ def test_wrong_statuses_are_counted_and_void_the_burst(name: str, tmp_path: Path
     assert "status" in reason
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ALL)
 def test_connections_that_end_without_an_answer_void_the_burst(name: str, tmp_path: Path) -> None:
     with fake.running(tmp_path, delay=0.005, close_every=5) as server:
@@ -82,6 +83,7 @@ def test_short_answers_are_noticed_by_those_who_look(name: str, tmp_path: Path) 
     assert burst.errors["length"] > 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", OPEN)
 def test_an_open_loop_charges_a_stall_to_everything_that_had_to_wait(name: str, tmp_path: Path) -> None:
     """200 requests per second and a stall of 0.5 s in 2 s: about a quarter was due during the stall."""
@@ -106,6 +108,7 @@ def test_the_open_loop_and_oha_agree_on_a_server_that_stalls(tmp_path: Path) -> 
         assert getattr(found["openloop"], field) == pytest.approx(getattr(found["oha"], field), rel=0.35)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [_usable("closedloop")])
 def test_a_closed_loop_hides_the_same_stall_in_its_maximum(name: str, tmp_path: Path) -> None:
     """Why the open loop is there: only as many requests as connections see the stall."""
@@ -125,6 +128,7 @@ def test_the_open_loop_sends_what_the_rate_asks_for_and_counts_each_once(tmp_pat
     assert histogram.merge([burst.histogram, burst.histogram]).get_total_count() == 2 * burst.requests
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ALL)
 def test_a_server_that_dies_under_load_gives_no_good_burst(name: str, tmp_path: Path) -> None:
     with fake.running(tmp_path, die_at=5) as server:

@@ -89,6 +89,7 @@ def test_allocations_are_counted_exactly(tmp_path: Path) -> None:
     assert 100_000_000 <= grown < 110_000_000
 
 
+@pytest.mark.deep
 def test_memory_is_measured_at_rest_under_load_and_per_connection(ours: Any, tmp_path: Path) -> None:
     steps = ("--steps", "held,collector,traced,connections,websockets,compressed,http2")
     result = _run(tmp_path, "memory", "ours", "--idle", "10,60", "--markdown", *steps, *SHORT)
@@ -154,6 +155,7 @@ def test_what_was_measured_before_an_interruption_is_kept_by_the_others_too(
     assert capsys.readouterr().err.count("bench: interrupted") == 2
 
 
+@pytest.mark.deep
 def test_websockets_of_every_kind_on_this_trees_server(ours: Any, tmp_path: Path) -> None:
     cases = ("echo-1m", "deflate-64", "broadcast-1k", "open-close", "starlette-64")
     arguments = ("--connections", "3", "--rounds", "1", "--seconds", "0.1", "--warm-up", "0")
@@ -175,6 +177,7 @@ def test_a_profile_is_written_for_the_server_process(
     assert "| function |" in capsys.readouterr().out
 
 
+@pytest.mark.deep
 def test_pools_are_measured_against_no_pool(ours: Any, tmp_path: Path) -> None:
     result = _run(tmp_path, "pool", "--operations", "2000", "--capacities", "10", "--markdown")
     records_ = result.data["records"]
@@ -184,6 +187,7 @@ def test_pools_are_measured_against_no_pool(ours: Any, tmp_path: Path) -> None:
         assert records_["events, pool of 10"]["bytes"] < records_["events, no pool"]["bytes"]
 
 
+@pytest.mark.deep
 def test_micro_benchmarks_run_on_doubles(ours: Any, tmp_path: Path) -> None:
     arguments = (
         "--cases",
@@ -201,6 +205,7 @@ def test_micro_benchmarks_run_on_doubles(ours: Any, tmp_path: Path) -> None:
     assert figures["h11:get"]["ns"] >= figures["h11:get"]["best"] > 100
 
 
+@pytest.mark.deep
 def test_many_workers_are_measured_section_by_section(ours: Any, tmp_path: Path) -> None:
     sections = ("--sections", "startup,mixed", "--counts", "1,2", "--workers", "2", "--seconds", "0.3")
     result = _run(tmp_path, "workers", "ours", "--markdown", "--tool", "closedloop", *sections)
@@ -210,6 +215,7 @@ def test_many_workers_are_measured_section_by_section(ours: Any, tmp_path: Path)
     assert [one["errors"] for one in mixed] == [0, 0]
 
 
+@pytest.mark.deep
 def test_processes_are_measured_beside_threads(ours: Any, tmp_path: Path) -> None:
     sections = ("--sections", "profiles,parallel", "--counts", "2", "--seconds", "0.3", "--connections", "4")
     result = _run(tmp_path, "workers", "ours", "--markdown", "--tool", "closedloop", *sections)

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from bench.targets import HERE
 
 PURE = (
@@ -28,16 +26,16 @@ def _imports(path: Path) -> Iterator[str]:
             yield node.module or ""
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(HERE.rglob("*.py"))])
-def test_the_harness_imports_neither_the_server_nor_the_tests(path: Path) -> None:
-    assert not [name for name in _imports(path) if name.split(".")[0] in ("uvicorn", "tests")]
+def test_the_harness_imports_neither_the_server_nor_the_tests() -> None:
+    for path in HERE.rglob("*.py"):
+        assert not [name for name in _imports(path) if name.split(".")[0] in ("uvicorn", "tests")], path
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_pure_parts_touch_nothing(name: str) -> None:
-    assert not OUTSIDE & set(_imports(HERE / f"{name}.py"))
+def test_pure_parts_touch_nothing() -> None:
+    for name in PURE:
+        assert not OUTSIDE & set(_imports(HERE / f"{name}.py")), name
 
 
-@pytest.mark.parametrize("name", COPIED)
-def test_what_is_copied_to_servers_needs_nothing_of_the_harness(name: str) -> None:
-    assert not [one for one in _imports(HERE / f"{name}.py") if one.startswith("bench")]
+def test_what_is_copied_to_servers_needs_nothing_of_the_harness() -> None:
+    for name in COPIED:
+        assert not [one for one in _imports(HERE / f"{name}.py") if one.startswith("bench")], name

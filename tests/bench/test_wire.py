@@ -26,10 +26,10 @@ def test_responses_are_the_same_in_any_cut(size: int) -> None:
     assert found == ANSWERS
 
 
-@pytest.mark.parametrize("cut", range(1, len(CHUNKED)))
-def test_a_chunked_response_may_be_cut_anywhere(cut: int) -> None:
-    reader = ResponseReader()
-    assert reader.feed(CHUNKED[:cut]) + reader.feed(CHUNKED[cut:]) == [ANSWERS[1]]
+def test_a_chunked_response_may_be_cut_anywhere() -> None:
+    for cut in range(1, len(CHUNKED)):
+        reader = ResponseReader()
+        assert reader.feed(CHUNKED[:cut]) + reader.feed(CHUNKED[cut:]) == [ANSWERS[1]], cut
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def _script(name: str, *arguments: str, as_file: bool = True) -> subprocess.Comp
     )
 
 
+@pytest.mark.deep
 def test_simple_bench_measures_every_concurrency(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     done = _script("simple_bench", *SHORT, "--output", str(path))
@@ -46,6 +47,7 @@ def test_scripts_run_as_modules_too(tmp_path: Path) -> None:
     assert [sample.load.connections for sample in model.load(path).samples] == [2]
 
 
+@pytest.mark.deep
 def test_benchmark_uvicorn_measures_get_and_post(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     chosen = ("--tool", "closedloop", "--workload", "hello,echo")
@@ -62,6 +64,7 @@ def test_benchmark_uvicorn_needs_a_server_when_it_starts_none(tmp_path: Path) ->
     assert all(sample.void == "nobody listens at 127.0.0.1:1" for sample in model.load(path).samples)
 
 
+@pytest.mark.deep
 def test_compare_performance_shows_the_paired_ratio_and_the_noise_floor() -> None:
     short = (*SHORT, "--tool", "closedloop", "--connections", "2", "--blocks", "1", "--markdown")
     done = _script("compare_performance", "--rival", "ours:http=h11", "--baseline", "no-such-baseline", *short)
@@ -71,6 +74,7 @@ def test_compare_performance_shows_the_paired_ratio_and_the_noise_floor() -> Non
     assert "no baseline 'no-such-baseline'" in done.stderr
 
 
+@pytest.mark.deep
 def test_compare_performance_without_upstream_goes_by_the_stored_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_PEERS_PYTHON", "/nowhere/python")
     done = _script("compare_performance", *SHORT, "--tool", "wrk", "--connections", "10", "--rounds", "1", "--markdown")
@@ -81,6 +85,7 @@ def test_compare_performance_without_upstream_goes_by_the_stored_baseline(monkey
     assert "no interpreter for upstream: run make bench-setup" in done.stderr
 
 
+@pytest.mark.deep
 def test_profile_memory_needs_no_server(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     arguments = ("--cases", "h11:get", "--operations", "20", "--rounds", "1", "--output", str(path))

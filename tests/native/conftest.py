@@ -1,4 +1,4 @@
-"""What the tests of the native core share: the module, if it was built, and both kinds of event loop."""
+"""What the tests of the native core share: the module, if it was built, and the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("uvicorn._native", reason="the native core was not built", e
 from tests import loops
 from uvicorn.protocols.http.native_impl import NativeProtocol
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests import machines
+from tests import loops, machines
 from tests.native.test_transport import Recorder
 from tests.protocols.harness import GET, echo, request, respond, serve
 from tests.utils import wait_until
@@ -24,6 +24,8 @@ from uvicorn import sockets as listening
 from uvicorn.acceptor import NativeAcceptor
 
 native = pytest.importorskip("uvicorn._native")
+
+anyio_backend = loops.each
 
 pytestmark = [
     pytest.mark.anyio,

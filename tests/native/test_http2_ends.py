@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.native.http2_client import (
     DATA,
     FLOW_CONTROL_ERROR,
@@ -22,6 +23,8 @@ from tests.native.http2_client import (
 )
 from tests.protocols.harness import Service, respond, serve
 from tests.utils import turns, wait_until
+
+anyio_backend = loops.each
 
 pytestmark = pytest.mark.anyio
 

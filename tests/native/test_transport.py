@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests import loops
 from tests.protocols.harness import GET, request, respond, serve
 from tests.utils import wait_until
 from uvicorn import sockets as listening
 from uvicorn.acceptor import NativeAcceptor
 
 pytest.importorskip("uvicorn._native")
+
+anyio_backend = loops.each
 
 pytestmark = [
     pytest.mark.anyio,

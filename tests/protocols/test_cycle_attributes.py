@@ -16,7 +16,7 @@ from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 http_protocol_cls = machines.each
 
 ENDS = {"fin": Client.close, "half": Client.half_close, "reset": Client.reset}

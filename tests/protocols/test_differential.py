@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.utils import NATIVE
@@ -151,9 +151,22 @@ def outcome(seen: Observation) -> dict[str, Any]:
 
 @pytest.mark.no_cover
 @pytest.mark.anyio
-@settings(max_examples=1500, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, database=None)
 @given(data=messages() | changed_vectors())
 async def test_bytes_have_one_meaning(data: bytes) -> None:
+    await require_one_meaning(data)
+
+
+@pytest.mark.deep
+@pytest.mark.no_cover
+@pytest.mark.anyio
+@settings(max_examples=1500, database=None)
+@given(data=messages() | changed_vectors())
+async def test_more_bytes_have_one_meaning(data: bytes) -> None:
+    await require_one_meaning(data)
+
+
+async def require_one_meaning(data: bytes) -> None:
     first, *others = [outcome(await observe(protocol, data)) for protocol in implementations()]
     for other in others:
         assert other == first

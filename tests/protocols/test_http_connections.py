@@ -188,7 +188,7 @@ async def test_request_behind_a_slow_one_waits_for_its_turn(http_protocol_cls: A
 async def test_reading_stops_while_much_is_pipelined(http_protocol_cls: Any) -> None:
     """CON-05: what waits behind a slow request is bounded; none of it is dropped."""
     app = Gate()
-    count = 20_000
+    count = 5000
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
         await client.send(GET)
@@ -898,9 +898,9 @@ async def test_nothing_is_left_of_connections(
             await service.idle()
             caplog.clear()
 
-        await some(50)
+        await some(20)
         before = population()
-        await some(300)
+        await some(60)
         grown = population() - before
         assert sum(grown.values()) < 10, grown
         assert service.state.event_pool.stats()["in_use"] == 0

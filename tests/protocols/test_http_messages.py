@@ -1,4 +1,4 @@
-"""When the messages of an application take effect, and in which order; on both event loops."""
+"""When the messages of an application take effect, and in which order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers"
 BODY: dict[str, Any] = {"type": "http.response.body", "body": b"ok"}
 
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 http_protocol_cls = machines.each
 
 

@@ -40,7 +40,9 @@ from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
 
-anyio_backend = loops.each
+ws_protocol_cls = machines.each_websocket
+
+anyio_backend = loops.one
 http_protocol_cls = machines.each
 
 LONG = 3600.0

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.status import STATUS_PHRASES
 pytestmark = pytest.mark.anyio
 
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 
 
 SETTINGS: dict[str, Any] = {

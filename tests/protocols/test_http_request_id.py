@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.doubles import MockLoop, MockTransport
 from tests.protocols.harness import GET, Calls, make_config, request, respond, serve
 from tests.protocols.websocket_tools import Application, connected, handshake
@@ -26,6 +27,8 @@ from tests.utils import wait_until
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
+
+ws_protocol_cls = machines.each_websocket
 
 TRUSTING: dict[str, Any] = {"request_id": True, "proxy_headers": True, "forwarded_allow_ips": "127.0.0.1"}
 

@@ -1,4 +1,4 @@
-"""What a call of the application may give, what it may raise, and the task that it runs in; on both event loops."""
+"""What a call of the application may give, what it may raise, and the task that it runs in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVER_ERROR = (
 )
 
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 http_protocol_cls = machines.each
 
 

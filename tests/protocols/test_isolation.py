@@ -18,7 +18,7 @@ from uvicorn.config import Config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling", "ways")]
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 
 
 async def describe(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

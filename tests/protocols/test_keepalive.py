@@ -8,11 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from tests import machines
 from tests.protocols.websocket_tools import PING, PONG, TEXT, Application, ServerFrame, Timers, accept, connected, frame
 from uvicorn.protocols.websockets.attributes import Attributes
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 
 pytestmark = pytest.mark.anyio
+
+ws_protocol_cls = machines.each_websocket
 
 
 class Pinger(Attributes):

@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="links, pipes and devices are made here"),
 ]
 
-anyio_backend = loops.each
+anyio_backend = loops.one
 http_protocol_cls = machines.each
 
 LARGE = 3_000_001

@@ -1,11 +1,12 @@
-"""Every HTTP/1.1 vector cut: in two at every byte, and one byte at a time. Packets have no meaning (U6, D5).
+"""Every HTTP/1.1 vector cut: in two, and one byte at a time. Packets have no meaning (U6, D5).
 
 An input longer than `WHOLE` bytes (limits, floods) is cut in the first and last `EDGE` bytes, around each multiple of
 the usual read size, and at some places in between; and only those first and last bytes arrive one at a time.
 
-What a machine knows when it has the first piece is the same for all vectors that begin with it. So a beginning that
-vectors share is cut at every byte by the first that has it, and by each of the others at every `TURNS`th; behind it
-each is cut at every byte. One byte at a time, every vector comes in every piece, over a socket.
+The machine's state after the first piece is the same for all vectors that begin with it. So a beginning that vectors
+share is cut by the first of them only, and within a word only behind the first letter. The nightly run cuts at every
+byte, and shared beginnings by each of the other vectors at every `TURNS`th. One byte at a time, every vector comes in
+every piece, over a socket.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from typing import Any
 
 import pytest
 
+from tests import machines
+from tests.utils import deep_after
 from tests.vectors.judge import verdict
 from tests.vectors.loader import Vector, groups
 from tests.vectors.replay import replay
-from uvicorn.importer import import_from_string
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 
 # The same code as for whole vectors, which are covered: tracing it would take three times as long.
 pytestmark = pytest.mark.no_cover
+
+# Each machine puts pieces together; both libraries are given whole heads by that of Python.
+http_protocol_cls = machines.each
 
 GROUPS = groups()
 
@@ -69,16 +74,22 @@ def beginning(vector: Vector, at: int) -> object:
     return vector.app, tuple(sorted(vector.settings.items())), vector.data[:at]
 
 
+def within_a_word(vector: Vector, at: int) -> bool:
+    """Whether another place in front of this one, in the same run of letters and digits, shows the same."""
+    return at >= 2 and vector.data[at - 2 : at + 1].isalnum()
+
+
 @cache
-def places() -> dict[str, list[int]]:
-    """Where to cut each vector: behind each beginning nobody before it had, and behind others when it is their turn."""
+def places(everywhere: bool) -> dict[str, list[int]]:
+    """Where to cut each vector: after each beginning that none before it had; everywhere, more often (see above)."""
     found: dict[str, list[int]] = {}
     met: set[object] = set()
     for turn, vector in enumerate(chain.from_iterable(GROUPS.values())):
-        everywhere = cuts(len(vector.data))
-        found[vector.id] = [
-            at for at in everywhere if at > WHOLE or (at + turn) % TURNS == 0 or beginning(vector, at) not in met
-        ]
+        found[vector.id] = []
+        for at in cuts(len(vector.data)):
+            is_new = at > WHOLE or beginning(vector, at) not in met
+            if (is_new and (everywhere or not within_a_word(vector, at))) or (everywhere and (at + turn) % TURNS == 0):
+                found[vector.id].append(at)
         met.update(beginning(vector, at) for at in found[vector.id] if at <= WHOLE)
     return found
 
@@ -94,22 +105,6 @@ def crumbs(data: bytes) -> Iterator[bytes]:
     yield from crumbs(data[-EDGE:])
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("uvicorn.protocols.http.httptools_impl:HttpToolsProtocol", id="python"),
-        pytest.param("uvicorn.protocols.http.native_impl:NativeProtocol", id="native"),
-    ]
-)
-def reading(request: pytest.FixtureRequest) -> Any:
-    """Each machine that puts pieces together: that of Python, which gives both libraries whole heads, and ours.
-
-    What the libraries make of whole heads, and of chunks that are cut anew, is the same however those came.
-    """
-    if "native" in request.param:
-        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
-    return import_from_string(request.param)
-
-
 def test_libraries_read_with_the_same_machine() -> None:
     """Else each would have to be given the pieces."""
     for name in ("data_received", "eof_received"):
@@ -117,17 +112,22 @@ def test_libraries_read_with_the_same_machine() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("everywhere", deep_after(1, [False, True]))
 @pytest.mark.parametrize("group", GROUPS)
-async def test_vectors_cut_in_two_anywhere_have_the_same_outcome(group: str, reading: Any) -> None:
-    """U6"""
+async def test_vectors_cut_in_two_anywhere_have_the_same_outcome(
+    group: str, everywhere: bool, http_protocol_cls: Any
+) -> None:
+    """U6: a request in two packets is that in one."""
 
     async def faults(vector: Vector, at: int) -> list[str]:
-        found = verdict(vector, await replay(reading, vector, [vector.data[:at], vector.data[at:]], in_memory=True))
+        found = verdict(
+            vector, await replay(http_protocol_cls, vector, [vector.data[:at], vector.data[at:]], in_memory=True)
+        )
         return [f"{vector.id} cut at {at}: {fault}" for fault in found]
 
     failed: list[str] = []
     for vector in GROUPS[group]:
-        found = places()[vector.id]
+        found = places(everywhere)[vector.id]
         side_by_side = SIDE_BY_SIDE if len(vector.data) <= WHOLE else SIDE_BY_SIDE_LONG
         for start in range(0, len(found), side_by_side):
             outcomes = await asyncio.gather(*(faults(vector, at) for at in found[start : start + side_by_side]))
@@ -137,16 +137,16 @@ async def test_vectors_cut_in_two_anywhere_have_the_same_outcome(group: str, rea
 
 def test_every_beginning_is_cut_at_every_byte() -> None:
     vectors = list(chain.from_iterable(GROUPS.values()))
-    cut = {beginning(vector, at) for vector in vectors for at in places()[vector.id] if at <= WHOLE}
+    cut = {beginning(vector, at) for vector in vectors for at in places(True)[vector.id] if at <= WHOLE}
     assert cut == {beginning(vector, at) for vector in vectors for at in cuts(len(vector.data)) if at <= WHOLE}
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("group", GROUPS)
-async def test_vectors_byte_by_byte_have_the_same_outcome(group: str, reading: Any) -> None:
-    """U6, D5"""
+async def test_vectors_byte_by_byte_have_the_same_outcome(group: str, http_protocol_cls: Any) -> None:
+    """U6, D5: as a client that sends one byte after the other."""
     failed: list[str] = []
     for vector in GROUPS[group]:
-        found = verdict(vector, await replay(reading, vector, crumbs(vector.data)))
+        found = verdict(vector, await replay(http_protocol_cls, vector, crumbs(vector.data)))
         failed += [f"{vector.id}: {fault}" for fault in found]
     assert failed == []

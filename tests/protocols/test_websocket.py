@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import socket
@@ -18,6 +17,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests import machines
 from tests.process import ServerProcess
 from tests.protocols.websocket_tools import (
     BINARY,
@@ -38,19 +38,8 @@ from uvicorn.server import Server
 
 pytestmark = pytest.mark.anyio
 
-
-@pytest.fixture(
-    params=[
-        pytest.param("uvicorn.protocols.http.h11_impl:H11Protocol", id="python"),
-        pytest.param("uvicorn.protocols.http.native_impl:NativeProtocol", id="native"),
-    ]
-)
-def http_protocol_cls(request: pytest.FixtureRequest) -> Any:
-    """Who hands the connection over: httptools and h11 are two names of one implementation, which has one way to."""
-    if "native" in request.param:
-        pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
-    module, _, attribute = request.param.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+http_protocol_cls = machines.each
+ws_protocol_cls = machines.each_websocket
 
 
 @asynccontextmanager

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.protocols.websocket_tools import Application, connected, frame, handshake
 from uvicorn.protocols.utils import ClientDisconnected
 
 pytestmark = pytest.mark.anyio
+
+ws_protocol_cls = machines.each_websocket
 
 DISCONNECT = {"type": "websocket.disconnect", "code": 1006}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import machines
 from tests.protocols.websocket_tools import (
     ACCEPT,
     DEFLATE,
@@ -26,6 +27,8 @@ from uvicorn.protocols.http.head import HeadLimits, RequestRefused
 from uvicorn.protocols.websockets.handshake import accept_response, parse_handshake
 
 pytestmark = pytest.mark.anyio
+
+ws_protocol_cls = machines.each_websocket
 
 
 def without(head: bytes, name: str) -> bytes:

@@ -17,7 +17,7 @@ from tests.utils import wait_for
 if not sys.platform.startswith("linux"):
     pytest.skip("descriptors are counted in /proc", allow_module_level=True)
 
-RESTARTS = 5
+RESTARTS = 2
 
 APP = """
 async def app(scope, receive, send):

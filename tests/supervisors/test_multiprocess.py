@@ -435,13 +435,12 @@ def test_worker_that_cannot_start_its_application_spares_the_one_that_serves(cwd
 @pytest.mark.parametrize(
     "source",
     [
-        "raise RuntimeError('no')",
-        "import sys; sys.exit(7)",
-        "import sys; sys.exit(0)",
-        "def app(:",
-        "import os; os.kill(os.getpid(), 9)",
+        pytest.param("raise RuntimeError('no')", id="raises"),
+        pytest.param("import sys; sys.exit(0)", id="exits-0"),
+        pytest.param("import sys; sys.exit(7)", id="exits", marks=pytest.mark.deep),
+        pytest.param("def app(:", id="syntax", marks=pytest.mark.deep),
+        pytest.param("import os; os.kill(os.getpid(), 9)", id="is-killed", marks=pytest.mark.deep),
     ],
-    ids=["raises", "exits", "exits-0", "syntax", "is-killed"],
 )
 def test_worker_that_dies_at_import_stops_all(cwd: Path, source: str) -> None:
     """MP-19, X1: instead of once a second for ever."""
