@@ -246,7 +246,7 @@ def test_python_names_that_are_given_in_full_exist() -> None:
 
 
 def resolves(name: str) -> bool:
-    """Whether importing the longest module path of a dotted name leaves attributes that exist.
+    """Whether some module along a dotted name has the rest of it as attributes.
 
     The native core may not be built here, so its stub counts.
     """
@@ -254,15 +254,14 @@ def resolves(name: str) -> bool:
         attribute = name.removeprefix("uvicorn._native").removeprefix(".")
         return attribute == "" or bool(re.search(rf"^(?:class|def) {attribute}\b", text("uvicorn/_native.pyi"), re.M))
     parts = name.split(".")
+    # From the longest module on; then from the package, whose `main` is a command and a module.
     for length in range(len(parts), 0, -1):
         try:
             target: object = importlib.import_module(".".join(parts[:length]))
-        except ModuleNotFoundError:
+            for part in parts[length:]:
+                target = getattr(target, part)
+        except (ModuleNotFoundError, AttributeError):
             continue
-        for part in parts[length:]:
-            if not hasattr(target, part):
-                return False
-            target = getattr(target, part)
         return True
     return False
 
