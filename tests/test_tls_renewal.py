@@ -407,7 +407,7 @@ def test_sighup_renews_them(files: Files, client: ssl.SSLContext, threads: str) 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_service_manager_is_told_of_the_look(files: Files, tmp_path: Path, threads: str) -> None:
-    """A unit of `Type=notify-reload` fails to reload otherwise. Whatever comes of it, the service is ready behind it."""
+    """Without it a unit of `Type=notify-reload` fails to reload. The service is ready again afterwards, in any case."""
     manager = Manager(tmp_path / "notify")
     options = arguments(files, "--ssl-reload", "0", "--threads", threads, "--systemd")
     with manager.sock, ServerProcess(*options, cwd=files.directory, env=manager.environment()) as server:

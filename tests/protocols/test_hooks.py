@@ -580,7 +580,8 @@ class Taking:
     _closing = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        other, value = Calls(), args
+        other: Any = Calls()
+        value = args
         self._deadline = self.kept = value
         other._reader = None
         super().__init__(*args, **kwargs)

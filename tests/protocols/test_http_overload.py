@@ -34,8 +34,9 @@ from uvicorn.metrics import (
     UNPARKED,
     UNQUEUED,
     Page,
+    ShedReason,
 )
-from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit, Reason
+from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -607,10 +608,11 @@ async def test_numbers_of_the_log_are_those_of_the_metrics(
         assert f"process [{os.getpid()}]" in begin and "limit_active_requests" in begin
         leaving.close()
         await wait_until(lambda: counts(service) == (2, 0))
-        assert sum(words[SHED + reason] for reason in Reason) == 3
+        assert sum(words[SHED + reason] for reason in ShedReason) == 3
         gate_of(service)._shedding._end()
-        assert "rejected 2 requests (1 found the queue full, 0 were displaced, 0 waited too long, " in caplog.messages[-1]
-        assert "0 stalled on their clients, 1 had left)" in caplog.messages[-1]
+        line = caplog.messages[-1]
+        assert "rejected 2 requests (1 found the queue full, 0 were displaced, 0 waited too long, " in line
+        assert "0 stalled on their clients, 1 had left)" in line
 
 
 async def test_numbers_are_told(http_protocol_cls: Any) -> None:
