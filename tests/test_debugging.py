@@ -692,9 +692,9 @@ def test_a_worker_that_does_not_answer_is_missing_in_the_list(tmp_path: Path) ->
         listed = server.error_output.count(f"Process {second}, MainThread")
         server.send_signal(signal.SIGUSR1)
         server.wait_for(
-            f"WARNING:  Child process [{first}] did not list its requests within 2 seconds: it is stopped, or code in C "
-            "keeps its interpreter locked. The list goes without them; the parent kills the process if it stays silent "
-            "(timeout_worker_healthcheck).\n"
+            f"WARNING:  Child process [{first}] did not list its requests within 2 seconds: it is stopped, or code in "
+            "C keeps its interpreter locked. The list goes without them; the parent kills the process if it stays "
+            "silent (timeout_worker_healthcheck).\n"
         )
         server.wait_for(f"Process {second}, MainThread", count=listed + 1)
         os.kill(first, signal.SIGCONT)

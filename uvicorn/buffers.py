@@ -59,7 +59,7 @@ def _resident() -> int | None:
 
 
 class BufferLimit:
-    """Resets connections of clients that do not read, while the process holds more than it may; and counts what it holds.
+    """Reset connections of clients that do not read while the process holds too much, and count what it holds.
 
     Args:
         loop: calls `look` every `INTERVAL` seconds while there are connections.

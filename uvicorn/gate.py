@@ -432,8 +432,8 @@ class Shedding:
         refused, self._refused = self._refused, [0] * len(ShedReason)
         logger.warning(
             "Overload of process [%d] ended after %.1f s: rejected %d requests (%d found the queue full, %d were "
-            "displaced, %d waited too long, %d stalled on their clients, %d had left). More may run or wait with higher "
-            "limits (limit_active_requests, limit_queue).",
+            "displaced, %d waited too long, %d stalled on their clients, %d had left). Raise the limits to let more in "
+            "(limit_active_requests, limit_queue).",
             os.getpid(),
             self._last - self._begun,
             sum(refused),

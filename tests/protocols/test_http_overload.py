@@ -609,8 +609,9 @@ async def test_numbers_of_the_log_are_those_of_the_metrics(
         await wait_until(lambda: counts(service) == (2, 0))
         assert sum(words[SHED + reason] for reason in Reason) == 3
         gate_of(service)._shedding._end()
-        assert "rejected 2 requests (1 found the queue full, 0 were displaced, 0 waited too long, " in caplog.messages[-1]
-        assert "0 stalled on their clients, 1 had left)" in caplog.messages[-1]
+        end = caplog.messages[-1]
+        assert "rejected 2 requests (1 found the queue full, 0 were displaced, 0 waited too long, " in end
+        assert "0 stalled on their clients, 1 had left)" in end
 
 
 async def test_numbers_are_told(http_protocol_cls: Any) -> None:

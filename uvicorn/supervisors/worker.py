@@ -583,7 +583,7 @@ class ProcessWorker:
         return None if self.process.pid is None else resident_memory(self.process.pid)
 
     def connections(self) -> int | None:
-        """Connections the child has, or had when it ended; None if nobody counts: neither the native core nor metrics."""
+        """Connections the child has, or had when it ended; None without the native core and `metrics`, which count."""
         numbers = [number for place in self.load_places if (number := place.connections()) is not None]
         numbers = numbers or [page.words[OPENED] - page.words[GONE] for page in self.metrics_pages]
         return sum(numbers) if numbers else None
