@@ -34,8 +34,9 @@ from uvicorn.metrics import (
     UNPARKED,
     UNQUEUED,
     Page,
+    ShedReason,
 )
-from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit, Reason
+from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit
 from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -607,7 +608,7 @@ async def test_numbers_of_the_log_are_those_of_the_metrics(
         assert f"process [{os.getpid()}]" in begin and "limit_active_requests" in begin
         leaving.close()
         await wait_until(lambda: counts(service) == (2, 0))
-        assert sum(words[SHED + reason] for reason in Reason) == 3
+        assert sum(words[SHED + reason] for reason in ShedReason) == 3
         gate_of(service)._shedding._end()
         end = caplog.messages[-1]
         assert "rejected 2 requests (1 found the queue full, 0 were displaced, 0 waited too long, " in end
