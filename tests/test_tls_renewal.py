@@ -418,7 +418,7 @@ def test_service_manager_is_told_of_the_look(files: Files, tmp_path: Path, threa
             server.send_signal(signal.SIGHUP)
             assert manager.next().startswith("RELOADING=1\nMONOTONIC_USEC=")
             assert manager.next() == "READY=1"
-        server.wait_for("The TLS certificates stay as they were: ")
+        server.wait_for("Cannot load the new TLS certificates, keeping the previous ones")
         server.stop()
         assert manager.next() == "STOPPING=1"
 
