@@ -158,6 +158,16 @@ def state_of_scopes_assigned_when_connected(name: str) -> Any:
     return served(Reading("state", "client"), GET % b"", POST, http=Identified)
 
 
+@both
+def root_path_assigned_when_connected(name: str) -> Any:
+    class Mounted(protocol(name)):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.root_path = "/mounted"
+
+    return served(Reading("root_path", "path", "raw_path"), GET % b"a", GET % b"a", POST, http=Mounted)
+
+
 @everywhere
 def scope_as_a_property_that_adds_to_it(name: str) -> Any:
     class Extended:

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.hooks import original
 if TYPE_CHECKING:
     from uvicorn.protocols.http.cycle import RequestResponseCycle
     from uvicorn.protocols.http.input import Input
+    from uvicorn.protocols.http.request_reader import RequestReader
     from uvicorn.protocols.http.scope import ScopeBase
     from uvicorn.state import ServerState
 
@@ -61,6 +62,7 @@ class Attributes(asyncio.Protocol):
     _base: ScopeBase
     _input: Input
     _lost: RequestResponseCycle | None
+    _reader: RequestReader
     _scope: Any  # while its head is read; and the last one, for classes of the program's
 
     ws_protocol_class = _setting(
@@ -187,9 +189,12 @@ class Attributes(asyncio.Protocol):
 
     @root_path.setter
     def root_path(self, path: str) -> None:
-        self._own_settings().root_path = path
+        settings = self._own_settings()
+        settings.root_path = path
+        settings.read_head = None
         if self._base is not None:
             self._base.mount(path)
+            self._reader.read_in_python()
 
     @property
     def connections(self) -> set[Connection]:

@@ -231,6 +231,10 @@ class RequestReader:
             self._begins = True
         self._scan.advance(self.pending)
 
+    def read_in_python(self) -> None:
+        """Have no more lines: what the native core makes of them is no longer what scopes show."""
+        self._read_natively = None
+
     def _read_head(self, data: bytes, begin: int) -> Request | None:
         if data[begin] == 0x0D:  # of an empty line
             begin = self._skip_empty_lines(data, begin)
