@@ -385,4 +385,4 @@ def test_method_that_nothing_calls_is_skipped_where_that_is_allowed(caplog: pyte
     config = Config(respond(), log_config=None, ws=Skipping, allow_skipped_overrides=True)
     config.load()
     assert config.ws_protocol_class is Skipping
-    assert caplog.messages == ["Nothing calls Skipping.ws_handler, which allow_skipped_overrides accepts."]
+    assert caplog.messages == ["The server never calls Skipping.ws_handler (allow_skipped_overrides)."]
