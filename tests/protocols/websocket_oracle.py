@@ -25,7 +25,6 @@ from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
-from tests.conftest import WS_PROTOCOLS
 from tests.protocols.websocket_tools import (
     BINARY,
     CLOSE,
@@ -39,6 +38,7 @@ from tests.protocols.websocket_tools import (
     connected,
     frame,
 )
+from tests.websockets import WS_PROTOCOLS
 
 MAX_SIZE = 20_000
 
