@@ -56,7 +56,7 @@ def version_of(server: ServerProcess) -> str:
 #: both versions.
 COMBINATIONS = [
     pytest.param(("websockets-sansio", "--http", "httptools"), id="httptools"),
-    pytest.param(("wsproto", "--http", "h11"), id="h11"),
+    pytest.param(("wsproto", "--http", "h11"), id="h11", marks=pytest.mark.deep),
     pytest.param(("native", "--http", "native", "--loop", "uvloop"), id="native-uvloop"),
     pytest.param(("wsproto", "--http", "native", "--loop", "asyncio", "--http2"), id="native-asyncio-http2"),
 ]

@@ -15,6 +15,7 @@ pytest.importorskip("uvicorn._native", reason="the native core was not built", e
 from tests.differential.case import Case, Client, Operation, Request, leave_out, make_case
 from tests.differential.compare import difference, shrink
 from tests.differential.runner import run
+from tests.utils import deep_after
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 
 # The same code as in the tests of the protocols, which are covered.
@@ -35,7 +36,7 @@ def case(*clients: Client, loop: str = "asyncio", **changes: Any) -> Case:
     return Case(0, loop, [*clients], [0], **changes)
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", deep_after(2, range(8)))
 def test_implementations_do_the_same(part: int) -> None:
     for seed in range(part * 8, part * 8 + 8):
         found = difference(make_case(seed, LOOPS), look_for_leaks=not part)
