@@ -1,4 +1,4 @@
-"""Help by section, shells, and variables that are none."""
+"""Help by section, shell completion, and misspelt variables."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ WRONG = {
     "metrics": ("here", "metrics must be HOST:PORT, not 'here'."),
     "lifecycle_path": ("/live", "lifecycle_path must be a path that begins and ends with a slash, not '/live'."),
     "ws_shutdown_code": ("1006", "ws_shutdown_code must be 1000, 1001, 1012, 1013 or from 3000 to 4999, not '1006'."),
-    "access_log_format": ("%", "Cannot use access_log_format='%': '%' begins with no atom; "),
+    "access_log_format": ("%", "Cannot use access_log_format='%': '%' is not an atom; "),
     "request_id_header": ("a b", "Cannot use request_id_header='a b': "),
 }
 """A wrong value of a setting as a text, and the message."""

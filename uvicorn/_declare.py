@@ -129,7 +129,7 @@ class Row:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The members of its type as they are written, aliases by what they stand for: of `int | None` these two."""
+        """The members of its type as they are written, aliases resolved: of `int | None` these two."""
         return frozenset(member for member in self._members() if isinstance(member, str))
 
     @cached_property

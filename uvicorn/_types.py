@@ -538,6 +538,7 @@ class ProtocolConfig(Protocol):
     ws_ping_interval: float | None
     ws_ping_timeout: float | None
     ws_per_message_deflate: bool
+    lifespan: Literal["auto", "on", "off"]
     access_log: bool
     root_path: str
     limit_concurrency: int | None
@@ -596,9 +597,6 @@ class ProtocolConfig(Protocol):
     @property
     def loaded_app(self) -> ASGI3Application:
         """The application behind its adapters and middleware."""
-
-    @property
-    def lifespan(self) -> Literal["auto", "on", "off"]: ...
 
     @property
     def asgi_version(self) -> Literal["2.0", "3.0"]:

@@ -39,7 +39,7 @@ _OBJECTS = {
     "Sequence": "a list of texts",
     "type": "a protocol class",
 }
-"""What messages call the members of a type that are no text."""
+"""What messages call the members of a type other than text."""
 
 
 class _Refused(Exception):
@@ -126,7 +126,7 @@ class Switch(Values):
         return "true or false"
 
     def convert_one(self, value: Any, is_command: bool) -> Any:
-        """Take words, too; what is empty is off, as it is upstream."""
+        """Take words, too; an empty value is off, as it is upstream."""
         if isinstance(value, str) and value:
             word = value.strip().lower()
             if word in TRUE_WORDS | FALSE_WORDS:

@@ -254,7 +254,7 @@ class Config(Settings):
         return self.is_ssl and asks_alone and not self.ssl_ca_certs
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is called in the parent need not reach its children, and lambdas could not.
+        # The parent alone calls these, and lambdas cannot be pickled.
         return {**vars(self), "on_worker_event": None, "reporters": {}} if _is_spawning() else vars(self)
 
     @property
@@ -276,7 +276,7 @@ class Config(Settings):
         """What the log and the metrics call the certificates of the server."""
         if not self.is_ssl:
             return []
-        # Here as below: imported where it is wanted.
+        # Imported only where it is needed, here as below.
         from uvicorn.tls import names_of
 
         return names_of(self)
@@ -308,7 +308,7 @@ class Config(Settings):
         """Seconds a new worker may take until it serves, None for any time; see ``timeout_worker_ready``."""
         if not self.timeout_worker_ready:
             return None
-        # Upstream has the health check's for both, so whoever has made that longer means this too.
+        # Upstream has one setting for both: a longer health check means a longer start as well.
         return max(self.timeout_worker_ready, self.timeout_worker_healthcheck)
 
     @property
@@ -318,9 +318,9 @@ class Config(Settings):
 
     @property
     def expects_introduction(self) -> Callable[[str | None], bool] | None:
-        """Who has to begin with a PROXY header: trusted proxies, and who comes by a Unix socket, where files decide.
+        """Whether a peer must send a PROXY header: trusted proxies must, and peers of a Unix socket (host None).
 
-        Nobody, unless that is set. Others are served as they are, so none of them can say who it is.
+        None if the setting is off. Other peers are served without one, so they cannot claim to be another client.
         """
         if not self.proxy_protocol:
             return None
@@ -329,10 +329,10 @@ class Config(Settings):
 
     @property
     def trusted_proxies(self) -> list[str] | str | None:
-        """Whose forwarded fields and request ids are believed; `None` is nobody's.
+        """Peers whose forwarded fields and request ids are believed; None trusts no peer.
 
-        Who begins with a PROXY header passes bytes on, and can take nothing off: that it is trusted says nothing of its
-        clients, so those of them that are trusted are named by themselves.
+        A proxy that sends PROXY headers forwards bytes and cannot remove fields: trusting it does not mean trusting its
+        clients, which have a setting of their own.
         """
         if not self.proxy_headers:
             return None
@@ -453,18 +453,6 @@ class Config(Settings):
                 raise SettingError(f"Cannot use ssl_client_errors=True: it cannot be done here, because {reason}.")
         self._resolve_tickets()
 
-    def _check_client_errors(self) -> None:
-        if not self.ssl_client_errors:
-            return
-        if "tls" not in self.asgi_extensions:
-            raise ValueError("applications hear of it by the extension tls, which asgi_extensions has to name.")
-        if not self.ssl_cert_reqs or self.ssl_context_factory is not None:
-            raise ValueError("it takes ssl_cert_reqs, and a context that ssl_context_factory does not make.")
-        from uvicorn.openssl import why_not
-
-        if reason := why_not():
-            raise ValueError(f"it cannot be done here: {reason}.")
-
     def _resolve_tickets(self) -> None:
         if self.ssl_tickets == "own" or not self.is_ssl:
             return
@@ -532,13 +520,11 @@ class Config(Settings):
             both = trusted.overlap(_TrustedHosts(self.forwarded_allow_ips))
             if both is not None:
                 raise ValueError(
-                    f"{both} sends PROXY headers (forwarded_allow_ips), and whom it does not name (LOCAL, UNKNOWN) has "
-                    "its address."
+                    f"{both} sends PROXY headers (forwarded_allow_ips), and clients it does not name (LOCAL, UNKNOWN) "
+                    "have its address."
                 )
         if self.proxy_headers and not clients:
-            logger.info(
-                "Behind PROXY headers no proxy headers are trusted: proxy_protocol_trusted_clients names nobody."
-            )
+            logger.info("Behind PROXY headers no proxy headers are trusted: proxy_protocol_trusted_clients is empty.")
 
     # Loading
 
@@ -599,9 +585,9 @@ class Config(Settings):
         self.loaded = True
 
     def log_core(self) -> None:
-        """Log what serves HTTP where ``http`` is ``auto`` and the native core was not built; once.
+        """Log once which implementation serves HTTP if ``http`` is ``auto`` and the native core was not built.
 
-        A supervisor calls it before its children get a copy of this object, which then know that it was said.
+        A supervisor calls it before its children get a copy of this object, so that they do not log it again.
         """
         if self.http != "auto" or self._core_logged:
             return
@@ -633,7 +619,7 @@ class Config(Settings):
             fail("Error loading ASGI app. %s", exc, hint=exc.hint)
 
     def load_implementations(self) -> None:
-        """Import what serves the application; nothing else comes of it."""
+        """Import the implementations, and do nothing with them."""
         self._http_protocol_class()
         self._ws_protocol_class()
         import_from_string(LIFESPAN[self.lifespan])
@@ -729,7 +715,7 @@ class Config(Settings):
 
     def _default_headers(self) -> list[tuple[bytes, bytes]]:
         fields = encode_fields(self.headers)
-        # A protocol that knows how is told so, and says it itself.
+        # A protocol that can announces the close itself.
         self.closes_connections = says_close(fields) and hasattr(self.http_protocol_class, "announce_close")
         if self.closes_connections:
             fields = without_connection(fields)
@@ -873,7 +859,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _is_spawning() -> bool:
-    """Whether what is pickled now is for a child process."""
+    """Whether the object is being pickled for a child process."""
     context = sys.modules.get("multiprocessing.context")
     return context is not None and context.get_spawning_popen() is not None
 

@@ -76,7 +76,7 @@ def _text_of(exc: BaseException) -> str:
 
 @contextlib.contextmanager
 def blaming_package(setting: str, import_str: str) -> Iterator[None]:
-    """Blame a setting for a module it names, if a package around that does not exist; not for what a module imports."""
+    """Blame a setting for a module in a package that does not exist; not for a module that the named one imports."""
     try:
         yield
     except ModuleNotFoundError as exc:

@@ -174,7 +174,7 @@ def _parameters() -> Iterator[click.Parameter]:
 
 
 def _start(app: Any, **options: Any) -> None:
-    """Call ``run`` with what the command line says; a setting that cannot be honoured ends in one line.
+    """Call ``run`` with the settings of the command line; one that cannot be honoured ends in one line.
 
     Programs call this for their own application, in commands that may have fewer parameters.
     """
@@ -375,7 +375,7 @@ def run(
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.
-    """Serve an application until it is told to stop; the settings are those of ``uvicorn.settings``.
+    """Serve an application until a signal stops it; the settings are those of ``uvicorn.settings``.
 
     ``app_dir`` is where the application is looked for first. With ``reload`` or several ``workers`` this process only
     supervises those that serve. Returns after a graceful end.
@@ -414,7 +414,7 @@ def run(
 
 
 def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
-    """Have the service manager told of a server in this process; each of its event loops gives signs of life."""
+    """Notify the service manager of a server in this process; each of its event loops feeds the watchdog."""
     from uvicorn.drain import Stage
     from uvicorn.systemd import Reloads, shares_of_service
 

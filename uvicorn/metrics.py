@@ -60,7 +60,7 @@ class _Places:
 
     Attributes:
         taken: how many there are.
-        pairs: places of what begins, and of what ends.
+        pairs: the place that counts beginnings, and the one that counts ends.
     """
 
     def __init__(self) -> None:
@@ -68,10 +68,7 @@ class _Places:
         self.pairs: list[tuple[int, int]] = []
 
     def take(self, size: int = 1, *, ends: int | None = None) -> int:
-        """Return the first of `size` places; `ends` is the place of what has begun, if this counts how much has ended.
-
-        What there is now is the first without the second; a process that has ended has none of it any more.
-        """
+        """Return the first of `size` places; `ends` is the place of the beginnings, if these are ends."""
         place = self.taken
         self.taken += size
         if ends is not None:
@@ -150,7 +147,7 @@ PLACES = _places.taken
 """How many there are."""
 
 PAIRS = tuple(_places.pairs)
-"""What there is now is the first without the second; a process that has ended has none of it any more."""
+"""Beginnings and ends: a gauge is the difference, which is 0 for a process that has ended."""
 
 
 class Family(NamedTuple):
@@ -160,7 +157,7 @@ class Family(NamedTuple):
         name: without the prefix of all names.
         kind: as Prometheus has it.
         text: one sentence.
-        samples: labels, the place of the number, and the place of what has ended, if that is taken off.
+        samples: labels, the place of the number, and the place that counts the ends, if those are subtracted.
         needs: a place without whose number there are no samples.
     """
 

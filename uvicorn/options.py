@@ -21,11 +21,11 @@ PREFIX = "UVICORN_"
 """How the variables of settings begin."""
 
 GENERAL = "General"
-"""The section of options that are no settings."""
+"""The section of options beside the settings."""
 
 
 class HeaderError(click.BadParameter):
-    """A ``--header`` that is no header field. Not a mistake in the options' form, hence another exit status."""
+    """A malformed ``--header``. Upstream ends with this exit status, and not with that of a wrong option."""
 
     exit_code = SETTING_FAILURE
 
@@ -159,7 +159,7 @@ class TableCommand(click.Command):
 
 
 def by_section(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter]]:
-    """Return options by section: those that are no settings first, then in the order of the table."""
+    """Return options by section: general ones first, then in the order of the table."""
     found: dict[str, list[click.Parameter]] = {GENERAL: []}
     for param in params:
         section = param.row.section if isinstance(param, SettingOption) else GENERAL

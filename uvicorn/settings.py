@@ -93,7 +93,8 @@ class Settings:
         default=None,
         section="Socket",
         check="uvicorn.sockets:check_unix_path",
-        help="Bind a Unix domain socket at this path instead. Everybody may connect: restrict the directory around it.",
+        help="Bind a Unix domain socket at this path instead. All local users may connect: restrict the directory "
+        "around it.",
     )
     fd: int | None = setting(
         default=None,
@@ -173,6 +174,7 @@ class Settings:
     lifespan: LifespanType = setting(
         default="auto",
         section="Implementations",
+        protocols=True,
         help="Whether to run the lifespan protocol. `auto` continues if the application does not support it, `on` "
         "stops, `off` never asks.",
     )
@@ -358,7 +360,7 @@ class Settings:
         section="TLS",
         needs=ANY_TLS,
         secret=True,
-        help="Password of an encrypted private key. Prefer the variable: everybody on the machine can read command "
+        help="Password of an encrypted private key. Prefer the variable: all users of the machine can read command "
         "lines.",
     )
     ssl_version: int = setting(
@@ -444,7 +446,7 @@ class Settings:
         minimum=0,
         protocols=True,
         help="Answer 408 after waiting N seconds for a request's body. Each 240 bytes received give back one of these "
-        "seconds, and the clock stands still while the application does not read. 0 waits forever.",
+        "seconds, and the clock stops while the application does not read. 0 waits forever.",
     )
     timeout_write: float = setting(
         default=60.0,
@@ -622,8 +624,8 @@ class Settings:
         check="uvicorn.sockets:parse_address",
         form="HOST:PORT",
         kw_only=True,
-        help="Serve metrics of all workers in Prometheus' format at this `HOST:PORT`. Everybody who can reach it can "
-        "read it.",
+        help="Serve metrics of all workers in Prometheus' format at this `HOST:PORT`. All who can reach it can read "
+        "it.",
     )
     limit_worker_lifetime: float | None = setting(
         default=None,
@@ -707,8 +709,8 @@ class Settings:
         needs=("proxy_headers",),
         kw_only=True,
         minimum=1,
-        help="Number of proxies in front: the client is so many from the end of the forwarded chain. By default it is "
-        "the last address there that is not trusted.",
+        help="Number of proxies in front: the client has this position from the end of the forwarded chain. By default "
+        "it is the last address there that is not trusted.",
     )
     proxy_protocol: bool = setting(
         default=False,
@@ -1085,11 +1087,11 @@ RELATIONS = (
         lambda c: c.systemd and c.should_reload,
         "a server that reloads is for development, and no service.",
     ),
-    Relation(("preload",), lambda c: c.preload and c.reload, "reload loads the application anew in each child."),
+    Relation(("preload",), lambda c: c.preload and c.reload, "reload loads the application again in each child."),
     Relation(
         ("preload",),
         lambda c: c.preload and c.worker_start == "spawn",
-        "worker_start='spawn' loads the application anew in each worker.",
+        "worker_start='spawn' loads the application again in each worker.",
     ),
     Relation(
         ("preload",),

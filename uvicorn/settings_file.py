@@ -43,11 +43,11 @@ ENVIRONMENT = "environment"
 """In one of these: the table of variables."""
 
 NOT_OF_A_POOL = ("reload", "preload", "metrics", "env_file")
-"""What cannot be different from pool to pool: they have one parent."""
+"""Settings that all pools have in common, because they have one parent."""
 
 
 class SettingsFileError(ValueError):
-    """What is wrong with the file, in one line."""
+    """A mistake in the file, in one line."""
 
 
 PATHS = ("app_dir", "env_file", "log_config", "uds", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_crl")
@@ -60,7 +60,7 @@ class PoolSettings:
 
     Attributes:
         name: NAME.
-        settings: by name, as they stand there.
+        settings: by name, as they are in the file.
         environment: variables that its processes have besides those of the parent.
     """
 
@@ -81,7 +81,7 @@ def read_settings(path: str | os.PathLike[str]) -> FileSettings:
     """Return what the file at `path` says.
 
     Raises:
-        SettingsFileError: it cannot be read, is no TOML, or has a key or a value that is no setting's.
+        SettingsFileError: it cannot be read, is malformed, or has an unknown key or a wrong value.
     """
     found = _load(path)
     pools = found.pop(POOLS, {})
@@ -143,12 +143,12 @@ def _load(path: str | os.PathLike[str]) -> dict[str, Any]:
 def check_settings(
     found: Mapping[str, Any], directory: str | os.PathLike[str] = "", tables: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return what was found in a file in `directory`, several values always as a list.
+    """Return the settings of a file in `directory`, several values always as a list.
 
-    `tables` are the names of what else may be there.
+    `tables` are the names of the tables that it may have.
 
     Raises:
-        SettingsFileError: a key is no setting that a file can have, or has a value that the setting does not take.
+        SettingsFileError: a key is unknown, or its setting does not take the value.
     """
     for name, value in found.items():
         _check_name(name, tables)
