@@ -329,6 +329,8 @@ class _LoggerState:
         logger.disabled = self.disabled
 
 
+#: What the run began with.
+BUILT_IN = copy.deepcopy(LOGGING_CONFIG)
 LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio")
 
 
@@ -337,9 +339,9 @@ def logging_restored() -> Iterator[None]:
     """Loggers, and the built-in logging configuration (`use_colors` is written into it), are as before afterwards."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     states = [_LoggerState.of(logger) for logger in loggers]
-    configuration = copy.deepcopy(LOGGING_CONFIG)
     yield
-    LOGGING_CONFIG.clear()
-    LOGGING_CONFIG.update(configuration)
+    if LOGGING_CONFIG != BUILT_IN:
+        LOGGING_CONFIG.clear()
+        LOGGING_CONFIG.update(copy.deepcopy(BUILT_IN))
     for logger, state in zip(loggers, states, strict=True):
         state.restore(logger)

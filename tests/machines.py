@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.utils import deep_after
 from tests.websockets import ws_class
 from uvicorn import sockets
 
@@ -43,9 +44,9 @@ def each_websocket(request: pytest.FixtureRequest) -> Any:
     return ws_class(request.param)
 
 
-@pytest.fixture(name="http", params=["native", "httptools", "h11"])
+@pytest.fixture(name="http", params=deep_after(2, ["native", "httptools", "h11"]))
 def names(request: pytest.FixtureRequest) -> str:
-    """Each implementation by its name, for a server that is configured with it."""
+    """Each machine by the name of an implementation, for a server that is configured with it."""
     if request.param == "native":
         pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     return str(request.param)

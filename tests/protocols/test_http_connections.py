@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import GET, GET_CLOSE, Calls, Client, Service, echo, request, respond, serve
 from tests.utils import wait_until
 from uvicorn.logging import TRACE_LOG_LEVEL
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 anyio_backend = loops.each
+http_protocol_cls = machines.each
 
 
 class Gate:

@@ -28,6 +28,7 @@ from uvicorn.state import ServerState
 
 pytestmark = pytest.mark.anyio
 
+http_protocol_cls = machines.each
 ws_protocol_cls = machines.each_websocket
 
 TRUSTING: dict[str, Any] = {"request_id": True, "proxy_headers": True, "forwarded_allow_ips": "127.0.0.1"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests import loops
+from tests import loops, machines
 from tests.protocols.harness import request, respond, serve
 from tests.utils import PATIENCE, run_server, server_port, wait_until
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
@@ -19,6 +19,7 @@ from uvicorn.config import Config
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling", "ways")]
 
 anyio_backend = loops.one
+http_protocol_cls = machines.each
 
 
 async def describe(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
