@@ -197,6 +197,7 @@ def test_haproxy_that_ends_tls(
         assert (told["client"], told["scheme"]) == (own, "https")
 
 
+@needs("haproxy")
 def test_haproxy_that_leaves_tls_to_the_server(
     directory: Path,
     unused_tcp_port: int,
@@ -215,6 +216,7 @@ def test_haproxy_that_leaves_tls_to_the_server(
         assert (told["client"], told["scheme"]) == (own, "https")
 
 
+@needs("haproxy")
 def test_health_checks_of_haproxy_are_of_its_own_address(directory: Path, unused_tcp_port: int) -> None:
     """They say LOCAL, and may come without a request."""
     options = "send-proxy-v2 check inter 100ms"
@@ -227,6 +229,7 @@ def test_health_checks_of_haproxy_are_of_its_own_address(directory: Path, unused
         assert "WARNING" not in server.describe()
 
 
+@needs("haproxy")
 def test_limit_of_an_address_is_that_of_the_client(directory: Path, unused_tcp_port: int) -> None:
     with served(directory, "--limit-connections-per-address", "1") as server:
         place = f"127.0.0.1:{server.port}"

@@ -134,6 +134,7 @@ def copy_of_the_tree(tmp_path: Path) -> Path:
     for crate in ("wire", "bindings"):
         shutil.copytree(ROOT / "native" / crate / "src", tmp_path / "native" / crate / "src")
     (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "migrating.md", tmp_path / "docs")
     return tmp_path
 
 
@@ -155,6 +156,7 @@ def test_a_new_row_reaches_signature_and_page_through_the_script(copy_of_the_tre
     assert checked.stderr.splitlines() == [
         "uvicorn/main.py is out of date: run scripts/sync-settings",
         "docs/settings.md is out of date: run scripts/sync-settings",
+        "docs/migrating.md is out of date: run scripts/sync-settings",
     ]
     assert not (copy_of_the_tree / "docs" / "settings.md").exists()
 

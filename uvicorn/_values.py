@@ -261,7 +261,8 @@ class Several(Text):
     def convert(self, value: Any, is_command: bool) -> Any:
         """Take one by itself, too."""
         if isinstance(value, (str, os.PathLike)):
-            value = [value] if value else []
+            # Where the default is a text, an empty one means something else.
+            value = [value] if value or self.row.default else []
         if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
             if value or self.row.kw_only or is_command:
                 raise _Refused

@@ -61,7 +61,7 @@ def test_benchmark_uvicorn_needs_a_server_when_it_starts_none(tmp_path: Path) ->
     url = "http://127.0.0.1:1/"
     done = _script("benchmark_uvicorn", "--no-server", "--url", url, "--tool", "httpx", *SHORT, "--output", str(path))
     assert done.returncode == 1
-    assert all(sample.void == "nobody listens at 127.0.0.1:1" for sample in model.load(path).samples)
+    assert all(sample.void == "no server listens at 127.0.0.1:1" for sample in model.load(path).samples)
 
 
 @pytest.mark.deep

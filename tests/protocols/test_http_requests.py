@@ -196,7 +196,7 @@ async def test_https_is_asked_for_in_clear_text_by_trusted_gateways_only(
         assert (await client.ask(request("GET", "http://other/"))).status == 200
         response = await client.ask(request("GET", "HttpS://other/"))
     assert (response.status, response.values(b"connection")) == ((200, []) if trusted else (421, [b"close"]))
-    warning = "Request refused with 421 Misdirected Request: https asked for in clear text by somebody not in "
+    warning = "Request refused with 421 Misdirected Request: https requested in clear text by a peer outside "
     assert trusted is not any(warning in record.getMessage() for record in caplog.records)
     assert len(app.scopes) == 1 + trusted
 
