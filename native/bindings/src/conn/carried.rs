@@ -9,11 +9,11 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 
 use super::carrier::Carrier;
+use super::ends::Ends;
 use super::grace::Pending;
 use super::hub::Hub;
 use crate::base::error;
 use crate::base::home::Home;
-use crate::base::names::Names;
 use crate::base::places;
 
 /// The life of a connection.
@@ -30,12 +30,12 @@ pub(crate) enum Life {
 #[derive(Default)]
 pub(crate) struct Sides {
     protocol: RefCell<Option<Py<PyAny>>>,
-    carrier: RefCell<Option<Carrier>>,
+    carrier: RefCell<Option<Rc<dyn Carrier>>>,
 }
 
 impl Sides {
     /// Take hold of both, which is all that abandoning a connection needs.
-    pub(crate) fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Carrier) {
+    pub(crate) fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Rc<dyn Carrier>) {
         self.protocol.replace(Some(protocol.clone().unbind()));
         self.carrier.replace(Some(carrier));
     }
@@ -45,21 +45,18 @@ impl Sides {
     }
 
     #[inline]
-    pub(crate) fn carrier(&self) -> Option<Carrier> {
+    pub(crate) fn carrier(&self) -> Option<Rc<dyn Carrier>> {
         self.carrier.borrow().clone()
     }
 
-    /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
+    /// Whether the end of input is the end of output as well.
     pub(crate) fn end_as_a_whole(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.carrier() {
-            Some(carrier @ Carrier::Transport(_)) => carrier.is_encrypted(py),
-            _ => Ok(false),
-        }
+        self.carrier().map_or(Ok(false), |carrier| carrier.ends_as_a_whole(py))
     }
 
-    /// Whether it is a stream that carries it.
+    /// Whether the connection is a stream of another.
     pub(crate) fn are_a_stream(&self) -> bool {
-        matches!(*self.carrier.borrow(), Some(Carrier::Stream(_)))
+        self.carrier.borrow().as_ref().is_some_and(|carrier| carrier.is_stream())
     }
 
     /// Let go of what carries the connection.
@@ -73,9 +70,9 @@ impl Sides {
     /// Show the collector the objects that a cycle of references may go through.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Ok(carrier) = self.carrier.try_borrow()
-            && let Some(Carrier::Transport(transport)) = &*carrier
+            && let Some(carrier) = &*carrier
         {
-            visit.call(&**transport)?;
+            carrier.traverse(visit)?;
         }
         self.protocol.try_borrow().map_or(Ok(()), |protocol| visit.call(&*protocol))
     }
@@ -123,11 +120,18 @@ pub(crate) trait Carried {
         self.sides().carrier().map(|carrier| carrier.transport(py)).transpose()
     }
 
+    /// Who is at its ends: of connections that arrive at the same address, each has the same object for that.
+    fn ends(&self, py: Python<'_>) -> PyResult<Option<Ends>> {
+        let Some(carrier) = self.sides().carrier() else { return Ok(None) };
+        let ends = carrier.ends(py)?;
+        Ok(Some(Ends { server: self.hub().server_address(ends.server.bind(py))?, ..ends }))
+    }
+
     /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
     #[inline]
-    fn on_carrier<T>(&self, py: Python<'_>, ask: impl FnOnce(&Carrier, &Names) -> PyResult<T>) -> PyResult<Option<T>> {
+    fn on_carrier<T>(&self, py: Python<'_>, ask: impl FnOnce(Rc<dyn Carrier>) -> PyResult<T>) -> PyResult<Option<T>> {
         let Some(carrier) = self.sides().carrier() else { return Ok(None) };
-        match ask(&carrier, &self.home().names) {
+        match ask(carrier) {
             Ok(answer) => Ok(Some(answer)),
             Err(error) => self.give_up(py, error).map(|()| None),
         }
@@ -136,17 +140,17 @@ pub(crate) trait Carried {
     /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
     #[cold]
     fn look_for_peer(&self, py: Python<'_>) -> PyResult<Pending> {
-        Ok(self.on_carrier(py, |carrier, _| carrier.look(py))?.unwrap_or(Pending::Nothing))
+        Ok(self.on_carrier(py, |carrier| carrier.look(py))?.unwrap_or(Pending::Nothing))
     }
 
     /// Whether nothing can be written any more.
     fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier, names| carrier.is_closing(py, names))?.unwrap_or(true))
+        Ok(self.on_carrier(py, |carrier| carrier.is_closing(py))?.unwrap_or(true))
     }
 
     /// Whether one direction can be ended without the other.
     fn can_write_eof(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
+        Ok(self.on_carrier(py, |carrier| carrier.can_write_eof(py))?.unwrap_or_default())
     }
 
     /// Whether it can say its last and go on reading, until the peer has read that and closes.
@@ -172,7 +176,7 @@ pub(crate) trait Carried {
     /// Take the transport away.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.end_output();
-        match self.sides().carrier().map(|carrier| carrier.abort(py, &self.home().names)) {
+        match self.sides().carrier().map(|carrier| carrier.abort(py)) {
             None | Some(Ok(())) => Ok(()),
             // Nobody else will say that the connection is lost.
             Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
@@ -184,14 +188,14 @@ pub(crate) trait Carried {
     /// holds.
     #[cold]
     fn abort_with_reset(&self, py: Python<'_>) -> PyResult<()> {
-        self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
+        self.on_carrier(py, |carrier| carrier.reset_on_close(py))?;
         self.abort(py)
     }
 
     /// Close once everything is written; whether that is up to the client, who has its time for it.
     fn close_carrier(&self, py: Python<'_>) -> PyResult<bool> {
-        let waiting = self.on_carrier(py, |carrier, names| {
-            carrier.close(py, names)?;
+        let waiting = self.on_carrier(py, |carrier| {
+            carrier.clone().close(py)?;
             carrier.waiting(py)
         })?;
         Ok(waiting.unwrap_or_default() > 0)

@@ -51,7 +51,7 @@ pub(super) struct State {
 /// What a connection leaves to another version of HTTP.
 pub(crate) struct Leaving {
     pub(crate) protocol: Py<PyAny>,
-    pub(crate) carrier: Carrier,
+    pub(crate) carrier: Rc<dyn Carrier>,
     pub(crate) peer: Rc<Peer>,
     /// The client is to be told to look for another connection.
     pub(crate) announced: bool,

@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use wire::h1::connection::Eof;
 
 use super::connection::Connection;
-use super::core::Core;
 use super::states::{End, Ending, Reading};
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::peer::Peer;
@@ -18,40 +17,27 @@ use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
 use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
-use crate::conn::socket::Socket;
 
 // Its beginning, and what the server has to say.
 
 impl Connection {
-    /// A client has connected, and a transport of the loop's carries it.
+    /// A client has connected.
     pub(crate) fn connection_made(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        transport: &Bound<'_, PyAny>,
+        carrier: Rc<dyn Carrier>,
     ) -> PyResult<()> {
-        let py = protocol.py();
-        self.sides.attach(protocol, Carrier::Transport(Rc::new(transport.clone().unbind())));
-        self.guard(py, "connection_made", |connection| connection.open(protocol))
-    }
-
-    /// A client has connected, and a socket of ours carries it.
-    pub(crate) fn accepted(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
-        let py = protocol.py();
-        self.sides.attach(protocol, Carrier::Socket(socket.clone()));
-        self.guard(py, "connection_made", |connection| {
-            connection.core.host.share(|| socket.turns());
-            connection.open(protocol)
-        })
+        self.sides.attach(protocol, carrier);
+        self.guard(protocol.py(), "connection_made", |connection| connection.open(protocol))
     }
 
     fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
-        let Core { hub, .. } = &*self.core;
-        let Some(carrier) = self.sides.carrier() else { return Ok(()) };
-        hub.connections.add(protocol, &self.core.names)?;
+        self.core.host.share(|| self.sides.carrier()?.turns());
+        self.core.hub.connections.add(protocol, &self.core.names)?;
         self.core.count(places::OPENED);
         self.start.set(Start::of(&self.core, py)?);
-        let Ends { client, server, secure, ssl_object } = carrier.ends(py, hub)?;
+        let Some(Ends { client, server, secure, ssl_object }) = self.ends(py)? else { return Ok(()) };
         let app_state = self.peer.borrow().app_state.clone_ref(py);
         self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state).with_tls(ssl_object)));
         self.enter_deadlines();

@@ -14,7 +14,6 @@ use crate::asgi::refused::Refused;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
 use crate::conn::carried::Carried;
-use crate::conn::carrier::Carrier;
 
 impl Connection {
     /// Bytes from the client, however they came.
@@ -231,7 +230,7 @@ impl Connection {
         if self.state.borrow().waits_for == Awaits::Body {
             self.deadline.set(None);
         }
-        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
+        self.on_carrier(py, |carrier| carrier.pause_reading(py)).map(drop)
     }
 
     /// Read from the socket again.
@@ -241,28 +240,17 @@ impl Connection {
         if self.is_closed() || self.has_all() {
             return Ok(());
         }
-        let context = &self.core.context;
-        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
     }
 
-    /// Have the client's end heard of though nobody reads: the application may be waiting for it. A socket of ours tells by
-    /// itself.
+    /// Watch for the client's end while nothing is read: the application may be waiting for it.
     #[cold]
     fn heed_end(&self, py: Python<'_>) -> PyResult<()> {
         if self.reading.get() != (Reading::Paused { heeded: None }) || !self.core.is_real {
             return Ok(());
         }
         let Some(protocol) = self.sides.protocol(py) else { return Ok(()) };
-        let found = self.on_carrier(py, |carrier, names| match carrier {
-            Carrier::Transport(transport) => {
-                let socket = transport.bind(py).call_method1(&names.get_extra_info, ("socket",))?;
-                if socket.is_none() || transport.bind(py).call_method0(&names.is_closing)?.is_truthy()? {
-                    return Ok(None);
-                }
-                socket.call_method0("fileno")?.extract::<i32>().map(Some)
-            }
-            Carrier::Socket(_) | Carrier::Stream(_) => Ok(None),
-        })?;
+        let found = self.on_carrier(py, |carrier| carrier.descriptor_of_end(py))?;
         let Some(descriptor) = found.flatten() else { return Ok(()) };
         let tell = protocol.bind(py).getattr("hung_up")?;
         self.core.hub.hang_ups(py)?.call_method1("watch", (descriptor, tell))?;

@@ -25,7 +25,7 @@ impl Connection {
     pub(crate) fn begin(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        carrier: Carrier,
+        carrier: Rc<dyn Carrier>,
         announced: bool,
     ) -> PyResult<()> {
         let py = protocol.py();
@@ -33,7 +33,7 @@ impl Connection {
         let _ = self.own.set(Rc::downgrade(self));
         self.guard(py, "connection_made", |connection| {
             connection.start.set(Start::of(&connection.core, py)?);
-            connection.on_carrier(py, |carrier, _| carrier.keep_little(py, UNSENT))?;
+            connection.on_carrier(py, |carrier| carrier.keep_little(py, UNSENT))?;
             connection.enter_deadlines();
             connection.update_deadline(py)?;
             connection.restart_ping(py, connection.core.ping_interval)?;
@@ -243,7 +243,7 @@ impl Connection {
     /// matter: it may be urgent.
     pub(super) fn regulate(&self, py: Python<'_>) -> PyResult<()> {
         if self.write_paused.get() && self.state.borrow().out.len() > HIGH_WATER {
-            self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names))?;
+            self.on_carrier(py, |carrier| carrier.pause_reading(py))?;
         }
         Ok(())
     }

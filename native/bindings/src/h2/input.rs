@@ -262,7 +262,7 @@ impl Connection {
         if self.unsent_streams.get() > 0 {
             return Ok(true);
         }
-        let waiting = self.on_carrier(py, |carrier, _| carrier.waiting(py))?;
+        let waiting = self.on_carrier(py, |carrier| carrier.waiting(py))?;
         Ok(waiting.unwrap_or_default() > 0)
     }
 
@@ -317,8 +317,7 @@ impl Connection {
         if self.is_closed() || self.has_all.get() {
             return Ok(());
         }
-        let context = &self.core.context;
-        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
     }
 }
 

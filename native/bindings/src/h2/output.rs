@@ -94,7 +94,7 @@ impl Connection {
             if let Some(metrics) = &self.core.metrics {
                 metrics.add(places::BYTES_SENT, out.len());
             }
-            self.on_carrier(py, |carrier, names| carrier.write(py, names, &out))
+            self.on_carrier(py, |carrier| carrier.write(py, &out))
         };
         let length = out.len();
         self.core.hub.buffers.give(out);
@@ -214,7 +214,7 @@ impl Connection {
             let patience = if has_failed { settings.linger } else { settings.last_call };
             self.deadline.set(Some(self.core.hub.deadlines.now() + patience));
             self.watch(py)?;
-            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
+            self.on_carrier(py, |carrier| carrier.write_eof(py))?;
             return self.resume_reading(py);
         }
         self.deadline.set(None);

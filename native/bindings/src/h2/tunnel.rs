@@ -21,15 +21,16 @@ use crate::asgi::scope::Fields;
 use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
+use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
 use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
-use crate::conn::tunnel::Tunnel;
+use crate::conn::stream_transport::StreamTransport;
 
 /// Has a WebSocket stand on a stream: the protocol object, the stream, path and query, the headers, and what is asked for.
 type OpenWebSocket = fn(
     &Bound<'_, PyAny>,
-    Rc<dyn Tunnel>,
+    Rc<dyn Carrier>,
     (&[u8], &[u8]),
     &Bound<'_, PyList>,
     &Handshake<'_>,
@@ -138,7 +139,7 @@ impl Stream {
             }
         }
         let is_at_end = channel.ended.get() && channel.unread.borrow().is_empty() && !channel.end_told.replace(true);
-        if is_at_end && !handler.on_eof(py)? { Tunnel::close(self, py) } else { Ok(()) }
+        if is_at_end && !handler.on_eof(py)? { self.end_tunnel(py) } else { Ok(()) }
     }
 
     /// What stands here has lost its stream.
@@ -175,25 +176,96 @@ impl Stream {
     }
 }
 
-impl Tunnel for Stream {
-    fn ends(&self, py: Python<'_>) -> Ends {
+impl Carrier for Stream {
+    fn ends(&self, py: Python<'_>) -> PyResult<Ends> {
         let peer = &self.connection.peer;
-        Ends {
+        Ok(Ends {
             client: peer.client.clone_ref(py),
             server: peer.server.clone_ref(py),
             secure: peer.secure,
             ssl_object: peer.ssl_object.as_ref().map(|object| object.clone_ref(py)),
-        }
+        })
     }
 
-    fn is_closing(&self) -> bool {
+    fn is_stream(&self) -> bool {
+        true
+    }
+
+    fn transport(self: Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, StreamTransport::new(self))?.into_any())
+    }
+
+    fn is_closing(&self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(self.is_ending())
+    }
+
+    fn write(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.write_object(&PyBytes::new(py, data))
+    }
+
+    fn write_with(self: Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()> {
+        if !head.is_empty() {
+            self.write_object(&PyBytes::new(py, head))?;
+        }
+        self.write_object(body)
+    }
+
+    fn waiting(&self, _py: Python<'_>) -> PyResult<usize> {
+        Ok(self.queue.borrow().len())
+    }
+
+    fn look(self: Rc<Self>, py: Python<'_>) -> PyResult<Pending> {
+        self.connection.look_for_peer(py)
+    }
+
+    fn pause_reading(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
+        if let Some(channel) = self.channel.get() {
+            channel.reading.set(false);
+        }
+        Ok(())
+    }
+
+    fn resume_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        channel.reading.set(true);
+        if channel.unread.borrow().is_empty() && !channel.ended.get() {
+            return Ok(());
+        }
+        self.connection.to_serve.borrow_mut().push(self.id);
+        self.connection.serve_later(py)
+    }
+
+    /// Whoever has nothing more to say has done with it.
+    fn write_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.end_tunnel(py)
+    }
+
+    fn close(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.end_tunnel(py)
+    }
+
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        channel.closing.set(true);
+        {
+            let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
+            self.connection.core.hub.buffers.supply(out);
+            wire.reset(out, self.id, ErrorCode::Cancel);
+        }
+        self.settle_later(py)
+    }
+}
+
+impl Stream {
+    fn is_ending(&self) -> bool {
         let is_closing = self.channel.get().is_none_or(|channel| channel.closing.get());
         is_closing || !self.connection.state.borrow().wire.is_live(self.id)
     }
 
-    fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+    /// Write `data`. First of all that is the head of a response, as HTTP/1.1 has it.
+    fn write_object(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = data.py();
-        let Some(channel) = self.channel.get().filter(|_| !Tunnel::is_closing(self)) else { return Ok(()) };
+        let Some(channel) = self.channel.get().filter(|_| !self.is_ending()) else { return Ok(()) };
         if channel.begun.replace(true) {
             self.put_data(data)?;
         } else {
@@ -208,25 +280,8 @@ impl Tunnel for Stream {
         }
     }
 
-    fn waiting(&self) -> usize {
-        self.queue.borrow().len()
-    }
-
-    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
-        self.connection.look_for_peer(py)
-    }
-
-    fn set_reading(&self, py: Python<'_>, reading: bool) -> PyResult<()> {
-        let Some(channel) = self.channel.get() else { return Ok(()) };
-        channel.reading.set(reading);
-        if !reading || channel.unread.borrow().is_empty() && !channel.ended.get() {
-            return Ok(());
-        }
-        self.connection.to_serve.borrow_mut().push(self.id);
-        self.connection.serve_later(py)
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// End the stream once everything is written.
+    fn end_tunnel(&self, py: Python<'_>) -> PyResult<()> {
         let Some(channel) = self.channel.get() else { return Ok(()) };
         if channel.closing.replace(true) {
             return Ok(());
@@ -234,20 +289,12 @@ impl Tunnel for Stream {
         let ended = self.connection.put(|wire, out| {
             if wire.takes_body(self.id) { wire.body(out, self.id, 0, true).map(drop) } else { Ok(()) }
         });
-        self.connection.flush_unless_consuming(py)?;
-        self.connection.ended.borrow_mut().push(self.id);
-        self.connection.serve_later(py)?;
+        self.settle_later(py)?;
         ended
     }
 
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(channel) = self.channel.get() else { return Ok(()) };
-        channel.closing.set(true);
-        {
-            let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
-            self.connection.core.hub.buffers.supply(out);
-            wire.reset(out, self.id, ErrorCode::Cancel);
-        }
+    /// Write what is left to say, and let go of the stream in a later turn of the loop.
+    fn settle_later(&self, py: Python<'_>) -> PyResult<()> {
         self.connection.flush_unless_consuming(py)?;
         self.connection.ended.borrow_mut().push(self.id);
         self.connection.serve_later(py)

@@ -17,28 +17,21 @@ use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
 use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
-use crate::conn::transport::Transport;
 
 impl Session {
     /// An HTTP protocol hands over its connection.
     pub(crate) fn connection_made(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        transport: &Bound<'_, PyAny>,
+        carrier: Rc<dyn Carrier>,
     ) -> PyResult<()> {
-        let py = protocol.py();
-        let carrier = match transport.cast_exact::<Transport>() {
-            Ok(ours) => Carrier::Socket(ours.get().socket()?),
-            Err(_) => Carrier::Transport(Rc::new(transport.clone().unbind())),
-        };
         self.sides.attach(protocol, carrier);
-        self.guard(py, "connection_made", |session| session.open(protocol))
+        self.guard(protocol.py(), "connection_made", |session| session.open(protocol))
     }
 
     pub(super) fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
-        let Some(carrier) = self.sides.carrier() else { return Ok(()) };
-        let Ends { client, server, secure, ssl_object } = carrier.ends(py, &self.core.hub)?;
+        let Some(Ends { client, server, secure, ssl_object }) = self.ends(py)? else { return Ok(()) };
         let app_state = self.peer.borrow().app_state.clone_ref(py);
         self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state).with_tls(ssl_object)));
         self.enter_deadlines();
@@ -166,7 +159,7 @@ impl Session {
             Stage::Connecting if self.scope.get().is_some() => self.refuse(py, 500, "Internal Server Error"),
             Stage::Denying => Ok(()),
             _ if self.awaiting_close.get() => Ok(()),
-            _ => self.on_carrier(py, |carrier, names| carrier.close(py, names)).map(drop),
+            _ => self.on_carrier(py, |carrier| carrier.close(py)).map(drop),
         }
     }
 

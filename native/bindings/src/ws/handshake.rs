@@ -21,7 +21,6 @@ use crate::base::shortcuts::Shortcut;
 use crate::base::task::Start;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
-use crate::conn::tunnel::Tunnel;
 
 /// How far the head of the handshake has come.
 enum Read {
@@ -84,13 +83,13 @@ impl Session {
     pub(crate) fn open_on(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        stream: Rc<dyn Tunnel>,
+        stream: Rc<dyn Carrier>,
         parts: (&[u8], &[u8]),
         headers: &Bound<'_, PyList>,
         handshake: &Handshake<'_>,
     ) -> PyResult<()> {
         let py = protocol.py();
-        self.sides.attach(protocol, Carrier::Stream(stream));
+        self.sides.attach(protocol, stream);
         self.guard(py, "connection_made", |session| {
             session.open(protocol)?;
             let scope = session.build_scope(parts, headers, handshake)?;
@@ -201,8 +200,8 @@ impl Session {
 
     /// It may be idle for hours: what the hand-over and the handshake needed is not kept.
     fn keep_little(&self, py: Python<'_>) {
-        if let Some(Carrier::Socket(socket)) = self.sides.carrier() {
-            socket.release_transport(py);
+        if let Some(carrier) = self.sides.carrier() {
+            carrier.release_transport(py);
         }
         self.queue.borrow_mut().shrink_to_fit();
     }

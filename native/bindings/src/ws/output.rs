@@ -11,7 +11,6 @@ use super::session::Session;
 use super::states::{Ping, State};
 use super::waits::Wait;
 use crate::base::line::WOKEN_TOGETHER;
-use crate::base::names::Names;
 use crate::base::places;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
@@ -72,7 +71,7 @@ impl Session {
         if !self.put_head_of_large(Kind::Binary, bytes)? {
             return self.write_message(py, payload.as_any(), Kind::Binary, bytes);
         }
-        self.flush_with(py, bytes.len(), |carrier, names, out| carrier.write_with(py, names, out, payload))
+        self.flush_with(py, bytes.len(), |carrier, out| carrier.write_with(py, out, payload))
     }
 
     /// Write a text: a large one from where it is, but of one that has to wait a copy is kept.
@@ -80,7 +79,7 @@ impl Session {
         if !self.put_head_of_large(Kind::Text, encoded)? {
             return self.write_message(py, text.as_any(), Kind::Text, encoded);
         }
-        self.flush_with(py, encoded.len(), |carrier, names, out| carrier.write_both(py, names, out, encoded))
+        self.flush_with(py, encoded.len(), |carrier, out| carrier.write_both(py, out, encoded))
     }
 
     /// Append what stands in front of a large message that is sent as it is. Returns whether it is one.
@@ -123,7 +122,7 @@ impl Session {
             self.core.hub.buffers.give(out);
             return Ok(());
         }
-        let written = self.write_out(py, out.len(), |carrier, names| carrier.write(py, names, &out));
+        let written = self.write_out(py, out.len(), |carrier| carrier.write(py, &out));
         self.core.hub.buffers.give(out);
         written
     }
@@ -133,10 +132,10 @@ impl Session {
         &self,
         py: Python<'_>,
         length: usize,
-        write: impl FnOnce(&Carrier, &Names, &[u8]) -> PyResult<()>,
+        write: impl FnOnce(Rc<dyn Carrier>, &[u8]) -> PyResult<()>,
     ) -> PyResult<()> {
         let out = self.out.take();
-        let written = self.write_out(py, out.len() + length, |carrier, names| write(carrier, names, &out));
+        let written = self.write_out(py, out.len() + length, |carrier| write(carrier, &out));
         self.core.hub.buffers.give(out);
         written
     }
@@ -145,7 +144,7 @@ impl Session {
         &self,
         py: Python<'_>,
         bytes: usize,
-        write: impl FnOnce(&Carrier, &Names) -> PyResult<()>,
+        write: impl FnOnce(Rc<dyn Carrier>) -> PyResult<()>,
     ) -> PyResult<()> {
         self.core.rehearsal.happen_in("write");
         if self.is_transport_closing(py)? {
@@ -168,7 +167,7 @@ impl Session {
         if self.read_paused.replace(true) {
             return Ok(());
         }
-        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
+        self.on_carrier(py, |carrier| carrier.pause_reading(py)).map(drop)
     }
 
     /// Read from the socket again; may be called without a pause before it.
@@ -176,8 +175,7 @@ impl Session {
         if !self.read_paused.replace(false) {
             return Ok(());
         }
-        let context = &self.core.context;
-        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
     }
 
     /// Let those who wait to send go on.

@@ -112,7 +112,7 @@ impl Session {
             log.bind(py).call_method1("frame", (">", 9, PyBytes::new(py, &payload)))?;
         }
         self.write_frames(py, |wire, out| wire.ping(out, &payload))?;
-        let unsent = self.on_carrier(py, |carrier, _| carrier.unsent(py))?;
+        let unsent = self.on_carrier(py, |carrier| carrier.unsent(py))?;
         self.ping.set(Ping { unsent, ..self.ping.get() });
         match self.core.ping_timeout.or(self.core.ping_interval) {
             Some(after) if self.is_accepted() => self.wait(py, Wait::KeepAlive, now + after),
@@ -122,7 +122,7 @@ impl Session {
 
     /// Whether the ping may not have arrived yet, at a client that takes what is in front of it.
     fn ping_is_under_way(&self, py: Python<'_>) -> PyResult<bool> {
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(false) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(false) };
         let ping = self.ping.get();
         self.ping.set(Ping { unsent: Some(unsent), ..ping });
         Ok(unsent > 0 && ping.unsent.is_none_or(|before| unsent < before))
@@ -159,7 +159,7 @@ impl Session {
     /// Give it time to take some of what waits for it.
     pub(super) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
         let Some(patience) = self.core.settings.timeout_write else { return Ok(()) };
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         self.times.unsent().at_first.set(unsent);
         self.wait(py, Wait::Reader, self.now() + patience)
     }
@@ -167,7 +167,7 @@ impl Session {
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
         let settings = &self.core.settings;
         let patience = settings.timeout_write.unwrap_or_default();
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         if settings.is_enough(self.times.unsent().at_first.get().saturating_sub(unsent), patience) {
             return self.await_reader(py);
         }
@@ -180,14 +180,14 @@ impl Session {
     /// Close once everything is written.
     pub(super) fn close_transport(&self, py: Python<'_>) -> PyResult<()> {
         self.flush(py)?;
-        self.on_carrier(py, |carrier, names| carrier.close(py, names))?;
+        self.on_carrier(py, |carrier| carrier.close(py))?;
         self.close_within(py, self.core.close_timeout)
     }
 
     /// Close then, unless the peer does so before. One that is slow but reads gets its time again.
     pub(super) fn close_within(&self, py: Python<'_>, time: Duration) -> PyResult<()> {
         self.flush(py)?;
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         self.times.unsent().at_close.set(unsent);
         self.times.unsent().close_after.set(time);
         self.wait(py, Wait::Close, self.now() + time)
@@ -200,14 +200,14 @@ impl Session {
         }
         self.close_within(py, self.core.linger)?;
         if self.can_write_eof(py)? {
-            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
+            self.on_carrier(py, |carrier| carrier.write_eof(py))?;
         }
         Ok(())
     }
 
     fn close_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(waits) = self.on_carrier(py, |carrier, _| Ok(carrier.waiting(py)? > 0))? else { return Ok(()) };
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(waits) = self.on_carrier(py, |carrier| Ok(carrier.waiting(py)? > 0))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         let before = self.times.unsent();
         let taken = before.at_close.get().saturating_sub(unsent);
         if waits && self.core.settings.is_enough(taken, before.close_after.get()) {

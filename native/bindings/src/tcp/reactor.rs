@@ -19,10 +19,11 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::grace::{Grace, lag_since};
+use super::address::Local;
 use super::registry::Registry;
 use super::share::Share;
-use super::socket::{Keeper, Local, Socket};
+use super::socket::{Keeper, Socket};
+use super::states::Place;
 use super::sys::{self, Descriptor, Events, Poll};
 use super::tls::Tls;
 use super::transport::Transport;
@@ -33,6 +34,7 @@ use crate::base::panic::{Rehearsal, describe};
 use crate::base::places;
 use crate::base::shortcuts::{Shortcut, is_taken};
 use crate::base::turns::{AfterTurn, Turns};
+use crate::conn::grace::{Grace, lag_since};
 
 /// How long a turn may last before the loop's other callbacks have theirs; one request is never cut short.
 const TURN: Duration = Duration::from_millis(4);
@@ -226,7 +228,7 @@ impl Reactor {
         let standing = self.ready.borrow().len();
         for number in 1..=standing {
             let Some(socket) = self.ready.borrow_mut().pop_front() else { break };
-            socket.queued.set(false);
+            socket.place.set(Place::Nowhere);
             if let Some(metrics) = self.metrics.get() {
                 let since = socket.queued_at.take().unwrap_or(now);
                 metrics.note_wait(now.saturating_duration_since(since));
@@ -261,7 +263,7 @@ impl Reactor {
     fn contain(&self, py: Python<'_>, socket: &Rc<Socket>, text: &str) -> PyResult<()> {
         let line = "Native core panicked in %s, closing the connection: %s";
         self.logger.bind(py).call_method1("error", (line, "serve", text))?;
-        socket.abort(py)
+        socket.lose(py, None)
     }
 
     /// See who has something to say, and take new connections.
@@ -482,9 +484,10 @@ impl Keeper for Reactor {
     }
 
     fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
-        if socket.queued.replace(true) {
+        if socket.place.get() != Place::Nowhere {
             return Ok(());
         }
+        socket.place.set(Place::Queued);
         if self.metrics.get().is_some() {
             socket.queued_at.set(Some(Instant::now()));
         }
