@@ -37,7 +37,7 @@ FILES = sorted(SOURCE.rglob("*.rs"))
 
 
 def name_of(path: Path) -> str:
-    """``conn/sys.rs`` is ``conn/sys``, ``conn/mod.rs`` is ``conn``."""
+    """``tcp/sys.rs`` is ``tcp/sys``, ``tcp/mod.rs`` is ``tcp``."""
     name = path.relative_to(SOURCE).with_suffix("").as_posix()
     return name.removesuffix("/mod")
 

@@ -11,8 +11,10 @@ use pyo3::prelude::*;
 use super::carrier::Carrier;
 use super::ends::Ends;
 use super::grace::Pending;
+use super::handler::Handler;
 use super::hub::Hub;
 use crate::base::error;
+use crate::base::ffi::bytes::Growing;
 use crate::base::home::Home;
 use crate::base::places;
 
@@ -86,7 +88,7 @@ impl Sides {
 }
 
 /// A connection between its [`Sides`].
-pub(crate) trait Carried {
+pub(crate) trait Carried: Sized {
     /// What is counted when it is gone.
     const GONE: &[usize] = &[places::GONE];
 
@@ -94,6 +96,31 @@ pub(crate) trait Carried {
     fn sides(&self) -> &Sides;
     /// It is about to be cut off: nothing more is to be written.
     fn end_output(&self);
+
+    // What happens to it. A panic in any of these costs the connection, and nothing else.
+
+    /// Bytes have come.
+    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
+    /// Bytes have come, and may be changed where they are: nobody needs them behind this.
+    fn own_data_received(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+        self.data_received(py, data)
+    }
+    /// Show `receive` the place where what comes next belongs, if it has one.
+    fn with_place(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
+    /// So many bytes were received there.
+    fn placed_data_received(self: &Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
+        Ok(())
+    }
+    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool>;
+    /// The client has ended, or has reset the connection, while nobody reads.
+    fn hung_up(&self, _py: Python<'_>, _reset: bool) -> PyResult<()> {
+        Ok(())
+    }
+    /// More waits to be written than should.
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()>;
+    /// Little enough does again.
+    fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// It is gone: nothing can be sent, and nothing will come.
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()>;
     /// Cut it off after a panic, without a look at what it was doing.
@@ -213,5 +240,47 @@ pub(crate) trait Carried {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl<C: Carried> Handler for C {
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.data_received(py, data))
+    }
+
+    fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.own_data_received(py, data))
+    }
+
+    fn with_place(&self, receive: &mut dyn FnMut(&mut Growing)) {
+        Carried::with_place(self, receive);
+    }
+
+    fn on_placed(self: Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.placed_data_received(py, length))
+    }
+
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
+        self.guard(py, "eof_received", |connection| connection.eof_received(py))
+    }
+
+    fn on_hang_up(self: Rc<Self>, py: Python<'_>, reset: bool) -> PyResult<()> {
+        self.guard(py, "hung_up", |connection| connection.hung_up(py, reset))
+    }
+
+    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
+        self.guard(py, "connection_lost", |connection| connection.connection_lost(py))
+    }
+
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "pause_writing", |connection| connection.pause_writing(py))
+    }
+
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "resume_writing", |connection| connection.resume_writing(py))
+    }
+
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.sides().protocol(py)
     }
 }

@@ -103,7 +103,7 @@ impl Connection {
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
             // Whoever waits to send has nothing to wait for.
-            self.resume_writing(py)?;
+            self.relieve(py)?;
         }
         if linger && self.core.is_real && !self.has_all() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.

@@ -16,7 +16,7 @@ use wire::ws::Handshake;
 
 use super::connection::{Asked, Channel, Connection, Opening, Slot, State, Stream, Wanted};
 use super::headers::HeadFields;
-use super::states::Ending;
+use super::states::{Ending, Input, Said};
 use crate::asgi::scope::Fields;
 use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
@@ -89,7 +89,7 @@ impl Connection {
             channel.handler.replace(Some(handler));
         }
         // Of what came meanwhile nobody has heard.
-        self.to_serve.borrow_mut().push(id);
+        self.due.to_serve.borrow_mut().push(id);
         match self.ending.get() {
             Ending::LastCall | Ending::Last | Ending::Now => protocol.call_method0("shutdown").map(drop),
             Ending::None | Ending::Due | Ending::Announced | Ending::Heard => Ok(()),
@@ -99,7 +99,7 @@ impl Connection {
     /// Hand on what has come for streams that stand for sockets.
     pub(super) fn serve_tunnels(&self, py: Python<'_>) -> PyResult<()> {
         loop {
-            let Some(id) = self.to_serve.borrow_mut().pop() else { return Ok(()) };
+            let Some(id) = self.due.to_serve.borrow_mut().pop() else { return Ok(()) };
             if let Some(stream) = self.stream(id) {
                 stream.deliver(py)?;
             }
@@ -119,9 +119,9 @@ impl Stream {
         channel.unread.borrow_mut().extend_from_slice(piece);
         self.pieces.set(self.pieces.get() + 1);
         if end {
-            channel.ended.set(true);
+            channel.end();
         }
-        self.connection.to_serve.borrow_mut().push(self.id);
+        self.connection.due.to_serve.borrow_mut().push(self.id);
     }
 
     fn deliver(&self, py: Python<'_>) -> PyResult<()> {
@@ -138,8 +138,11 @@ impl Stream {
                 handler.clone().on_data(py, &data)?;
             }
         }
-        let is_at_end = channel.ended.get() && channel.unread.borrow().is_empty() && !channel.end_told.replace(true);
-        if is_at_end && !handler.on_eof(py)? { self.end_tunnel(py) } else { Ok(()) }
+        if channel.input.get() != Input::Ended || !channel.unread.borrow().is_empty() {
+            return Ok(());
+        }
+        channel.input.set(Input::Told);
+        if handler.on_eof(py)? { Ok(()) } else { self.end_tunnel(py) }
     }
 
     /// What stands here has lost its stream.
@@ -228,10 +231,10 @@ impl Carrier for Stream {
     fn resume_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let Some(channel) = self.channel.get() else { return Ok(()) };
         channel.reading.set(true);
-        if channel.unread.borrow().is_empty() && !channel.ended.get() {
+        if channel.unread.borrow().is_empty() && channel.input.get() == Input::Open {
             return Ok(());
         }
-        self.connection.to_serve.borrow_mut().push(self.id);
+        self.connection.due.to_serve.borrow_mut().push(self.id);
         self.connection.serve_later(py)
     }
 
@@ -246,7 +249,7 @@ impl Carrier for Stream {
 
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let Some(channel) = self.channel.get() else { return Ok(()) };
-        channel.closing.set(true);
+        channel.said.set(Said::All);
         {
             let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
             self.connection.core.hub.buffers.supply(out);
@@ -258,7 +261,7 @@ impl Carrier for Stream {
 
 impl Stream {
     fn is_ending(&self) -> bool {
-        let is_closing = self.channel.get().is_none_or(|channel| channel.closing.get());
+        let is_closing = self.channel.get().is_none_or(|channel| channel.said.get() == Said::All);
         is_closing || !self.connection.state.borrow().wire.is_live(self.id)
     }
 
@@ -266,7 +269,7 @@ impl Stream {
     fn write_object(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = data.py();
         let Some(channel) = self.channel.get().filter(|_| !self.is_ending()) else { return Ok(()) };
-        if channel.begun.replace(true) {
+        if channel.said.replace(Said::Head) == Said::Head {
             self.put_data(data)?;
         } else {
             let rest = self.put_head_of(data.as_bytes())?;
@@ -275,7 +278,7 @@ impl Stream {
         self.connection.flush_unless_consuming(py)?;
         let handler = channel.handler.borrow().clone();
         match handler {
-            Some(handler) if self.write_paused.get() && !channel.pause_told.replace(true) => handler.on_pause(py),
+            Some(handler) if self.room.is_paused() && !channel.pause_told.replace(true) => handler.on_pause(py),
             _ => Ok(()),
         }
     }
@@ -283,7 +286,7 @@ impl Stream {
     /// End the stream once everything is written.
     fn end_tunnel(&self, py: Python<'_>) -> PyResult<()> {
         let Some(channel) = self.channel.get() else { return Ok(()) };
-        if channel.closing.replace(true) {
+        if channel.said.replace(Said::All) == Said::All {
             return Ok(());
         }
         let ended = self.connection.put(|wire, out| {
@@ -296,7 +299,7 @@ impl Stream {
     /// Write what is left to say, and let go of the stream in a later turn of the loop.
     fn settle_later(&self, py: Python<'_>) -> PyResult<()> {
         self.connection.flush_unless_consuming(py)?;
-        self.connection.ended.borrow_mut().push(self.id);
+        self.connection.due.ended.borrow_mut().push(self.id);
         self.connection.serve_later(py)
     }
 }

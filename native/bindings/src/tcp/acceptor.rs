@@ -151,12 +151,6 @@ impl Listening {
         Ok(true)
     }
 
-    /// Take all that waits.
-    fn take_rest(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
-        while self.take(py, reactor)? {}
-        Ok(())
-    }
-
     /// Look away from what waits, for others to take. The poller refuses to ignore a listener twice.
     fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
         if self.looks_away.replace(true) {
@@ -334,7 +328,9 @@ impl Listener {
 
     /// Take all that wait: the system resets those that nobody has when the socket is closed.
     fn take_rest(&self, py: Python<'_>) -> PyResult<()> {
-        self.listening.here()?.take_rest(py, self.poller.get().reactor()?)
+        let (listening, reactor) = (self.listening.here()?, self.poller.get().reactor()?);
+        while listening.take(py, reactor)? {}
+        Ok(())
     }
 
     /// Take connections no more.

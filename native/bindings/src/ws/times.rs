@@ -82,7 +82,7 @@ impl Session {
 
     /// The connection is open: the first ping is due in one interval.
     pub(super) fn start_keepalive(&self, py: Python<'_>) -> PyResult<()> {
-        match self.core.ping_interval {
+        match self.core.patience.ping_interval {
             Some(interval) => self.wait(py, Wait::KeepAlive, self.now() + interval),
             None => Ok(()),
         }
@@ -96,9 +96,9 @@ impl Session {
     fn keep_alive(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let (ping, now) = (self.ping.get(), self.now());
         if ping.is_timed && ping.pending.is_some() {
-            return match self.core.ping_timeout {
+            return match self.core.patience.ping_timeout {
                 // A pong that nobody reads is not late.
-                Some(timeout) if self.read_paused.get() || self.ping_is_under_way(py)? => {
+                Some(timeout) if self.inflow.read_paused.get() || self.ping_is_under_way(py)? => {
                     self.wait(py, Wait::KeepAlive, now + timeout)
                 }
                 _ => self.keepalive_timeout(py),
@@ -106,7 +106,7 @@ impl Session {
         }
         let payload: [u8; 4] = py.import("os")?.call_method1("urandom", (4,))?.extract()?;
         let sent_at = self.core.event_loop.bind(py).call_method0("time")?.extract()?;
-        let is_timed = self.core.ping_timeout.is_some();
+        let is_timed = self.core.patience.ping_timeout.is_some();
         self.ping.set(Ping { pending: Some(payload), sent: Some(now), is_timed, sent_at, unsent: Some(0), ..ping });
         if let Some(log) = self.frame_log(py) {
             log.bind(py).call_method1("frame", (">", 9, PyBytes::new(py, &payload)))?;
@@ -114,7 +114,7 @@ impl Session {
         self.write_frames(py, |wire, out| wire.ping(out, &payload))?;
         let unsent = self.on_carrier(py, |carrier| carrier.unsent(py))?;
         self.ping.set(Ping { unsent, ..self.ping.get() });
-        match self.core.ping_timeout.or(self.core.ping_interval) {
+        match self.core.patience.ping_timeout.or(self.core.patience.ping_interval) {
             Some(after) if self.is_accepted() => self.wait(py, Wait::KeepAlive, now + after),
             _ => Ok(()),
         }
@@ -131,7 +131,8 @@ impl Session {
     /// A pong has come. One that does not answer the ping in flight means nothing (section 5.5.3).
     pub(super) fn receive_pong(&self, py: Python<'_>, payload: &[u8]) -> PyResult<()> {
         let ping = self.ping.get();
-        let (Some(pending), Some(sent), Some(interval)) = (ping.pending, ping.sent, self.core.ping_interval) else {
+        let (Some(pending), Some(sent), Some(interval)) = (ping.pending, ping.sent, self.core.patience.ping_interval)
+        else {
             return Ok(());
         };
         if payload != pending {
@@ -146,7 +147,7 @@ impl Session {
     /// Reading goes on after a pause: the pong has all of its time again.
     pub(super) fn restart_deadline(&self, py: Python<'_>) -> PyResult<()> {
         let ping = self.ping.get();
-        match self.core.ping_timeout {
+        match self.core.patience.ping_timeout {
             Some(timeout) if ping.is_timed && ping.pending.is_some() => {
                 self.wait(py, Wait::KeepAlive, self.now() + timeout)
             }
@@ -181,7 +182,7 @@ impl Session {
     pub(super) fn close_transport(&self, py: Python<'_>) -> PyResult<()> {
         self.flush(py)?;
         self.on_carrier(py, |carrier| carrier.close(py))?;
-        self.close_within(py, self.core.close_timeout)
+        self.close_within(py, self.core.patience.close)
     }
 
     /// Close then, unless the peer does so before. One that is slow but reads gets its time again.
@@ -198,7 +199,7 @@ impl Session {
         if self.is_transport_closing(py)? {
             return Ok(());
         }
-        self.close_within(py, self.core.linger)?;
+        self.close_within(py, self.core.patience.linger)?;
         if self.can_write_eof(py)? {
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;
         }
@@ -211,7 +212,7 @@ impl Session {
         let before = self.times.unsent();
         let taken = before.at_close.get().saturating_sub(unsent);
         if waits && self.core.settings.is_enough(taken, before.close_after.get()) {
-            self.close_within(py, self.core.close_timeout)
+            self.close_within(py, self.core.patience.close)
         } else if waits || self.is_transport_closing(py)? {
             self.abort(py)
         } else {

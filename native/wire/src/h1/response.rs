@@ -420,7 +420,7 @@ pub fn put_text(
 #[inline]
 pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Name, AppError> {
     let start = out.len();
-    out.reserve(line_length(name, value));
+    out.reserve(name.len() + value.len() + b": \r\n".len());
     // Most names are well-known and in lower case already: compared at once instead of byte by byte.
     let known = Name::classify(name);
     if known != Name::Other && known.is(name) {
@@ -450,10 +450,6 @@ pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Name, A
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
     Ok(known)
-}
-
-const fn line_length(name: &[u8], value: &[u8]) -> usize {
-    name.len() + value.len() + 4
 }
 
 /// A status without a phrase keeps the space in front of it (RFC 9112 section 4).
