@@ -52,7 +52,7 @@ WORDS = {
         ),
         *("192.0.2.1", "10.0.0.1", "[2001:db8::1]:1", "example.org:8443", "for=10.0.0.9", 'for="[::1]"', "for=a;for=b"),
     ],
-    "proxy_python": [
+    "proxy": [
         *(
             "PROXY ",
             "TCP4 ",
@@ -161,7 +161,7 @@ def _scope_with(lines: Sequence[bytes]) -> Any:
     return scope
 
 
-def proxy_python(data: bytes) -> None:
+def proxy(data: bytes) -> None:
     """What is known of a header is known of every longer beginning, and it holds nothing that it must not hold."""
     whole = _outcome(data)
     known: Any = None
@@ -240,7 +240,7 @@ def range_of_bytes(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "forwarded": forwarded,
-    "proxy_python": proxy_python,
+    "proxy": proxy,
     "range": range_of_bytes,
 }
 

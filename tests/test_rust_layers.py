@@ -19,7 +19,7 @@ LAYERS = [
     "version",
     "websocket",
     "cores heads",
-    "h1 h2 ws",
+    "h1 h2 ws tcp",
     "asgi conn",
     "base",
 ]
@@ -37,7 +37,7 @@ FILES = sorted(SOURCE.rglob("*.rs"))
 
 
 def name_of(path: Path) -> str:
-    """``conn/sys.rs`` is ``conn/sys``, ``conn/mod.rs`` is ``conn``."""
+    """``tcp/sys.rs`` is ``tcp/sys``, ``tcp/mod.rs`` is ``tcp``."""
     name = path.relative_to(SOURCE).with_suffix("").as_posix()
     return name.removesuffix("/mod")
 
@@ -154,7 +154,7 @@ def test_no_file_uses_itself_in_a_circle() -> None:
 def test_no_version_of_http_is_known_below_its_room(subtests: pytest.Subtests) -> None:
     for path in FILES:
         with subtests.test(name_of(path)):
-            if room_of(name_of(path)) in ("asgi", "conn", "base"):
+            if room_of(name_of(path)) in ("asgi", "conn", "base", "tcp"):
                 assert not re.search(r"\bwire::(h1|h2|ws)\b", silenced(path.read_text("utf-8"))), (
                     f"{path} names a version"
                 )
@@ -193,9 +193,9 @@ def test_use_trees_are_read(tree: str, paths: list[str]) -> None:
 @pytest.mark.parametrize(
     "name, depth, used, target",
     [
-        ("conn/socket", 0, "super::output::Output", "conn/output"),
-        ("conn/socket", 0, "super::Missing", "conn"),
-        ("conn/sys", 1, "super::Address", None),
+        ("tcp/socket", 0, "super::output::Outgoing", "tcp/output"),
+        ("tcp/socket", 0, "super::Missing", "tcp"),
+        ("tcp/sys", 1, "super::Address", None),
         ("base/ffi/slots", 0, "super::call::Turn", "base/ffi/call"),
         ("base/ffi/slots", 0, "super::super::panic::describe", "base/panic"),
         ("cores", 0, "crate::conn::hub::Hub", "conn/hub"),

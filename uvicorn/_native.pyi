@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from typing_extensions import Self, disjoint_base
 
-from uvicorn._types import ASGIReceiveEvent, HTTPScope, ProtocolConfig, WebSocketScope
+from uvicorn._types import ASGIReceiveEvent, FileRoute, HTTPScope, ProtocolConfig, WebSocketScope
 
 __all__ = [
     "SOURCES",
@@ -374,7 +374,7 @@ class FileSink:
     """The response that a file becomes a part of: a `uvicorn.protocols.http.files.FileSink`."""
 
     @property
-    def transport(self) -> asyncio.Transport | None: ...
+    def file_route(self) -> FileRoute | None: ...
     @property
     def unreachable(self) -> bool: ...
     @property

@@ -428,6 +428,13 @@ class Room(Protocol):
         """Return a future that is done when it takes more, or is gone."""
 
 
+class FileRoute(Protocol):
+    """A way past a stream by which the kernel sends files."""
+
+    async def move(self, sink: Any, part: Any) -> None:
+        """Send what it can of ``part``, behind all that the stream was given; see ``protocols.http.files``."""
+
+
 class Stream(Protocol):
     """What one request comes on, and its response goes: all that a cycle knows of the connection and its protocol.
 
@@ -444,8 +451,12 @@ class Stream(Protocol):
         """The logger for errors of the application."""
 
     @property
-    def transport(self) -> asyncio.Transport:
-        """Of the connection."""
+    def own_connection(self) -> Any:
+        """The connection as programs know it; ``None`` if it has other streams as well."""
+
+    @property
+    def file_route(self) -> "FileRoute | None":
+        """By which the kernel sends files past this stream; ``None`` if all bytes have to come here."""
 
     @property
     def events(self) -> "Events":
@@ -488,19 +499,19 @@ class Stream(Protocol):
         """
 
     def sent_past(self, size: int) -> None:
-        """Count `size` of these bytes as sent past the transport."""
+        """Count `size` of these bytes as sent by the file route."""
 
     def file(self, data: bytes) -> None:
         """Write some of these bytes at once, after the pending output."""
 
     def end_file(self) -> None:
-        """They are all written, here or past the transport."""
+        """They are all written, here or by the file route."""
 
     def refuse(self, status: int, body: bytes) -> None:
         """Answer in the application's place, which has not begun to, and take no further request."""
 
     def await_reader(self) -> None:
-        """Start the deadline for the client to read output that bypasses the transport."""
+        """Start the deadline for the client to take what is sent by the file route."""
 
     def stop_awaiting_reader(self) -> None:
         """It does not any more."""

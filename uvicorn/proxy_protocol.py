@@ -1,14 +1,12 @@
 """The PROXY protocol, versions 1 and 2: what a proxy says of its client, in front of everything else on a connection.
 
-HAProxy's `proxy-protocol.txt` (2.2) defines it. Where connections are read natively the native core reads it, too
-(`native/wire/src/proxy.rs`); this module serves the transports of event loops, and programs that read the whole header.
-`tests/vectors/proxy_protocol.toml` holds both to the same outcomes.
+HAProxy's `proxy-protocol.txt` (2.2) defines it. The native core calls `read` as well, with what its sockets have received.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import functools
 import logging
 import socket
 from typing import Any, NamedTuple
@@ -68,7 +66,7 @@ class Introduction(NamedTuple):
     tls: ClientTLS | None = None
 
 
-def read(data: bytes, looks_at_checksum: bool = True) -> tuple[Introduction, int] | None:
+def read(data: bytes) -> tuple[Introduction, int] | None:
     """Read the header in front of `data`, and say how long it is; `None` if more has to come.
 
     The first byte that is wrong decides, so the outcome does not depend on how the bytes were cut.
@@ -79,14 +77,8 @@ def read(data: bytes, looks_at_checksum: bool = True) -> tuple[Introduction, int
     if b"PROXY "[: len(data)] == data[:6]:
         return _read_line(data)
     if _SIGNATURE[: len(data)] == data[: len(_SIGNATURE)]:
-        return _read_binary(data, looks_at_checksum)
+        return _read_binary(data)
     raise MalformedHeader("there is no PROXY header")
-
-
-def introduction_of(header: bytes) -> Introduction:
-    """All that a header says which was found to be one; its checksum is not looked at again."""
-    found = read(header, looks_at_checksum=False)
-    return Introduction() if found is None else found[0]
 
 
 _complaints = Complaints()
@@ -114,13 +106,13 @@ def _read_line(data: bytes) -> tuple[Introduction, int] | None:
     family, *words = window[6:end].decode("ascii").split(" ")
     if family == "UNKNOWN":
         return Introduction(), end + 2
-    kind: Any = {"TCP4": ipaddress.IPv4Address, "TCP6": ipaddress.IPv6Address}.get(family)
+    kind = {"TCP4": socket.AF_INET, "TCP6": socket.AF_INET6}.get(family)
     if kind is None or len(words) != 4:
         raise malformed
     try:
-        source, destination = (_host(kind(word).packed) for word in words[:2] if "%" not in word)
+        source, destination = (_host(socket.inet_pton(kind, word)) for word in words[:2])
         from_port, to_port = map(_port, words[2:])
-    except ValueError:
+    except (OSError, ValueError):
         raise malformed from None
     return Introduction((source, from_port), (destination, to_port)), end + 2
 
@@ -135,7 +127,7 @@ def _port(word: str) -> int:
     return int(word)
 
 
-def _read_binary(data: bytes, looks_at_checksum: bool) -> tuple[Introduction, int] | None:
+def _read_binary(data: bytes) -> tuple[Introduction, int] | None:
     if len(data) <= 12:
         return None
     command = data[12]
@@ -159,7 +151,7 @@ def _read_binary(data: bytes, looks_at_checksum: bool) -> tuple[Introduction, in
     if is_local:
         return Introduction(), length
     introduction = _ends(data[_FIXED : _FIXED + taken])
-    return _read_extensions(introduction, data[:length], _FIXED + taken, looks_at_checksum), length
+    return _read_extensions(introduction, data[:length], _FIXED + taken), length
 
 
 def _ends(addresses: bytes) -> Introduction:
@@ -173,7 +165,7 @@ def _ends(addresses: bytes) -> Introduction:
     return Introduction((_host(addresses[:size]), from_port), (_host(addresses[size : 2 * size]), to_port))
 
 
-def _read_extensions(introduction: Introduction, header: bytes, at: int, looks_at_checksum: bool) -> Introduction:
+def _read_extensions(introduction: Introduction, header: bytes, at: int) -> Introduction:
     found: dict[str, Any] = {}
     while at < len(header):
         kind, begin, at = _extension(header, at)
@@ -186,7 +178,7 @@ def _read_extensions(introduction: Introduction, header: bytes, at: int, looks_a
             if len(value) != 4:
                 raise MalformedHeader("an extension of the PROXY header is malformed")
             summed = header[:begin] + bytes(4) + header[at:]
-            if looks_at_checksum and _checksum(summed) != int.from_bytes(value, "big"):
+            if _checksum(summed) != int.from_bytes(value, "big"):
                 raise MalformedHeader("the checksum of the PROXY header is wrong")
         elif kind == 0x05:
             if len(value) > _MAX_UNIQUE_ID:
@@ -232,13 +224,21 @@ def _read_tls(data: bytes) -> ClientTLS | None:
     return ClientTLS(**found, has_certificate=has_certificate, is_verified=has_certificate and data[1:5] == bytes(4))
 
 
+@functools.cache
+def _remainders() -> list[int]:
+    """What CRC-32C makes of each byte."""
+    remainders = list(range(256))
+    for _ in range(8):
+        remainders = [crc >> 1 ^ 0x82F63B78 if crc & 1 else crc >> 1 for crc in remainders]
+    return remainders
+
+
 def _checksum(data: bytes) -> int:
     """CRC-32C (RFC 3720 appendix B.4)."""
+    remainders = _remainders()
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ 0x82F63B78 if crc & 1 else crc >> 1
+        crc = crc >> 8 ^ remainders[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 
 
@@ -317,12 +317,12 @@ class IntroducedSocket(_Introduced):
 
     def getpeername(self) -> Any:
         """The client."""
-        told = _name(self._introduction.source)
+        told = socket_name(self._introduction.source)
         return self._real.getpeername() if told is None else told
 
     def getsockname(self) -> Any:
         """Where it has connected to."""
-        told = _name(self._introduction.destination)
+        told = socket_name(self._introduction.destination)
         return self._real.getsockname() if told is None else told
 
 
@@ -337,11 +337,11 @@ class IntroducedTransport(_Introduced, asyncio.Transport):
         if name == "socket" and known is not None:
             return IntroducedSocket(known, self._introduction)
         told = {"peername": self._introduction.source, "sockname": self._introduction.destination}.get(name)
-        return known if told is None else _name(told)
+        return known if told is None else socket_name(told)
 
 
-def _name(address: Address | None) -> Any:
-    """As sockets have it."""
+def socket_name(address: Address | None) -> Any:
+    """Return an address as `socket.getpeername()` does: four parts for IPv6."""
     if isinstance(address, tuple) and ":" in address[0]:
         return (*address, 0, 0)
     return address

@@ -167,7 +167,7 @@ TABLE = {
     Shortcut.HANDLES: Row(
         "`_add_reader` of asyncio's loops returns the handle, which calls its callback by `run` of its `_context`.",
         EVERY,
-        ("native/bindings/src/conn/reactor.rs",),
+        ("native/bindings/src/tcp/reactor.rs",),
         "handles",
     ),
     Shortcut.LOGGING: Row(

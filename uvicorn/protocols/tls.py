@@ -6,7 +6,7 @@ import functools
 import ssl
 from typing import Any
 
-from uvicorn.proxy_protocol import ClientTLS, Introduction, introduction_of
+from uvicorn.proxy_protocol import ClientTLS, Introduction
 
 EXTENSION = "tls"
 
@@ -20,11 +20,9 @@ def describe(connection: Any) -> dict[str, Any]:
     """Return what the extension says of a connection whose handshake is complete.
 
     `connection` is its `ssl.SSLObject`, or anything that has its methods; or what a proxy has said of its client, whose
-    encryption ended there, or the header in which it has: it names the client's certificate, and does not pass it on.
+    encryption ended there: it names the client's certificate, and does not pass it on.
     The values cannot be changed, so that a copy of the dict shares nothing.
     """
-    if isinstance(connection, bytes):
-        connection = introduction_of(connection)
     if isinstance(connection, Introduction):
         return _describe_told(connection.tls or ClientTLS())
     chain = _chain(connection)

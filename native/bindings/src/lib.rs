@@ -5,7 +5,8 @@
 //! ```text
 //! protocol · websocket · cores · heads    the objects that Python sees
 //! h1 · h2 · ws        HTTP/1.1 · HTTP/2 · WebSocket: between `wire`, `conn` and `asgi`
-//! asgi · conn         one request · one socket; neither knows of the other
+//! tcp                 sockets, which carry connections
+//! asgi · conn         one request · one connection; neither knows of the other
 //! base                Python objects, the event loop, buffers; `base::ffi` alone may be unsafe
 //! ```
 
@@ -17,6 +18,7 @@ mod h1;
 mod h2;
 mod heads;
 mod protocol;
+mod tcp;
 mod version;
 mod websocket;
 mod ws;
@@ -46,17 +48,17 @@ mod native {
     #[pymodule_export]
     use crate::base::waiter::Waiter;
     #[pymodule_export]
-    use crate::conn::acceptor::Listener;
-    #[pymodule_export]
-    use crate::conn::reactor::Poller;
-    #[pymodule_export]
-    use crate::conn::transport::{Transport, TransportSocket};
-    #[pymodule_export]
     use crate::cores::Cores;
     #[pymodule_export]
     use crate::heads::{FieldList, HeadReader};
     #[pymodule_export]
     use crate::protocol::{Factory, HTTPProtocol};
+    #[pymodule_export]
+    use crate::tcp::acceptor::Listener;
+    #[pymodule_export]
+    use crate::tcp::reactor::Poller;
+    #[pymodule_export]
+    use crate::tcp::transport::{Transport, TransportSocket};
     #[pymodule_export]
     use crate::websocket::WebSocketProtocol;
 
@@ -70,7 +72,7 @@ mod native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::base::panic::keep_panics();
-        crate::conn::acceptor::recognise_by(crate::protocol::recognise);
+        crate::tcp::acceptor::recognise_by(crate::protocol::recognise);
         crate::conn::handler::recognise_successors_by(crate::websocket::recognise);
         crate::h2::tunnel::open_websockets_by(crate::websocket::open_on_stream);
         // Of a name that is no shortcut the server tells.

@@ -10,9 +10,10 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use crate::asgi::peer::Peer;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
+use crate::conn::carrier::Carrier;
 use crate::conn::handler::{Handler, with_bytes};
 use crate::conn::hub::Hub;
-use crate::conn::socket::Socket;
+use crate::conn::loop_transport::LoopTransport;
 use crate::cores::Cores;
 use crate::h1::connection::Connection;
 use crate::version::{Served, Version};
@@ -20,14 +21,14 @@ use crate::version::{Served, Version};
 /// The native side of `protocol`, if it has one that can do without calls of Python's.
 ///
 /// A subclass may have methods of its own, and somebody may have put others into the class: those are called by a transport.
-pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>> {
+pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, carrier: Rc<dyn Carrier>) -> PyResult<Option<Rc<dyn Handler>>> {
     let Ok(own) = protocol.cast::<HTTPProtocol>() else { return Ok(None) };
     let version = own.get().version.here()?;
     let Served::Http1(connection) = version.served() else { return Ok(None) };
     if !is_untouched(&connection.core.hub, protocol)? {
         return Ok(None);
     }
-    connection.accepted(own, socket)?;
+    connection.connection_made(own, carrier)?;
     version.connected(protocol.py())?;
     Ok(Some(version.decided().unwrap_or_else(|| Rc::new(Beginning(own.clone().unbind())))))
 }
@@ -122,7 +123,8 @@ impl HTTPProtocol {
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
         let version = slf.get().version.here()?;
         if let Served::Http1(connection) = version.served() {
-            connection.connection_made(slf, transport)?;
+            let home = connection.core.hub.share_home();
+            connection.connection_made(slf, Rc::new(LoopTransport::new(transport, home)))?;
         }
         version.connected(slf.py())
     }

@@ -71,11 +71,10 @@ impl Version {
         }
         let Served::Http1(http1) = self.served() else { return Ok(()) };
         let Some(carrier) = http1.sides.carrier() else { return Ok(()) };
-        if !carrier.is_encrypted(py)? {
-            return Ok(());
+        match carrier.application_protocol(py)? {
+            None => Ok(()),
+            Some(protocol) => self.decide(py, protocol.as_deref() == Some("h2")).map(drop),
         }
-        let protocol = carrier.application_protocol(py)?;
-        self.decide(py, protocol.as_deref() == Some("h2")).map(drop)
     }
 
     /// Bytes from a client of which it was not known what it speaks.
@@ -120,20 +119,20 @@ impl Version {
         let leaving = if is_http2 { http1.leave(py) } else { None };
         let Some(Leaving { protocol, carrier, peer, announced }) = leaving else {
             let carrier = http1.sides.carrier();
-            self.become_version(carrier.as_ref(), State::Http1(http1));
+            self.become_version(carrier.as_deref(), State::Http1(http1));
             return Ok(self.handler());
         };
         let http2 = Rc::new(Http2::new(core, peer));
-        self.become_version(Some(&carrier), State::Http2(http2.clone()));
+        self.become_version(Some(&*carrier), State::Http2(http2.clone()));
         http2.begin(protocol.bind(py), carrier, announced)?;
         Ok(http2)
     }
 
-    fn become_version(&self, carrier: Option<&Carrier>, version: State) {
+    fn become_version(&self, carrier: Option<&dyn Carrier>, version: State) {
         let old = self.0.replace(version);
         drop(old);
-        if let Some(Carrier::Socket(socket)) = carrier {
-            socket.set_handler(self.handler());
+        if let Some(carrier) = carrier {
+            carrier.set_handler(self.handler());
         }
     }
 

@@ -11,9 +11,11 @@ use wire::ws::Handshake;
 use crate::asgi::peer::Peer;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
+use crate::conn::carrier::Carrier;
 use crate::conn::handler::{Handler, hand_data};
-use crate::conn::tunnel::Tunnel;
+use crate::conn::loop_transport::LoopTransport;
 use crate::cores::Cores;
+use crate::tcp::transport::Transport;
 use crate::ws::session::Session;
 
 /// The native side of `protocol`, if it is a WebSocket that can do without calls of Python's.
@@ -26,7 +28,7 @@ pub(crate) fn recognise(protocol: &Bound<'_, PyAny>) -> PyResult<Option<Rc<dyn H
 /// Have `protocol`, a WebSocket of ours, stand on a stream of HTTP/2: what is told of that from now on.
 pub(crate) fn open_on_stream(
     protocol: &Bound<'_, PyAny>,
-    stream: Rc<dyn Tunnel>,
+    stream: Rc<dyn Carrier>,
     parts: (&[u8], &[u8]),
     headers: &Bound<'_, PyList>,
     handshake: &Handshake<'_>,
@@ -89,7 +91,12 @@ impl WebSocketProtocol {
 
     /// An HTTP protocol hands over its connection.
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
-        slf.get().session.here()?.connection_made(slf, transport)
+        let session = slf.get().session.here()?;
+        let carrier: Rc<dyn Carrier> = match transport.cast_exact::<Transport>() {
+            Ok(ours) => ours.get().socket()?,
+            Err(_) => Rc::new(LoopTransport::new(transport, session.core.hub.share_home())),
+        };
+        session.connection_made(slf, carrier)
     }
 
     /// The connection is gone, for whatever reason.

@@ -22,23 +22,6 @@ use std::time::{Duration, Instant};
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
-type Target = fn(&[u8]) -> u64;
-const TARGETS: [(&str, Target); 13] = [
-    ("h1_request", targets::h1_request),
-    ("h1_split", targets::h1_split),
-    ("h1_chunked", targets::h1_chunked),
-    ("h1_response", targets::h1_response),
-    ("h1_exchange", targets::h1_exchange),
-    ("h1_shared", targets::h1_shared),
-    ("h2_frames", targets::h2_frames),
-    ("h2_hpack", targets::h2_hpack),
-    ("h2_connection", targets::h2_connection),
-    ("ws_frames", targets::ws_frames),
-    ("ws_messages", targets::ws_messages),
-    ("ws_deflate", targets::ws_deflate),
-    ("proxy", targets::proxy),
-];
-
 /// Words that matter to the grammar; random bytes alone would rarely spell them.
 const WORDS: [&str; 52] = [
     "\r\n",
@@ -149,7 +132,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
 }
 
 /// Run one target; the input that broke it, if one did.
-fn fuzz(name: &str, target: Target, seed: u64, duration: Duration) -> Option<Vec<u8>> {
+fn fuzz(name: &str, target: targets::Target, seed: u64, duration: Duration) -> Option<Vec<u8>> {
     let (mut random, mut pool) = (Random(seed.max(1)), seeds(name));
     let mut outcomes = HashSet::new();
     let (mut executions, start) = (0u64, Instant::now());
@@ -175,9 +158,9 @@ fn main() -> ExitCode {
     };
     let (seconds, seed) = (option("--seconds").unwrap_or(20), option("--seed").unwrap_or(1));
     let named = |name: &str| arguments.iter().any(|argument| argument == name);
-    let all = !TARGETS.iter().any(|(name, _)| named(name));
+    let all = !targets::ALL.iter().any(|(name, _)| named(name));
     let mut code = ExitCode::SUCCESS;
-    for (name, target) in TARGETS.iter().filter(|(name, _)| all || named(name)) {
+    for (name, target) in targets::ALL.iter().filter(|(name, _)| all || named(name)) {
         if let Some(data) = fuzz(name, *target, seed, Duration::from_secs(seconds)) {
             println!("{name}: broken by \"{}\"", data.escape_ascii());
             code = ExitCode::FAILURE;

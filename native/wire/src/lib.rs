@@ -68,7 +68,6 @@ pub mod h2;
 pub mod headers;
 pub mod limits;
 pub mod method;
-pub mod proxy;
 mod scan;
 mod scratch;
 pub mod status;

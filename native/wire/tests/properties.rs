@@ -8,8 +8,6 @@ use proptest::sample::select;
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
-type Target = fn(&[u8]) -> u64;
-
 /// Miri takes its time.
 const CASES: u32 = if cfg!(miri) { 10 } else { 2_000 };
 
@@ -104,22 +102,7 @@ proptest! {
 #[test]
 fn the_seeds_of_the_fuzzers_hold() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-    let targets: [(&str, Target); 13] = [
-        ("h1_request", targets::h1_request),
-        ("h1_split", targets::h1_split),
-        ("h1_chunked", targets::h1_chunked),
-        ("h1_response", targets::h1_response),
-        ("h1_exchange", targets::h1_exchange),
-        ("h1_shared", targets::h1_shared),
-        ("h2_frames", targets::h2_frames),
-        ("h2_hpack", targets::h2_hpack),
-        ("h2_connection", targets::h2_connection),
-        ("ws_frames", targets::ws_frames),
-        ("ws_messages", targets::ws_messages),
-        ("ws_deflate", targets::ws_deflate),
-        ("proxy", targets::proxy),
-    ];
-    for (name, target) in targets {
+    for (name, target) in targets::ALL {
         let seeds: Vec<_> = std::fs::read_dir(directory.join(name)).unwrap().flatten().collect();
         assert!(!seeds.is_empty());
         for seed in seeds {

@@ -23,7 +23,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any, Protocol
 
-from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope, Stream
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, FileRoute, HTTPScope, Stream
 from uvicorn.access import Entry
 from uvicorn.metrics import Course
 from uvicorn.protocols.http import texts
@@ -432,20 +432,25 @@ class RequestResponseCycle:
             self.trailers = None
             self._end_body()
 
+    @property
+    def transport(self) -> Any:
+        """Of the connection, if the request has that to itself; programs know it from upstream's cycles."""
+        return self.stream.own_connection
+
     # What a file needs: `files.FileSink`.
 
     @property
-    def transport(self) -> asyncio.Transport:
-        """Of the connection."""
-        return self.stream.transport
+    def file_route(self) -> FileRoute | None:
+        """By which the kernel can send it."""
+        return self.stream.file_route
 
     @property
     def write_paused(self) -> bool:
-        """The transport has enough to write."""
+        """The stream has enough to write."""
         return self.stream.flow.write_paused
 
     def waiter(self) -> asyncio.Future[None]:
-        """Return a future that is done when the transport takes more, or the connection ends."""
+        """Return a future that is done when the stream takes more, or the connection ends."""
         return self.stream.flow.waiter()
 
     def await_reader(self) -> None:
@@ -485,7 +490,7 @@ class RequestResponseCycle:
         self.stream.file(data)
 
     def sent(self, size: int) -> None:
-        """Count `size` bytes as sent past the transport."""
+        """Count `size` bytes as sent by the file route."""
         if self.entry is not None:
             self.entry.sent += size
         self.stream.sent_past(size)

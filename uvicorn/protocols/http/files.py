@@ -27,6 +27,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from uvicorn._types import FileRoute
+
 PIECE = 131072
 """Bytes that are read and written at a time. A file of no more than that is not worth the kernel's help."""
 
@@ -54,8 +56,8 @@ class FileSink(Protocol):
     """The response that a file becomes a part of, from the side of its connection."""
 
     @property
-    def transport(self) -> asyncio.Transport | None:
-        """Of the connection; `None` once that is lost."""
+    def file_route(self) -> FileRoute | None:
+        """By which the kernel can send files; `None` if there is none."""
 
     @property
     def unreachable(self) -> bool:
@@ -63,10 +65,10 @@ class FileSink(Protocol):
 
     @property
     def write_paused(self) -> bool:
-        """The transport has enough to write."""
+        """The stream has enough to write."""
 
     def waiter(self) -> asyncio.Future[None]:
-        """Return a future that is done when the transport takes more, or the connection ends."""
+        """Return a future that is done when the stream takes more, or the connection ends."""
 
     def park(self) -> None:
         """The application waits until the client has read some of a file: its place is free meanwhile."""
@@ -78,7 +80,7 @@ class FileSink(Protocol):
         """The application goes on, whether or not there is a place."""
 
     def await_reader(self) -> None:
-        """Start the deadline for the client to read output that bypasses the transport."""
+        """Start the deadline for the client to take what is sent by the file route."""
 
     def stop_awaiting_reader(self) -> None:
         """It does not wait any more."""
@@ -93,10 +95,10 @@ class FileSink(Protocol):
         """
 
     def write(self, data: bytes, /) -> None:
-        """Write some of these bytes to the transport, now, behind all that is in front of them."""
+        """Write some of these bytes to the stream, now, behind all that is in front of them."""
 
     def sent(self, size: int) -> None:
-        """Count `size` of these bytes as sent past the transport."""
+        """Count `size` of these bytes as sent by the file route."""
 
     def complete(self, begun: bool, more_body: bool) -> None:
         """All were written, if they were wanted (`begun`): go on with the response, or complete it."""
@@ -275,8 +277,8 @@ async def _send(sink: FileSink, kind: str, part: FileRange, more_body: bool) -> 
     begun = sink.declare(kind, part.left, more_body)
     if begun:
         try:
-            if part.left > PIECE and _has_plain_socket(sink.transport):
-                await _move(sink, part)
+            if part.left > PIECE and (route := sink.file_route) is not None:
+                await route.move(sink, part)
             await _copy(sink, part)
         except BaseException:
             sink.abandon()
@@ -286,7 +288,7 @@ async def _send(sink: FileSink, kind: str, part: FileRange, more_body: bool) -> 
 
 
 async def _writable(sink: FileSink) -> None:
-    """Wait until the transport takes more to write, or the connection ends."""
+    """Wait until the stream takes more to write, or the connection ends."""
     while sink.write_paused and not sink.unreachable:
         sink.park()
         await sink.waiter()
@@ -341,30 +343,37 @@ def _is_cached(descriptor: int, position: int) -> bool:
 # The kernel's way.
 
 
-def _has_plain_socket(transport: asyncio.Transport | None) -> bool:
-    """Tell whether the socket of `transport` can be written to beside it, by the kernel."""
+def route_past(transport: asyncio.Transport | None) -> SocketRoute | None:
+    """Return the way past `transport`, if its socket can be written to beside it by the kernel."""
     kind = type(transport)
     known = (kind.__module__, kind.__qualname__) in _PLAIN_TRANSPORTS
     if not known or not hasattr(os, "sendfile") or transport is None or transport.is_closing():
-        return False
-    return transport.get_extra_info("sslcontext") is None
+        return None
+    return SocketRoute(transport) if transport.get_extra_info("sslcontext") is None else None
 
 
-async def _move(sink: FileSink, part: FileRange) -> None:
-    """Let the kernel move `part` to the socket, as far as it can."""
-    transport = sink.transport
-    assert transport is not None
-    low, high = transport.get_write_buffer_limits()
-    # The transport is to wake us when everything in front of the file has left it, and not before.
-    transport.set_write_buffer_limits(0)
-    try:
-        sink.write(b"")
-        await _writable(sink)
-        if not sink.unreachable and not transport.get_write_buffer_size():
-            await _Pump(sink, transport, part).run()
-    finally:
-        if not transport.is_closing():
-            transport.set_write_buffer_limits(high, low)
+class SocketRoute:
+    """Sends files by the socket of a transport, past that: a `FileRoute`."""
+
+    __slots__ = ("_transport",)
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    async def move(self, sink: FileSink, part: FileRange) -> None:
+        """Let the kernel move `part` to the socket, as far as it can."""
+        transport = self._transport
+        low, high = transport.get_write_buffer_limits()
+        # The transport is to wake us when everything in front of the file has left it, and not before.
+        transport.set_write_buffer_limits(0)
+        try:
+            sink.write(b"")
+            await _writable(sink)
+            if not sink.unreachable and not transport.get_write_buffer_size():
+                await _Pump(sink, transport, part).run()
+        finally:
+            if not transport.is_closing():
+                transport.set_write_buffer_limits(high, low)
 
 
 def _duplicate(transport: asyncio.Transport) -> int:

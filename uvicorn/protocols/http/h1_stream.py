@@ -11,6 +11,7 @@ from uvicorn.metrics import BYTES_SENT
 from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.closing import Closing
 from uvicorn.protocols.http.event_pool import EventPool
+from uvicorn.protocols.http.files import SocketRoute, route_past
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.head import Field
 from uvicorn.protocols.http.input import Input
@@ -92,9 +93,14 @@ class H1Stream:
         self._patience = patience
 
     @property
-    def transport(self) -> asyncio.Transport:
-        """Of the connection."""
+    def own_connection(self) -> asyncio.Transport:
+        """The transport: the stream has it to itself."""
         return self._carrier.transport
+
+    @property
+    def file_route(self) -> SocketRoute | None:
+        """Past the transport, if that is a plain socket."""
+        return route_past(self._carrier.transport)
 
     @property
     def events(self) -> EventPool:

@@ -55,13 +55,19 @@ pub(crate) enum Sent {
     Later,
 }
 
+/// How much of a response the application has sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Nothing,
+    Some,
+    All,
+}
+
 /// What programs read of a request, by way of its `receive` and `send`, without a call of them.
-#[expect(clippy::struct_excessive_bools, reason = "each is an attribute of its own")]
 pub(crate) struct Facts {
     /// The client's end was heard of.
     pub(crate) disconnected: bool,
-    pub(crate) response_started: bool,
-    pub(crate) response_complete: bool,
+    pub(crate) response: Progress,
     pub(crate) more_body: bool,
     pub(crate) waiting_for_100_continue: bool,
     /// What has come of the body, and was not received.

@@ -9,7 +9,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::conversation::{Conversation, Facts, REQUEST, guard};
+use super::conversation::{Conversation, Facts, Progress, REQUEST, guard};
 use super::gate::Place;
 use super::host::Host;
 use crate::base::coroutine::{reused, thrown};
@@ -367,13 +367,13 @@ impl RequestResponseCycle {
     /// Whether the application has started its response.
     #[getter]
     fn response_started(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.facts(py)?.response_started)
+        Ok(self.facts(py)?.response != Progress::Nothing)
     }
 
     /// Whether the response is complete.
     #[getter]
     fn response_complete(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.facts(py)?.response_complete)
+        Ok(self.facts(py)?.response == Progress::All)
     }
 
     /// Whether more of the request's body is to come from the client.

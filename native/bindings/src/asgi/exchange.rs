@@ -51,6 +51,50 @@ pub(super) enum Body {
     Pieces(Vec<u8>),
 }
 
+/// The request body on its way from the client to the application.
+pub(super) struct Inflow {
+    pub(super) kept: RefCell<Body>,
+    /// Bytes of that.
+    pub(super) length: Cell<usize>,
+    /// More is to come from the client.
+    pub(super) more: Cell<bool>,
+    /// The client waits for `100 Continue`, which the first `receive()` sends.
+    pub(super) expects_continue: Cell<bool>,
+    /// The application was given the last piece.
+    pub(super) given: Cell<bool>,
+}
+
+impl Inflow {
+    pub(super) fn new(more: bool, expects_continue: bool) -> Self {
+        Self {
+            kept: RefCell::new(Body::Empty),
+            length: Cell::new(0),
+            more: Cell::new(more),
+            expects_continue: Cell::new(expects_continue),
+            given: Cell::new(false),
+        }
+    }
+}
+
+/// Whether anybody is there to receive the response; it only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Client {
+    Here,
+    /// `receive()` has only `http.disconnect` left to give; the response can still be sent.
+    Gone,
+    /// Nothing can be sent any more.
+    Unreachable,
+}
+
+/// Among the requests that are active or wait to be, where those are counted.
+#[derive(Default)]
+pub(super) struct Seat {
+    /// Until the application's call is over.
+    place: Cell<Option<Rc<Place>>>,
+    /// It was given back for as long as the application waits for the client.
+    pub(super) parked: Cell<bool>,
+}
+
 impl Host {
     /// Count a request that the server answers itself; it may not have come to an exchange.
     #[cold]
@@ -72,41 +116,27 @@ pub(crate) struct Exchange {
     /// What it is called, if requests are.
     id: Option<Py<PyString>>,
     pub(super) state: Cell<State>,
-    pub(super) body: RefCell<Body>,
-    pub(super) body_length: Cell<usize>,
-    /// More of the request body is to come from the client.
-    pub(super) more_body: Cell<bool>,
-    /// The client waits for `100 Continue`, which the first `receive()` sends.
-    pub(super) expects_continue: Cell<bool>,
-    /// The application was given the last piece of the body.
-    pub(super) body_given: Cell<bool>,
-    /// `receive()` has only `http.disconnect` left to give; the response can still be sent.
-    pub(super) peer_gone: Cell<bool>,
-    /// Nothing can be sent any more.
-    pub(super) disconnected: Cell<bool>,
+    pub(super) body: Inflow,
+    pub(super) client: Cell<Client>,
     /// Those that have come, if the application announced any.
     pub(crate) trailers: Cell<Option<Box<Trailers>>>,
     /// Of the access log.
     entry: Entry,
     /// Until it has ended, if it is counted.
     course: Cell<Option<Box<Course>>>,
-    /// Among the requests that are active or wait to be, where those are counted; until the application's call is over.
-    place: Cell<Option<Rc<Place>>>,
-    /// It has given that back for as long as it waits for the client.
-    pub(super) parked: Cell<bool>,
+    pub(super) seat: Seat,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
 }
 
 impl Exchange {
-    pub(crate) fn new(
+    pub(super) fn new(
         host: Rc<Host>,
         stream: Rc<dyn Stream>,
         peer: Rc<Peer>,
         lent: Lent,
         method: Method,
-        more_body: bool,
-        expects_continue: bool,
+        body: Inflow,
     ) -> Self {
         Self {
             entry: host.access.begin(),
@@ -118,16 +148,10 @@ impl Exchange {
             loan: lent.loan,
             id: lent.id,
             state: Cell::new(State::Idle),
-            body: RefCell::new(Body::Empty),
-            body_length: Cell::new(0),
-            more_body: Cell::new(more_body),
-            expects_continue: Cell::new(expects_continue),
-            body_given: Cell::new(false),
-            peer_gone: Cell::new(false),
-            disconnected: Cell::new(false),
+            body,
+            client: Cell::new(Client::Here),
             trailers: Cell::new(None),
-            place: Cell::new(None),
-            parked: Cell::new(false),
+            seat: Seat::default(),
             receivers: Line::default(),
         }
     }
@@ -166,7 +190,7 @@ impl Exchange {
     }
 
     pub(crate) fn is_disconnected(&self) -> bool {
-        self.disconnected.get()
+        self.client.get() == Client::Unreachable
     }
 
     // Told by the connection.
@@ -174,36 +198,38 @@ impl Exchange {
     /// Add a piece of the request body; how much waits for the application then.
     pub(crate) fn feed(&self, py: Python<'_>, data: &[u8]) -> usize {
         {
-            let mut body = self.body.borrow_mut();
+            let mut body = self.body.kept.borrow_mut();
             match &mut *body {
                 Body::Empty => *body = Body::Piece(PyBytes::new(py, data).unbind()),
                 Body::Piece(first) => *body = Body::Pieces([first.as_bytes(py), data].concat()),
                 Body::Pieces(pieces) => pieces.extend_from_slice(data),
             }
         }
-        let length = self.body_length.get() + data.len();
-        self.body_length.set(length);
+        let length = self.body.length.get() + data.len();
+        self.body.length.set(length);
         length
     }
 
     /// How much of the body waits for the application.
     pub(crate) fn body_length(&self) -> usize {
-        self.body_length.get()
+        self.body.length.get()
     }
 
     /// The request body is complete.
     pub(crate) fn feed_end(&self) {
-        self.more_body.set(false);
+        self.body.more.set(false);
     }
 
     /// The client is gone, or is treated as if it were; `reachable`: it can still be sent the response.
     pub(crate) fn disconnect(&self, py: Python<'_>, reachable: bool) -> PyResult<()> {
-        self.peer_gone.set(true);
+        if self.client.get() == Client::Here {
+            self.client.set(Client::Gone);
+        }
         if let Some(place) = self.place() {
             place.leave(py)?;
         }
         if !reachable {
-            self.disconnected.set(true);
+            self.client.set(Client::Unreachable);
             self.log_end(py);
             self.end_course();
         }
@@ -219,7 +245,7 @@ impl Exchange {
     /// The response cannot be completed.
     #[cold]
     pub(super) fn break_off(&self, py: Python<'_>) -> PyResult<()> {
-        if self.disconnected.get() { Ok(()) } else { self.stream.abort(py, self.is_in_body()) }
+        if self.is_disconnected() { Ok(()) } else { self.stream.abort(py, self.is_in_body()) }
     }
 
     /// Whether some of the body may have left, and not all of it.
@@ -231,21 +257,21 @@ impl Exchange {
 
     /// It has this place, until the application's call is over.
     pub(super) fn take_place(&self, place: Place) {
-        self.place.set(Some(Rc::new(place)));
+        self.seat.place.set(Some(Rc::new(place)));
     }
 
     /// The place that it has.
     #[inline]
     pub(super) fn place(&self) -> Option<Rc<Place>> {
-        let place = self.place.take();
-        self.place.set(place.clone());
+        let place = self.seat.place.take();
+        self.seat.place.set(place.clone());
         place
     }
 
     /// The application's call is over; returns the place that it had.
     #[inline]
     pub(super) fn leave_place(&self) -> Option<Rc<Place>> {
-        self.place.take()
+        self.seat.place.take()
     }
 
     /// Answer a request for which there is no room.
@@ -322,12 +348,13 @@ impl Exchange {
     /// Whether all that is left to be received is that the client is gone.
     #[inline]
     pub(super) fn is_at_end(&self) -> bool {
-        self.state.get() == State::Complete || (self.peer_gone.get() && (self.body_given.get() || self.more_body.get()))
+        self.state.get() == State::Complete
+            || (self.client.get() != Client::Here && (self.body.given.get() || self.body.more.get()))
     }
 
     #[inline]
     pub(super) fn has_message(&self) -> bool {
-        self.is_at_end() || !self.body_given.get() && (self.body_length.get() > 0 || !self.more_body.get())
+        self.is_at_end() || !self.body.given.get() && (self.body.length.get() > 0 || !self.body.more.get())
     }
 
     /// The body is complete, of which the last piece was a file.
@@ -368,7 +395,7 @@ impl Exchange {
     /// Respond with what the server answers itself, at once and without an application.
     pub(super) fn answer(&self, status: u16, headers: &Bound<'_, PyAny>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = body.py();
-        if self.disconnected.get() {
+        if self.is_disconnected() {
             return Ok(());
         }
         self.stream.start(py, status, Some(headers), self.own_field(py).as_ref())?;
@@ -382,7 +409,7 @@ impl Exchange {
 
     /// Answer for an application that failed before it started its response.
     pub(super) fn send_500(&self, py: Python<'_>) -> PyResult<()> {
-        if self.disconnected.get() {
+        if self.is_disconnected() {
             return Ok(());
         }
         let stream = &self.stream;

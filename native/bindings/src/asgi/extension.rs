@@ -157,10 +157,10 @@ impl FileSink {
 
 #[pymethods]
 impl FileSink {
-    /// The transport of the connection, `None` once that is lost.
+    /// By which the kernel can send it, if by anything.
     #[getter]
-    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.stream()?.transport(py)
+    fn file_route(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.stream()?.file_route(py)
     }
 
     /// Nothing can be sent any more.
@@ -169,15 +169,16 @@ impl FileSink {
         Ok(self.exchange.here()?.is_disconnected())
     }
 
-    /// The transport has enough to write.
+    /// The stream has enough to write.
     #[getter]
     fn write_paused(&self) -> PyResult<bool> {
-        Ok(self.stream()?.is_write_paused())
+        Ok(self.stream()?.room().is_paused())
     }
 
-    /// Return a future that is done when the transport takes more, or the connection ends.
+    /// Return a future that is done when the stream takes more, or the connection ends.
     fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.stream()?.watcher(py)
+        let exchange = self.exchange.here()?;
+        exchange.stream.room().watcher(py, &exchange.host)
     }
 
     /// The application waits until the client has read some of a file: its place is free meanwhile.
@@ -195,7 +196,7 @@ impl FileSink {
         self.exchange.here()?.unpark(py, false)
     }
 
-    /// What is sent past the transport waits for the client.
+    /// What is sent by the file route waits for the client.
     fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py, "await_reader", |exchange| exchange.stream.await_reader(py))
     }
@@ -218,7 +219,7 @@ impl FileSink {
         })
     }
 
-    /// Write some of these bytes to the transport, now, behind all that is in front of them.
+    /// Write some of these bytes to the stream, now, behind all that is in front of them.
     #[pyo3(signature = (data, /))]
     fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = data.py();
@@ -226,7 +227,7 @@ impl FileSink {
         self.guard(py, "write_file", |exchange| exchange.stream.file(py, data))
     }
 
-    /// So many of these bytes were sent past the transport.
+    /// So many of these bytes were sent by the file route.
     fn sent(&self, size: usize) -> PyResult<()> {
         let exchange = self.exchange.here()?;
         exchange.log_sent(size);

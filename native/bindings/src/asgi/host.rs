@@ -90,11 +90,11 @@ impl Host {
         Ok(())
     }
 
-    /// Connections are served in these turns.
+    /// Connections are served in these turns, if in any.
     #[inline]
-    pub(crate) fn share(&self, turns: impl FnOnce() -> Rc<dyn Turns>) {
+    pub(crate) fn share(&self, turns: impl FnOnce() -> Option<Rc<dyn Turns>>) {
         if self.turns.borrow().is_none() {
-            self.turns.replace(Some(turns()));
+            self.turns.replace(turns());
         }
     }
 

@@ -18,6 +18,7 @@ mod parking;
 pub(crate) mod peer;
 pub(crate) mod refused;
 mod request;
+pub(crate) mod room;
 pub(crate) mod runner;
 pub(crate) mod scope;
 pub(crate) mod send;

@@ -14,22 +14,22 @@ const TEXT: &str = "Service Unavailable";
 impl Exchange {
     /// The application waits for the client, in `function`.
     pub(super) fn park(self: &Rc<Self>, py: Python<'_>, function: Function) -> PyResult<()> {
-        if self.parked.get() {
+        if self.seat.parked.get() {
             return Ok(());
         }
         let Some(place) = self.place() else { return Ok(()) };
         let held = Bound::new(py, Held::new(Parked(self.clone())))?;
         // Who receives while another call waits to send waits for the client in any case.
-        let for_body = function == Function::Receive && self.stream.writers().is_empty();
-        self.parked.set(place.park(&held, for_body)?);
+        let for_body = function == Function::Receive && self.stream.room().writers.is_empty();
+        self.seat.parked.set(place.park(&held, for_body)?);
         Ok(())
     }
 
     /// The client was heard; what has to be awaited until there is a place to go on.
     pub(super) fn await_place<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(place) = self.place().filter(|_| self.parked.get()) else { return Ok(None) };
+        let Some(place) = self.place().filter(|_| self.seat.parked.get()) else { return Ok(None) };
         let future = place.resume(py)?;
-        self.parked.set(future.is_some());
+        self.seat.parked.set(future.is_some());
         Ok(future)
     }
 
@@ -37,7 +37,7 @@ impl Exchange {
     #[cold]
     pub(super) fn unpark(&self, py: Python<'_>, is_seen: bool) -> PyResult<()> {
         match self.place() {
-            Some(place) if self.parked.replace(false) => place.force(py, is_seen),
+            Some(place) if self.seat.parked.replace(false) => place.force(py, is_seen),
             _ => Ok(()),
         }
     }

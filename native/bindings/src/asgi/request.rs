@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::texts;
 
-use super::conversation::{Conversation, Facts, Function, Received, Sent};
-use super::exchange::{Body, Exchange, State};
+use super::conversation::{Conversation, Facts, Function, Progress, Received, Sent};
+use super::exchange::{Body, Client, Exchange, State};
 use super::gate::Place;
 use super::host::Host;
 use super::send::send;
@@ -27,23 +27,29 @@ impl Conversation for Exchange {
     #[cold]
     fn facts(&self, py: Python<'_>) -> PyResult<Option<Facts>> {
         Ok(Some(Facts {
-            disconnected: self.peer_gone.get(),
-            response_started: self.state.get() != State::Idle,
-            response_complete: self.state.get() == State::Complete,
-            more_body: self.more_body.get(),
-            waiting_for_100_continue: self.expects_continue.get(),
-            body: match &*self.body.borrow() {
+            disconnected: self.client.get() != Client::Here,
+            response: match self.state.get() {
+                State::Idle => Progress::Nothing,
+                State::Complete => Progress::All,
+                State::Started | State::Sending | State::Trailers => Progress::Some,
+            },
+            more_body: self.body.more.get(),
+            waiting_for_100_continue: self.body.expects_continue.get(),
+            body: match &*self.body.kept.borrow() {
                 Body::Empty => self.host.names.empty_bytes.clone_ref(py),
                 Body::Piece(piece) => piece.clone_ref(py),
                 Body::Pieces(pieces) => PyBytes::new(py, pieces).unbind(),
             },
-            transport: self.stream.transport(py)?,
+            transport: self.stream.own_connection(py)?,
         }))
     }
 
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
         let names = &self.host.names;
-        if self.expects_continue.replace(false) && self.state.get() == State::Idle && !self.peer_gone.get() {
+        if self.body.expects_continue.replace(false)
+            && self.state.get() == State::Idle
+            && self.client.get() == Client::Here
+        {
             self.stream.send_continue(py)?;
         }
         if self.is_at_end() {
@@ -53,22 +59,22 @@ impl Conversation for Exchange {
             self.stream.want_body(py)?;
             return Ok(Received::Nothing);
         }
-        if self.parked.get() {
+        if self.seat.parked.get() {
             self.unpark(py, true)?;
         }
         let message = names.empty_request.bind(py).copy()?;
-        let body = self.body.replace(Body::Empty);
-        self.body_length.set(0);
+        let body = self.body.kept.replace(Body::Empty);
+        self.body.length.set(0);
         match body {
             Body::Empty => {}
             Body::Piece(piece) => message.set_item(&names.body, piece)?,
             Body::Pieces(pieces) => message.set_item(&names.body, PyBytes::new(py, &pieces))?,
         }
-        if self.more_body.get() {
+        if self.body.more.get() {
             message.set_item(&names.more_body, true)?;
             self.stream.want_body(py)?;
         } else {
-            self.body_given.set(true);
+            self.body.given.set(true);
         }
         Ok(Received::Message(message))
     }
@@ -79,10 +85,10 @@ impl Conversation for Exchange {
 
     /// One behind the end of the response is refused at once.
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent> {
-        if !self.stream.takes_more(in_turn) && !self.disconnected.get() && self.state.get() != State::Complete {
+        if !self.stream.room().takes_more(in_turn) && !self.is_disconnected() && self.state.get() != State::Complete {
             return Ok(Sent::Later);
         }
-        if self.parked.get() {
+        if self.seat.parked.get() {
             self.unpark(message.py(), true)?;
         }
         self.guard(message.py(), Function::Send.name(), || send(&self, message))
@@ -91,7 +97,7 @@ impl Conversation for Exchange {
     fn line(&self, function: Function) -> &Line {
         match function {
             Function::Receive => &self.receivers,
-            Function::Send => self.stream.writers(),
+            Function::Send => &self.stream.room().writers,
         }
     }
 
@@ -99,7 +105,7 @@ impl Conversation for Exchange {
         let count = match function {
             Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
             Function::Receive if self.has_message() => 1,
-            Function::Send if !self.stream.is_write_paused() => WOKEN_TOGETHER,
+            Function::Send if !self.stream.room().is_paused() => WOKEN_TOGETHER,
             Function::Receive | Function::Send => return Ok(()),
         };
         self.line(function).advance(py, &self.host.names, count)
@@ -108,7 +114,7 @@ impl Conversation for Exchange {
     #[cold]
     fn begin_wait(self: Rc<Self>, py: Python<'_>, function: Function) -> PyResult<()> {
         let is_for_client = match function {
-            Function::Receive => !self.has_message() && !self.body_given.get(),
+            Function::Receive => !self.has_message() && !self.body.given.get(),
             Function::Send => true,
         };
         if is_for_client { self.park(py, function) } else { Ok(()) }
@@ -117,13 +123,13 @@ impl Conversation for Exchange {
     fn resume<'py>(&self, py: Python<'py>, function: Function) -> PyResult<Option<Bound<'py, PyAny>>> {
         let goes_on = match function {
             Function::Receive => self.has_message(),
-            Function::Send => self.stream.takes_more(true),
+            Function::Send => self.stream.room().takes_more(true),
         };
-        if !self.parked.get() || !goes_on || self.disconnected.get() { Ok(None) } else { self.await_place(py) }
+        if !self.seat.parked.get() || !goes_on || self.is_disconnected() { Ok(None) } else { self.await_place(py) }
     }
 
     fn end_wait(&self, py: Python<'_>, function: Function) -> PyResult<()> {
-        if self.parked.get() && (function == Function::Send || !self.body_given.get()) {
+        if self.seat.parked.get() && (function == Function::Send || !self.body.given.get()) {
             self.unpark(py, false)?;
         }
         Ok(())
@@ -135,7 +141,7 @@ impl Conversation for Exchange {
         let state = self.state.get();
         if !result.is_none() {
             host.logger.bind(py).call_method1(error, (texts::APPLICATION_RETURNED, result))?;
-        } else if state != State::Complete && !self.peer_gone.get() {
+        } else if state != State::Complete && self.client.get() == Client::Here {
             let text = match state {
                 State::Idle => texts::NOT_STARTED,
                 _ => texts::NOT_COMPLETED,
@@ -161,7 +167,7 @@ impl Conversation for Exchange {
         let place = self.leave_place();
         if self.state.get() != State::Complete {
             // Whoever still holds `receive` has come too late, for the request too.
-            self.body_given.set(true);
+            self.body.given.set(true);
             self.break_off(py)?;
         }
         Ok(place)

@@ -9,7 +9,7 @@ use wire::texts;
 use super::awaitable::Callable;
 use super::conversation::{Conversation, Function};
 use super::cycle::{self, RequestResponseCycle};
-use super::exchange::{Exchange, State};
+use super::exchange::{Client, Exchange, Inflow, State};
 use super::gate::{Decision, Gate, Held, Waiting};
 use super::host::Host;
 use super::mounts::Mounts;
@@ -104,8 +104,8 @@ impl Runner {
         stream: Rc<dyn Stream>,
     ) -> PyResult<Rc<Exchange>> {
         let lent = self.scope.build(py, &self.host.names, request, &peer, self.host.identity.as_ref())?;
-        let (more_body, expects_continue) = (request.has_body, request.expects_continue);
-        Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, request.method, more_body, expects_continue)))
+        let body = Inflow::new(request.has_body, request.expects_continue);
+        Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, request.method, body)))
     }
 
     /// The scope of a request to open a WebSocket, see [`ScopeTemplate::websocket`]; and what it is called, if it is.
@@ -195,7 +195,7 @@ impl Runner {
     ) -> PyResult<()> {
         if let Some(mounts) = &self.mounts
             && eager
-            && exchange.stream.takes_more(false)
+            && exchange.stream.room().takes_more(false)
             && let Some((status, headers, body)) = mounts.whole(app.bind(py))?
         {
             return exchange.guard(py, "send", || exchange.answer(status, &headers, &body));
@@ -255,7 +255,7 @@ impl Runner {
     ) -> PyResult<()> {
         // When all that has come was read, so that it is known how many there are.
         let later = start.later();
-        match gate.enter(exchange.scope.bind(py), !exchange.peer_gone.get())? {
+        match gate.enter(exchange.scope.bind(py), exchange.client.get() == Client::Here)? {
             Decision::Uncounted => self.start(py, exchange, app, start),
             Decision::Refused => self.refuse(py, &exchange, later),
             Decision::Admitted(place) => {
@@ -283,7 +283,7 @@ impl Runner {
         if exchange.state() != State::Idle || exchange.is_disconnected() {
             return Ok(());
         }
-        if exchange.stream.takes_more(false) {
+        if exchange.stream.room().takes_more(false) {
             return exchange.refuse(py, gate);
         }
         self.start(py, exchange.clone(), gate.refuse.clone_ref(py), later)

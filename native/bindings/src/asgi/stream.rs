@@ -8,7 +8,7 @@ use wire::Trailers;
 
 use super::access::entry::Head;
 use super::identity::OwnField;
-use crate::base::line::Line;
+use super::room::Room;
 
 /// What follows a piece of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) trait Stream {
     /// Everything is written: go on with what comes next.
     fn finish(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
 
-    // Files, which are sent past the stream.
+    // Files, which the kernel can send past some streams.
 
     /// Prepare for so many bytes of the body, the last ones if `is_last`; whether they are wanted.
     fn begin_file(&self, length: u64, is_last: bool) -> PyResult<bool>;
@@ -64,23 +64,25 @@ pub(crate) trait Stream {
     fn file(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()>;
     /// All were written, if they were `wanted`; `more`: of the body follows.
     fn end_file(&self, py: Python<'_>, wanted: bool, more: bool) -> PyResult<()>;
-    /// The transport of the connection, if there is one that files can be sent by.
-    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>>;
-    /// A future that is done when more can be written, or the connection ends. One at a time waits in this way.
-    fn watcher(&self, py: Python<'_>) -> PyResult<Py<PyAny>>;
-    /// Give the client time to take some of what waits for it.
-    fn await_reader(&self, py: Python<'_>) -> PyResult<()>;
+    /// The `FileRoute` of Python by which the kernel sends files; `None` if all bytes have to come here.
+    fn file_route(&self, _py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(None)
+    }
+    /// Give the client time to take some of what is sent by that.
+    fn await_reader(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
     /// The client has taken enough of it.
-    fn stop_awaiting_reader(&self);
+    fn stop_awaiting_reader(&self) {}
 
-    // How fast.
+    // The connection.
 
-    /// Whether a message is taken now; unless a call is `in_turn`, those who wait come first.
-    fn takes_more(&self, in_turn: bool) -> bool;
-    /// Whether as much waits to be written as should.
-    fn is_write_paused(&self) -> bool;
-    /// `send()` calls that wait until less does.
-    fn writers(&self) -> &Line;
+    /// Whether there is room for more.
+    fn room(&self) -> &Room;
+    /// The connection as programs know it; `None` if it has other streams as well.
+    fn own_connection(&self, _py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(None)
+    }
 
     // The end.
 

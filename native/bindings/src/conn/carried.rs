@@ -9,11 +9,13 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 
 use super::carrier::Carrier;
+use super::ends::Ends;
 use super::grace::Pending;
+use super::handler::Handler;
 use super::hub::Hub;
 use crate::base::error;
+use crate::base::ffi::bytes::Growing;
 use crate::base::home::Home;
-use crate::base::names::Names;
 use crate::base::places;
 
 /// The life of a connection.
@@ -30,12 +32,12 @@ pub(crate) enum Life {
 #[derive(Default)]
 pub(crate) struct Sides {
     protocol: RefCell<Option<Py<PyAny>>>,
-    carrier: RefCell<Option<Carrier>>,
+    carrier: RefCell<Option<Rc<dyn Carrier>>>,
 }
 
 impl Sides {
     /// Take hold of both, which is all that abandoning a connection needs.
-    pub(crate) fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Carrier) {
+    pub(crate) fn attach(&self, protocol: &Bound<'_, PyAny>, carrier: Rc<dyn Carrier>) {
         self.protocol.replace(Some(protocol.clone().unbind()));
         self.carrier.replace(Some(carrier));
     }
@@ -45,21 +47,18 @@ impl Sides {
     }
 
     #[inline]
-    pub(crate) fn carrier(&self) -> Option<Carrier> {
+    pub(crate) fn carrier(&self) -> Option<Rc<dyn Carrier>> {
         self.carrier.borrow().clone()
     }
 
-    /// Whether one direction cannot be ended without the other: so it is with the loop's encrypted transports.
+    /// Whether the end of input is the end of output as well.
     pub(crate) fn end_as_a_whole(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.carrier() {
-            Some(carrier @ Carrier::Transport(_)) => carrier.is_encrypted(py),
-            _ => Ok(false),
-        }
+        self.carrier().map_or(Ok(false), |carrier| carrier.ends_as_a_whole(py))
     }
 
-    /// Whether it is a stream that carries it.
+    /// Whether the connection is a stream of another.
     pub(crate) fn are_a_stream(&self) -> bool {
-        matches!(*self.carrier.borrow(), Some(Carrier::Stream(_)))
+        self.carrier.borrow().as_ref().is_some_and(|carrier| carrier.is_stream())
     }
 
     /// Let go of what carries the connection.
@@ -73,9 +72,9 @@ impl Sides {
     /// Show the collector the objects that a cycle of references may go through.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Ok(carrier) = self.carrier.try_borrow()
-            && let Some(Carrier::Transport(transport)) = &*carrier
+            && let Some(carrier) = &*carrier
         {
-            visit.call(&**transport)?;
+            carrier.traverse(visit)?;
         }
         self.protocol.try_borrow().map_or(Ok(()), |protocol| visit.call(&*protocol))
     }
@@ -89,7 +88,7 @@ impl Sides {
 }
 
 /// A connection between its [`Sides`].
-pub(crate) trait Carried {
+pub(crate) trait Carried: Sized {
     /// What is counted when it is gone.
     const GONE: &[usize] = &[places::GONE];
 
@@ -97,6 +96,31 @@ pub(crate) trait Carried {
     fn sides(&self) -> &Sides;
     /// It is about to be cut off: nothing more is to be written.
     fn end_output(&self);
+
+    // What happens to it. A panic in any of these costs the connection, and nothing else.
+
+    /// Bytes have come.
+    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
+    /// Bytes have come, and may be changed where they are: nobody needs them behind this.
+    fn own_data_received(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+        self.data_received(py, data)
+    }
+    /// Show `receive` the place where what comes next belongs, if it has one.
+    fn with_place(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
+    /// So many bytes were received there.
+    fn placed_data_received(self: &Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
+        Ok(())
+    }
+    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool>;
+    /// The client has ended, or has reset the connection, while nobody reads.
+    fn hung_up(&self, _py: Python<'_>, _reset: bool) -> PyResult<()> {
+        Ok(())
+    }
+    /// More waits to be written than should.
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()>;
+    /// Little enough does again.
+    fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// It is gone: nothing can be sent, and nothing will come.
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()>;
     /// Cut it off after a panic, without a look at what it was doing.
@@ -123,11 +147,18 @@ pub(crate) trait Carried {
         self.sides().carrier().map(|carrier| carrier.transport(py)).transpose()
     }
 
+    /// Who is at its ends: of connections that arrive at the same address, each has the same object for that.
+    fn ends(&self, py: Python<'_>) -> PyResult<Option<Ends>> {
+        let Some(carrier) = self.sides().carrier() else { return Ok(None) };
+        let ends = carrier.ends(py)?;
+        Ok(Some(Ends { server: self.hub().server_address(ends.server.bind(py))?, ..ends }))
+    }
+
     /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
     #[inline]
-    fn on_carrier<T>(&self, py: Python<'_>, ask: impl FnOnce(&Carrier, &Names) -> PyResult<T>) -> PyResult<Option<T>> {
+    fn on_carrier<T>(&self, py: Python<'_>, ask: impl FnOnce(Rc<dyn Carrier>) -> PyResult<T>) -> PyResult<Option<T>> {
         let Some(carrier) = self.sides().carrier() else { return Ok(None) };
-        match ask(&carrier, &self.home().names) {
+        match ask(carrier) {
             Ok(answer) => Ok(Some(answer)),
             Err(error) => self.give_up(py, error).map(|()| None),
         }
@@ -136,17 +167,17 @@ pub(crate) trait Carried {
     /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
     #[cold]
     fn look_for_peer(&self, py: Python<'_>) -> PyResult<Pending> {
-        Ok(self.on_carrier(py, |carrier, _| carrier.look(py))?.unwrap_or(Pending::Nothing))
+        Ok(self.on_carrier(py, |carrier| carrier.look(py))?.unwrap_or(Pending::Nothing))
     }
 
     /// Whether nothing can be written any more.
     fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier, names| carrier.is_closing(py, names))?.unwrap_or(true))
+        Ok(self.on_carrier(py, |carrier| carrier.is_closing(py))?.unwrap_or(true))
     }
 
     /// Whether one direction can be ended without the other.
     fn can_write_eof(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier, names| carrier.can_write_eof(py, names))?.unwrap_or_default())
+        Ok(self.on_carrier(py, |carrier| carrier.can_write_eof(py))?.unwrap_or_default())
     }
 
     /// Whether it can say its last and go on reading, until the peer has read that and closes.
@@ -172,7 +203,7 @@ pub(crate) trait Carried {
     /// Take the transport away.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.end_output();
-        match self.sides().carrier().map(|carrier| carrier.abort(py, &self.home().names)) {
+        match self.sides().carrier().map(|carrier| carrier.abort(py)) {
             None | Some(Ok(())) => Ok(()),
             // Nobody else will say that the connection is lost.
             Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
@@ -184,14 +215,14 @@ pub(crate) trait Carried {
     /// holds.
     #[cold]
     fn abort_with_reset(&self, py: Python<'_>) -> PyResult<()> {
-        self.on_carrier(py, |carrier, _| carrier.reset_on_close(py))?;
+        self.on_carrier(py, |carrier| carrier.reset_on_close(py))?;
         self.abort(py)
     }
 
     /// Close once everything is written; whether that is up to the client, who has its time for it.
     fn close_carrier(&self, py: Python<'_>) -> PyResult<bool> {
-        let waiting = self.on_carrier(py, |carrier, names| {
-            carrier.close(py, names)?;
+        let waiting = self.on_carrier(py, |carrier| {
+            carrier.clone().close(py)?;
             carrier.waiting(py)
         })?;
         Ok(waiting.unwrap_or_default() > 0)
@@ -209,5 +240,47 @@ pub(crate) trait Carried {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl<C: Carried> Handler for C {
+    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.data_received(py, data))
+    }
+
+    fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.own_data_received(py, data))
+    }
+
+    fn with_place(&self, receive: &mut dyn FnMut(&mut Growing)) {
+        Carried::with_place(self, receive);
+    }
+
+    fn on_placed(self: Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.placed_data_received(py, length))
+    }
+
+    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
+        self.guard(py, "eof_received", |connection| connection.eof_received(py))
+    }
+
+    fn on_hang_up(self: Rc<Self>, py: Python<'_>, reset: bool) -> PyResult<()> {
+        self.guard(py, "hung_up", |connection| connection.hung_up(py, reset))
+    }
+
+    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
+        self.guard(py, "connection_lost", |connection| connection.connection_lost(py))
+    }
+
+    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "pause_writing", |connection| connection.pause_writing(py))
+    }
+
+    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "resume_writing", |connection| connection.resume_writing(py))
+    }
+
+    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.sides().protocol(py)
     }
 }

@@ -1,258 +1,115 @@
-//! What carries a protocol's bytes: a socket of ours, or a transport of the loop's, in the same words.
+//! The lower side of a connection: whatever carries its bytes.
 
 use std::rc::Rc;
 
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::ends::Ends;
 use super::grace::Pending;
-use super::hub::Hub;
-use super::socket::Socket;
-use super::tunnel::{StreamTransport, Tunnel};
-use crate::base::names::Names;
+use super::handler::Handler;
+use crate::base::turns::Turns;
 
-/// The lower side of a protocol.
-#[derive(Clone)]
-pub(crate) enum Carrier {
-    Socket(Rc<Socket>),
-    /// An `asyncio.Transport`.
-    Transport(Rc<Py<PyAny>>),
-    /// A stream of HTTP/2.
-    Stream(Rc<dyn Tunnel>),
-}
+/// Carries the bytes of one connection: a socket of ours, a transport of the event loop, or a stream of another connection.
+///
+/// Any of these calls may run Python code, and come back: the caller holds no borrow. What a carrier cannot do is left to the
+/// defaults, which are right for one that shares its connection with others.
+pub(crate) trait Carrier {
+    // Who is there.
 
-impl Carrier {
-    /// Ask who is at its ends; `hub` knows the server's from connections before this one.
-    pub(crate) fn ends(&self, py: Python<'_>, hub: &Hub) -> PyResult<Ends> {
-        match self {
-            Self::Socket(socket) => Ok(Ends {
-                client: socket.peer(py)?.into_pyobject(py)?.into_any().unbind(),
-                server: hub.server_address(&socket.local(py)?.into_pyobject(py)?)?,
-                secure: socket.is_secure(),
-                ssl_object: socket.tls_of_client(py),
-            }),
-            Self::Stream(stream) => Ok(stream.ends(py)),
-            Self::Transport(transport) => {
-                let utils = py.import("uvicorn.protocols.utils")?;
-                let secure = utils.call_method1("is_secure", (&**transport,))?.is_truthy()?;
-                let object = || utils.call_method1("tls_of", (&**transport,)).map(Bound::unbind);
-                Ok(Ends {
-                    client: utils.call_method1("get_remote_addr", (&**transport,))?.unbind(),
-                    server: hub.server_address(&utils.call_method1("get_local_addr", (&**transport,))?)?,
-                    secure,
-                    ssl_object: if secure { Some(object()?).filter(|object| !object.is_none(py)) } else { None },
-                })
-            }
-        }
+    /// Who is at its ends.
+    fn ends(&self, py: Python<'_>) -> PyResult<Ends>;
+    /// The protocol that ALPN has agreed on (RFC 7301); `None` if the connection is not encrypted.
+    fn application_protocol(&self, _py: Python<'_>) -> PyResult<Option<Negotiated>> {
+        Ok(None)
     }
-
-    /// Whether the bytes that come here are encrypted.
-    pub(crate) fn is_encrypted(&self, py: Python<'_>) -> PyResult<bool> {
-        match self {
-            Self::Socket(socket) => Ok(socket.is_encrypted()),
-            Self::Stream(_) => Ok(false),
-            Self::Transport(transport) => {
-                py.import("uvicorn.protocols.utils")?.call_method1("is_ssl", (&**transport,))?.is_truthy()
-            }
-        }
+    /// Whether it is one of several streams, and so knows chunks and lengths of its own.
+    fn is_stream(&self) -> bool {
+        false
     }
-
-    /// What was agreed on by ALPN (RFC 7301), if the connection is encrypted, and anything was.
-    pub(crate) fn application_protocol(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let object = match self {
-            Self::Socket(socket) => socket.ssl_object().map(|object| object.clone_ref(py)),
-            Self::Stream(_) => None,
-            Self::Transport(transport) => {
-                transport.bind(py).call_method1("get_extra_info", ("ssl_object",))?.extract()?
-            }
-        };
-        object.map_or(Ok(None), |object| object.bind(py).call_method0("selected_alpn_protocol")?.extract())
+    /// The `asyncio.Transport` that it is to Python.
+    fn transport(self: Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
+    /// Drop that object if nobody else has it.
+    fn release_transport(&self, _py: Python<'_>) {}
+    /// The turns in which it is served, unless the event loop serves it.
+    fn turns(&self) -> Option<Rc<dyn Turns>> {
+        None
     }
+    /// Tell `handler` what happens from now on, if it was not a Python protocol that was told.
+    fn set_handler(&self, _handler: Rc<dyn Handler>) {}
 
-    /// The transport that it is to Python.
-    pub(crate) fn transport(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self {
-            Self::Socket(socket) => socket.transport(py),
-            Self::Stream(stream) => Ok(Py::new(py, StreamTransport::new(stream.clone()))?.into_any()),
-            Self::Transport(transport) => Ok(transport.clone_ref(py)),
-        }
-    }
-
-    /// The end has begun.
-    #[inline]
-    pub(crate) fn is_closing(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
-        match self {
-            Self::Socket(socket) => Ok(socket.is_closing()),
-            Self::Stream(stream) => Ok(stream.is_closing()),
-            Self::Transport(transport) => transport.bind(py).call_method0(&names.is_closing)?.is_truthy(),
-        }
-    }
-
-    /// Write `data`, or keep a copy of what cannot be written yet.
-    #[inline]
-    pub(crate) fn write(&self, py: Python<'_>, names: &Names, data: &[u8]) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.write(py, data),
-            Self::Stream(stream) => stream.write(&PyBytes::new(py, data)),
-            Self::Transport(transport) => {
-                transport.bind(py).call_method1(&names.write, (PyBytes::new(py, data),)).map(drop)
-            }
-        }
-    }
-
-    /// Write `head` and `body`, which is not copied if it has to wait.
-    pub(crate) fn write_with(
-        &self,
-        py: Python<'_>,
-        names: &Names,
-        head: &[u8],
-        body: &Bound<'_, PyBytes>,
-    ) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.write_with(py, head, body),
-            Self::Stream(stream) => {
-                if !head.is_empty() {
-                    stream.write(&PyBytes::new(py, head))?;
-                }
-                stream.write(body)
-            }
-            Self::Transport(transport) => {
-                if !head.is_empty() {
-                    self.write(py, names, head)?;
-                }
-                transport.bind(py).call_method1(&names.write, (body,)).map(drop)
-            }
-        }
-    }
-
-    /// Write `head` and `body`, or keep a copy of what cannot be written yet.
-    pub(crate) fn write_both(&self, py: Python<'_>, names: &Names, head: &[u8], body: &[u8]) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.write_both(py, head, body),
-            _ => self.write(py, names, &[head, body].concat()),
-        }
-    }
-
-    /// Bytes that wait on this side of the kernel.
-    pub(crate) fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        match self {
-            Self::Socket(socket) => Ok(socket.waiting()),
-            Self::Stream(stream) => Ok(stream.waiting()),
-            Self::Transport(transport) => {
-                let readers = py.import("uvicorn.protocols.http.readers")?;
-                readers.call_method1("waiting", (&**transport,))?.extract()
-            }
-        }
-    }
-
-    /// Bytes that the peer has yet to take.
-    pub(crate) fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
-        match self {
-            Self::Socket(socket) => Ok(socket.unsent()),
-            Self::Stream(stream) => Ok(stream.waiting()),
-            Self::Transport(transport) => {
-                let readers = py.import("uvicorn.protocols.http.readers")?;
-                readers.call_method1("unsent", (&**transport,))?.extract()
-            }
-        }
-    }
-
-    /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
-    pub(crate) fn look(&self, py: Python<'_>) -> PyResult<Pending> {
-        match self {
-            Self::Socket(socket) => socket.look(py),
-            Self::Stream(stream) => stream.look(py),
-            Self::Transport(transport) => {
-                let grace = py.import("uvicorn.grace")?;
-                let found = grace.call_method1("has_pending_io", (&**transport,))?.is_truthy()?;
-                Ok(if found { Pending::Something } else { Pending::Nothing })
-            }
-        }
-    }
-
-    /// Keep little of what waits where it cannot be overtaken: in the kernel `most` bytes that are not on their way, and say at
-    /// once that it takes no more.
-    pub(crate) fn keep_little(&self, py: Python<'_>, most: i32) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.keep_little(py, most),
-            Self::Stream(_) => Ok(()),
-            Self::Transport(transport) => {
-                let protocol = py.import("uvicorn.protocols.http.carrier")?;
-                protocol.call_method1("keep_little", (&**transport, most)).map(drop)
-            }
-        }
-    }
+    // Input.
 
     /// Take no input.
-    pub(crate) fn pause_reading(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.pause_reading(py),
-            Self::Stream(stream) => stream.set_reading(py, false),
-            Self::Transport(transport) => transport.bind(py).call_method0(&names.pause_reading).map(drop),
-        }
+    fn pause_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
+    /// Take input again.
+    fn resume_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
+    /// Whether the peer has sent or taken anything that nobody has dealt with; the next turn does.
+    fn look(self: Rc<Self>, py: Python<'_>) -> PyResult<Pending>;
+    /// The descriptor to watch for the peer's end while no input is taken; `None` if the handler is told of that.
+    fn descriptor_of_end(&self, _py: Python<'_>) -> PyResult<Option<i32>> {
+        Ok(None)
     }
 
-    /// Take input again. A loop reads on in the context of whoever says so, and that of a request would live as long as
-    /// the connection: so it is `context` in which its transport is told.
-    pub(crate) fn resume_reading(&self, py: Python<'_>, names: &Names, context: &Py<PyAny>) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.resume_reading(py),
-            Self::Stream(stream) => stream.set_reading(py, true),
-            Self::Transport(transport) => {
-                let resume = transport.bind(py).getattr(&names.resume_reading)?;
-                context.bind(py).call_method1(&names.run, (resume,)).map(drop)
-            }
-        }
+    // Output.
+
+    /// Write `data`, or keep a copy of what cannot be written yet.
+    fn write(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
+    /// Write `head` and `body`, which is not copied if it has to wait.
+    fn write_with(self: Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()>;
+    /// Write `head` and `body`, or keep a copy of what cannot be written yet.
+    fn write_both(self: Rc<Self>, py: Python<'_>, head: &[u8], body: &[u8]) -> PyResult<()> {
+        self.write(py, &[head, body].concat())
+    }
+    /// Bytes that wait on this side of the kernel.
+    fn waiting(&self, py: Python<'_>) -> PyResult<usize>;
+    /// Bytes that the peer has yet to take.
+    fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
+        self.waiting(py)
+    }
+    /// Keep little of what waits where it cannot be overtaken: in the kernel `most` bytes that are not on their way, and say at
+    /// once that it takes no more.
+    fn keep_little(self: Rc<Self>, _py: Python<'_>, _most: i32) -> PyResult<()> {
+        Ok(())
     }
 
-    /// Whether one direction can be ended without the other.
-    pub(crate) fn can_write_eof(&self, py: Python<'_>, names: &Names) -> PyResult<bool> {
-        match self {
-            Self::Socket(_) | Self::Stream(_) => Ok(true),
-            Self::Transport(transport) => transport.bind(py).call_method0(&names.can_write_eof)?.is_truthy(),
-        }
-    }
+    // The end.
 
+    /// Whether the end has begun.
+    fn is_closing(&self, py: Python<'_>) -> PyResult<bool>;
+    /// Whether output can end before input does.
+    fn can_write_eof(&self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(true)
+    }
+    /// Whether the end of input is the end of output as well.
+    fn ends_as_a_whole(&self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(false)
+    }
     /// Tell the peer that nothing more will come, once everything is written.
-    pub(crate) fn write_eof(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.write_eof(py),
-            // Whoever has nothing more to say has done with it.
-            Self::Stream(stream) => stream.close(py),
-            Self::Transport(transport) => transport.bind(py).call_method0(&names.write_eof).map(drop),
-        }
-    }
-
+    fn write_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// Close once everything is written.
-    pub(crate) fn close(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.close(py),
-            Self::Stream(stream) => stream.close(py),
-            Self::Transport(transport) => transport.bind(py).call_method0(&names.close).map(drop),
-        }
-    }
-
+    fn close(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// Close at once.
-    pub(crate) fn abort(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => socket.abort(py),
-            Self::Stream(stream) => stream.abort(py),
-            Self::Transport(transport) => transport.bind(py).call_method0(&names.abort).map(drop),
-        }
+    fn abort(&self, py: Python<'_>) -> PyResult<()>;
+    /// Have the close that follows tell the peer that the connection was cut off.
+    fn reset_on_close(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
     }
 
-    /// Have the close that follows tell the peer that the connection was cut off.
-    pub(crate) fn reset_on_close(&self, py: Python<'_>) -> PyResult<()> {
-        match self {
-            Self::Socket(socket) => {
-                socket.reset_on_close();
-                Ok(())
-            }
-            Self::Stream(_) => Ok(()),
-            Self::Transport(transport) => {
-                py.import("uvicorn.protocols.http.carrier")?.call_method1("reset_on_close", (&**transport,)).map(drop)
-            }
-        }
+    // The garbage collector's side.
+
+    /// Show the collector the objects that a cycle of references may go through.
+    fn traverse(&self, _visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        Ok(())
     }
+}
+
+/// What the ends of an encrypted connection have agreed on by ALPN, if anything.
+pub(crate) type Negotiated = Option<String>;
+
+/// Ask an `ssl.SSLObject` for that.
+pub(crate) fn negotiated(object: &Bound<'_, PyAny>) -> PyResult<Negotiated> {
+    object.call_method0("selected_alpn_protocol")?.extract()
 }

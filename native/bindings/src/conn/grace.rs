@@ -23,7 +23,7 @@ pub(crate) enum Pending {
 
 /// What was granted to whoever a deadline is for, since it was set.
 #[derive(Default)]
-pub(super) struct Grace(Cell<u8>);
+pub(crate) struct Grace(Cell<u8>);
 
 impl Grace {
     /// The deadline is another one.
@@ -34,7 +34,7 @@ impl Grace {
 
     /// How much longer a peer that is late is waited for, if it is: the loop came `lag` too late to look, and `look` says what
     /// is there of the peer.
-    pub(super) fn grant(&self, lag: Duration, look: impl FnOnce() -> PyResult<Pending>) -> PyResult<Option<Duration>> {
+    pub(crate) fn grant(&self, lag: Duration, look: impl FnOnce() -> PyResult<Pending>) -> PyResult<Option<Duration>> {
         let looks = self.0.get();
         if looks == 0 && lag > GRANULARITY {
             self.0.set(1);
@@ -53,6 +53,6 @@ impl Grace {
 }
 
 /// How late the loop is that should have called at `due`.
-pub(super) fn lag_since(due: Option<Instant>) -> Duration {
+pub(crate) fn lag_since(due: Option<Instant>) -> Duration {
     due.map_or(Duration::ZERO, |due| Instant::now().saturating_duration_since(due))
 }

@@ -65,7 +65,7 @@ pub(crate) fn recognise_successors_by(recognise: Recognise) {
 }
 
 /// A handler for whatever `protocol` is, which takes a socket over.
-pub(super) fn handler_of(protocol: &Bound<'_, PyAny>) -> PyResult<Rc<dyn Handler>> {
+pub(crate) fn handler_of(protocol: &Bound<'_, PyAny>) -> PyResult<Rc<dyn Handler>> {
     let native = RECOGNISE.get().map_or(Ok(None), |recognise| recognise(protocol))?;
     native.map_or_else(|| Ok(Rc::new(PythonProtocol::new(protocol)?) as Rc<dyn Handler>), Ok)
 }

@@ -43,6 +43,10 @@ impl Hub {
         &self.home
     }
 
+    pub(crate) fn share_home(&self) -> Rc<Home> {
+        self.home.clone()
+    }
+
     /// Who tells of the ends of connections that are not read.
     pub(crate) fn hang_ups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(made) = &*self.hang_ups.borrow() {

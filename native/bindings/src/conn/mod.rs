@@ -1,14 +1,7 @@
-//! One socket: bytes in, bytes out, time. Which protocol is spoken on it is known by its [`Handler`](handler::Handler) alone.
-//!
-//! ```text
-//! event loop ──watches one descriptor──▶ Reactor ──turn──▶ Listening ──accept──▶ Socket ──▶ Handler
-//!                                                  └─────▶ Socket (ready, first come first served)
-//! ```
-//!
-//! TCP and Unix sockets of Linux are accepted, read and written here, encrypted or not; the loop runs tasks and timers. Elsewhere,
-//! and wherever somebody else has made a connection, its transport serves: a [`Carrier`](carrier::Carrier) is either.
+//! One connection, whatever carries it: its ends, its deadlines, and what waits to leave it. Which protocol is spoken on it is known
+//! by its [`Handler`](handler::Handler) alone, and what carries it by its [`Carrier`](carrier::Carrier): a socket of ours (`tcp`), a
+//! stream of another connection, or a transport of the event loop, wherever somebody else has made the connection.
 
-pub(crate) mod acceptor;
 pub(crate) mod buffers;
 pub(crate) mod carried;
 pub(crate) mod carrier;
@@ -17,15 +10,7 @@ pub(crate) mod ends;
 pub(crate) mod grace;
 pub(crate) mod handler;
 pub(crate) mod hub;
-mod output;
-mod preface;
-pub(crate) mod reactor;
+pub(crate) mod loop_transport;
+pub(crate) mod output;
 pub(crate) mod reader;
-mod registry;
-mod share;
-pub(crate) mod socket;
-mod sys;
-mod tls;
-pub(crate) mod transport;
-pub(crate) mod tunnel;
-mod visit;
+pub(crate) mod stream_transport;

@@ -1,4 +1,4 @@
-//! What the kernel has not taken yet, and the marks by which those who write are told to wait.
+//! What waits to leave a connection, and the marks by which those who write are told to wait.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -6,14 +6,12 @@ use std::io::IoSlice;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-use super::sys::Descriptor;
-use super::tls;
 use crate::base::held::Held;
 use crate::base::objects::slice;
 
 /// Bytes of the application's that are not copied to wait.
 const LARGE: usize = 16 * 1024;
-/// Pieces given to the kernel at once.
+/// Pieces that leave at once.
 const PIECES: usize = 16;
 
 enum Piece {
@@ -32,19 +30,19 @@ impl Piece {
 }
 
 /// Bytes in the order in which they leave.
-pub(super) struct Output {
+pub(crate) struct Output {
     pieces: VecDeque<Piece>,
     /// How much of the first piece is sent.
     sent: usize,
     length: usize,
     /// What the pieces occupy: a large one does to its end.
     held: Held,
-    /// Bytes that the kernel has taken of what waited, since the connection began.
+    /// Bytes that have left after they had waited, since the connection began.
     taken: usize,
-    pub(super) high: usize,
-    pub(super) low: usize,
+    pub(crate) high: usize,
+    pub(crate) low: usize,
     /// The handler was told to wait.
-    pub(super) paused: bool,
+    pub(crate) paused: bool,
 }
 
 impl Default for Output {
@@ -64,21 +62,21 @@ impl Default for Output {
 }
 
 impl Output {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.length
     }
 
     /// Bytes that are kept in memory for it.
-    pub(super) fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.len()
     }
 
-    pub(super) fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
     /// Keep a copy of `data`.
-    pub(super) fn push(&mut self, data: &[u8]) {
+    pub(crate) fn push(&mut self, data: &[u8]) {
         self.length += data.len();
         self.held.add(data.len());
         match self.pieces.back_mut() {
@@ -88,7 +86,7 @@ impl Output {
     }
 
     /// Keep `data` from `from` on, itself if it is large.
-    pub(super) fn push_object(&mut self, py: Python<'_>, data: &Py<PyBytes>, from: usize) {
+    pub(crate) fn push_object(&mut self, py: Python<'_>, data: &Py<PyBytes>, from: usize) {
         let rest = data.as_bytes(py).get(from..).unwrap_or_default();
         if rest.len() < LARGE || !self.pieces.is_empty() && from > 0 {
             return self.push(rest);
@@ -101,8 +99,8 @@ impl Output {
         self.pieces.push_back(Piece::Object(data.clone_ref(py)));
     }
 
-    /// Give the kernel what it takes; how many bytes that is. No Python code is run meanwhile.
-    pub(super) fn send(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<usize> {
+    /// Show `send` what comes first. Returns how many bytes it took. It may not run Python code.
+    pub(crate) fn give<R>(&self, py: Python<'_>, send: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
         let mut slices = [IoSlice::new(&[]); PIECES];
         let mut skip = self.sent;
         let mut count = 0;
@@ -110,11 +108,11 @@ impl Output {
             *slice = IoSlice::new(piece.bytes(py).get(std::mem::take(&mut skip)..).unwrap_or_default());
             count += 1;
         }
-        tls::send(descriptor, slices.get(..count).unwrap_or_default())
+        send(slices.get(..count).unwrap_or_default())
     }
 
     /// The first `limit` bytes, or the first piece if that is less. Of a large object it is a view.
-    pub(super) fn first<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub(crate) fn first<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(piece) = self.pieces.front() else { return Ok(None) };
         let bytes = piece.bytes(py).get(self.sent..).unwrap_or_default();
         let length = bytes.len().min(limit);
@@ -128,7 +126,7 @@ impl Output {
     }
 
     /// So much of it is sent. Returns what need not be kept any more: dropped by the caller, who then holds no borrow.
-    pub(super) fn advance(&mut self, py: Python<'_>, sent: usize) -> Vec<Py<PyBytes>> {
+    pub(crate) fn advance(&mut self, py: Python<'_>, sent: usize) -> Vec<Py<PyBytes>> {
         let mut done = Vec::new();
         self.length -= sent;
         self.taken = self.taken.wrapping_add(sent);
@@ -150,7 +148,7 @@ impl Output {
     }
 
     /// Forget everything; what it was is dropped by the caller.
-    pub(super) fn clear(&mut self) -> impl Sized + use<> {
+    pub(crate) fn clear(&mut self) -> impl Sized + use<> {
         (self.sent, self.length) = (0, 0);
         self.held.clear();
         std::mem::take(&mut self.pieces)

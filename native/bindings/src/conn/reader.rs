@@ -21,7 +21,7 @@ impl Reader {
     pub(crate) fn wait(&self, py: Python<'_>, connection: &impl Carried) -> PyResult<()> {
         let home = connection.home();
         let Some(patience) = home.settings.timeout_write.filter(|_| home.is_real) else { return Ok(()) };
-        let Some(unsent) = connection.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(unsent) = connection.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         let deadlines = &connection.hub().deadlines;
         self.unsent.set(unsent);
         self.deadline.set(Some(deadlines.now() + patience));
@@ -38,7 +38,7 @@ impl Reader {
     #[cold]
     pub(crate) fn goes_on(&self, py: Python<'_>, connection: &impl Carried) -> PyResult<bool> {
         let settings = &connection.home().settings;
-        let Some(unsent) = connection.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(true) };
+        let Some(unsent) = connection.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(true) };
         let taken = self.unsent.get().saturating_sub(unsent);
         if !settings.is_enough(taken, settings.timeout_write.unwrap_or_default()) {
             return Ok(false);

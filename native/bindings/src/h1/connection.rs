@@ -24,8 +24,8 @@ use super::core::Core;
 use super::states::{End, Ending, Reading};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
+use crate::asgi::room::Room;
 use crate::base::level::Level;
-use crate::base::line::Line;
 use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
 use crate::conn::carrier::Carrier;
@@ -51,7 +51,7 @@ pub(super) struct State {
 /// What a connection leaves to another version of HTTP.
 pub(crate) struct Leaving {
     pub(crate) protocol: Py<PyAny>,
-    pub(crate) carrier: Carrier,
+    pub(crate) carrier: Rc<dyn Carrier>,
     pub(crate) peer: Rc<Peer>,
     /// The client is to be told to look for another connection.
     pub(crate) announced: bool,
@@ -64,10 +64,7 @@ pub(crate) struct Connection {
     /// Of nobody before `connection_made`.
     pub(super) peer: RefCell<Rc<Peer>>,
     pub(super) state: RefCell<State>,
-    /// `send()` calls that wait until the transport takes more.
-    pub(super) writers: Line,
-    /// The future of who sends a file, and so stands in no line.
-    pub(super) watcher: RefCell<Option<Py<PyAny>>>,
+    pub(super) room: Room,
     /// Of what it waits for its client to send.
     pub(super) deadline: Deadline,
     /// Of what it waits for its client to take.
@@ -81,7 +78,6 @@ pub(crate) struct Connection {
     pub(super) start: Cell<Start>,
     pub(super) consuming: Cell<bool>,
     pub(super) first: Cell<bool>,
-    pub(super) write_paused: Cell<bool>,
     pub(super) resume_scheduled: Cell<bool>,
     pub(super) ending: Cell<Ending>,
 }
@@ -100,8 +96,7 @@ impl Connection {
                 held: None,
                 waits_for: Awaits::Nothing,
             }),
-            writers: Line::default(),
-            watcher: RefCell::default(),
+            room: Room::default(),
             deadline: Deadline::default(),
             reader: Reader::default(),
             places: Cell::new(None),
@@ -111,7 +106,6 @@ impl Connection {
             start: Cell::new(Start::Later),
             consuming: Cell::new(false),
             first: Cell::new(true),
-            write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
             ending: Cell::new(Ending::None),
         }

@@ -6,52 +6,36 @@ use pyo3::prelude::*;
 use wire::h1::connection::Eof;
 
 use super::connection::Connection;
-use super::core::Core;
 use super::states::{End, Ending, Reading};
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::peer::Peer;
-use crate::base::line::{WOKEN_TOGETHER, wake};
 use crate::base::places;
 use crate::base::task::Start;
 use crate::conn::carried::{Carried, Life, Sides};
 use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
-use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
-use crate::conn::socket::Socket;
 
 // Its beginning, and what the server has to say.
 
 impl Connection {
-    /// A client has connected, and a transport of the loop's carries it.
+    /// A client has connected.
     pub(crate) fn connection_made(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        transport: &Bound<'_, PyAny>,
+        carrier: Rc<dyn Carrier>,
     ) -> PyResult<()> {
-        let py = protocol.py();
-        self.sides.attach(protocol, Carrier::Transport(Rc::new(transport.clone().unbind())));
-        self.guard(py, "connection_made", |connection| connection.open(protocol))
-    }
-
-    /// A client has connected, and a socket of ours carries it.
-    pub(crate) fn accepted(self: &Rc<Self>, protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
-        let py = protocol.py();
-        self.sides.attach(protocol, Carrier::Socket(socket.clone()));
-        self.guard(py, "connection_made", |connection| {
-            connection.core.host.share(|| socket.turns());
-            connection.open(protocol)
-        })
+        self.sides.attach(protocol, carrier);
+        self.guard(protocol.py(), "connection_made", |connection| connection.open(protocol))
     }
 
     fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
-        let Core { hub, .. } = &*self.core;
-        let Some(carrier) = self.sides.carrier() else { return Ok(()) };
-        hub.connections.add(protocol, &self.core.names)?;
+        self.core.host.share(|| self.sides.carrier()?.turns());
+        self.core.hub.connections.add(protocol, &self.core.names)?;
         self.core.count(places::OPENED);
         self.start.set(Start::of(&self.core, py)?);
-        let Ends { client, server, secure, ssl_object } = carrier.ends(py, hub)?;
+        let Some(Ends { client, server, secure, ssl_object }) = self.ends(py)? else { return Ok(()) };
         let app_state = self.peer.borrow().app_state.clone_ref(py);
         self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state).with_tls(ssl_object)));
         self.enter_deadlines();
@@ -103,38 +87,6 @@ impl Connection {
     }
 }
 
-// The others.
-
-impl Handler for Connection {
-    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        self.guard(py, "data_received", |connection| connection.receive(py, data))
-    }
-
-    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
-        self.guard(py, "eof_received", |connection| connection.eof_received(py))
-    }
-
-    fn on_hang_up(self: Rc<Self>, py: Python<'_>, reset: bool) -> PyResult<()> {
-        self.guard(py, "hung_up", |connection| connection.hung_up(py, reset))
-    }
-
-    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
-        self.guard(py, "connection_lost", |connection| connection.connection_lost(py))
-    }
-
-    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "pause_writing", |connection| connection.pause_writing(py))
-    }
-
-    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "resume_writing", |connection| connection.resume_writing(py))
-    }
-
-    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.sides.protocol(py)
-    }
-}
-
 impl Carried for Connection {
     #[inline]
     fn hub(&self) -> &Hub {
@@ -150,45 +102,10 @@ impl Carried for Connection {
         self.life.set(Life::Closed);
     }
 
-    fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
-        self.forget(py)?;
-        self.life.set(Life::Closed);
-        self.note(py, &self.core.trace, "HTTP connection lost")?;
-        if let Reading::Paused { heeded } = self.reading.replace(Reading::On) {
-            self.ignore_end(py, heeded)?;
-        }
-        self.leave_deadlines();
-        self.deadline.set(None);
-        self.reader.stop();
-        let exchange = {
-            let mut state = self.state.borrow_mut();
-            state.pending = Vec::new();
-            state.held = None;
-            self.core.hub.buffers.give(std::mem::take(&mut state.out));
-            state.exchange.take()
-        };
-        self.sides.drop_carrier();
-        if let Some(exchange) = exchange {
-            exchange.disconnect(py, false)?;
-        }
-        self.resume_writing(py)
+    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.receive(py, data)
     }
 
-    #[cold]
-    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        self.leave_deadlines();
-        let aborted = self.abort(py);
-        let exchange = self.state.borrow_mut().exchange.take();
-        if let Some(exchange) = exchange {
-            exchange.disconnect(py, false)?;
-        }
-        self.resume_writing(py)?;
-        self.forget(py).and(aborted)
-    }
-}
-
-impl Connection {
-    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
         self.end.set(End::Here);
         if self.sides.end_as_a_whole(py)? {
@@ -217,27 +134,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// The transport's buffer is above its high-water mark.
-    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(true);
-        self.reader.wait(py, self)
-    }
-
-    /// It takes more again, or is gone: let those who wait go on.
-    pub(super) fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(false);
-        if !self.is_closed() {
-            self.reader.stop();
-        }
-        let watcher = self.watcher.take();
-        if let Some(watcher) = watcher {
-            wake(watcher.bind(py), &self.core.names)?;
-        }
-        self.writers.advance(py, &self.core.names, WOKEN_TOGETHER)
-    }
-
-    /// The client has ended, or the connection was reset, while nobody reads. What it has sent before is still there, and
-    /// has its turn. Of a body that is not complete, the end is seen when that was read.
+    /// What it has sent before is still there, and has its turn. Of a body that is not complete, the end is seen when that was read.
     #[cold]
     fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
         let waits = self.is_read_paused() && Self::is_busy(&self.state.borrow());
@@ -249,5 +146,60 @@ impl Connection {
         }
         self.end.set(End::Known);
         self.tell_disconnect(py)
+    }
+
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.room.pause();
+        self.reader.wait(py, self)
+    }
+
+    fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.relieve(py)
+    }
+
+    fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
+        self.forget(py)?;
+        self.life.set(Life::Closed);
+        self.note(py, &self.core.trace, "HTTP connection lost")?;
+        if let Reading::Paused { heeded } = self.reading.replace(Reading::On) {
+            self.ignore_end(py, heeded)?;
+        }
+        self.leave_deadlines();
+        self.deadline.set(None);
+        self.reader.stop();
+        let exchange = {
+            let mut state = self.state.borrow_mut();
+            state.pending = Vec::new();
+            state.held = None;
+            self.core.hub.buffers.give(std::mem::take(&mut state.out));
+            state.exchange.take()
+        };
+        self.sides.drop_carrier();
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+        }
+        self.relieve(py)
+    }
+
+    #[cold]
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.leave_deadlines();
+        let aborted = self.abort(py);
+        let exchange = self.state.borrow_mut().exchange.take();
+        if let Some(exchange) = exchange {
+            exchange.disconnect(py, false)?;
+        }
+        self.relieve(py)?;
+        self.forget(py).and(aborted)
+    }
+}
+
+impl Connection {
+    /// There is room for more, or nothing can be sent any more: let those who wait go on.
+    pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_closed() {
+            self.reader.stop();
+        }
+        self.room.resume(py, &self.core.names)
     }
 }

@@ -51,7 +51,7 @@ impl Fields for HeadFields<'_> {
     }
 
     fn name_request(&self, identity: &Identity) -> bool {
-        if self.head.recalled {
+        if self.head.is_recalled() {
             self.kept.find(self.head, |kept| kept.names_request).unwrap_or(true)
         } else {
             identity.is_named_in(&self.head.fields, self.input)
@@ -73,7 +73,7 @@ impl KeptHeaders {
         fields: &HeadFields<'_>,
     ) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
         let head = fields.head;
-        if head.recalled {
+        if head.is_recalled() {
             if let Some(list) = self.find(head, |kept| kept.list.clone_ref(py)) {
                 let copy = list.bind(py).get_slice(0, list.bind(py).len());
                 return Ok((copy, Some(list)));
@@ -81,7 +81,7 @@ impl KeptHeaders {
             return Ok((self.read_again(py, fields)?, None));
         }
         let list = self.read(py, fields, head)?;
-        self.keep(&list, head.kept, fields, head);
+        self.keep(&list, head.memory.number(), fields, head);
         Ok((list, None))
     }
 
@@ -99,7 +99,7 @@ impl KeptHeaders {
         let parsed = again.parse(fields.input, &self.host.settings.limits);
         parsed.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let list = self.read(py, fields, &again)?;
-        self.keep(&list, fields.head.kept, fields, &again);
+        self.keep(&list, fields.head.memory.number(), fields, &again);
         Ok(list)
     }
 
@@ -123,7 +123,7 @@ impl KeptHeaders {
     /// What was made of the section of `head`, if it is still here.
     #[inline]
     fn find<R>(&self, head: &Head, look: impl FnOnce(&Kept) -> R) -> Option<R> {
-        let number = head.kept?;
+        let number = head.memory.number()?;
         let lists = self.lists.borrow();
         lists.get(number.place())?.as_ref().filter(|kept| kept.number == number).map(look)
     }
@@ -131,13 +131,13 @@ impl KeptHeaders {
     /// Whether the headers of the request are those in `list`, one of ours.
     #[inline]
     fn are(&self, list: &Py<PyList>, head: &Head) -> bool {
-        head.recalled && self.find(head, |kept| kept.list.is(list)).unwrap_or(false)
+        head.is_recalled() && self.find(head, |kept| kept.list.is(list)).unwrap_or(false)
     }
 
     /// Whether the request has a field that the proxy headers middleware looks at.
     #[inline]
     pub(super) fn is_forwarded(&self, head: &Head) -> bool {
-        if head.recalled { self.find(head, |kept| kept.forwarded).unwrap_or(true) } else { has_forwarded(head) }
+        if head.is_recalled() { self.find(head, |kept| kept.forwarded).unwrap_or(true) } else { has_forwarded(head) }
     }
 }
 

@@ -3,18 +3,38 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
+use wire::error::Error;
 use wire::h1::Scratch;
 use wire::h1::connection::{Awaits, Event, Progress};
 use wire::h1::framing::BodyLength;
+use wire::h1::request::Head;
 
 use super::connection::{Connection, HIGH_WATER, State};
+use super::request::Begun;
 use super::states::Reading;
 use crate::asgi::exchange::Exchange;
 use crate::asgi::refused::Refused;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
 use crate::conn::carried::Carried;
-use crate::conn::carrier::Carrier;
+
+/// Why input is not looked at any further.
+enum Stop {
+    Refused(Refused),
+    Failed(PyErr),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<PyErr> for Stop {
+    fn from(error: PyErr) -> Self {
+        Self::Failed(error)
+    }
+}
 
 impl Connection {
     /// Bytes from the client, however they came.
@@ -107,23 +127,20 @@ impl Connection {
     /// Work through `input`; how much of it is dealt with. What is left must be kept.
     fn consume(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> PyResult<usize> {
         let outer = self.consuming.replace(true);
-        let result = self.consume_events(py, input, eager);
+        let result = self.core.scratch.with(|scratch| self.events(py, input, eager, scratch));
         let flushed = self.flush(py);
         self.consuming.set(outer);
         flushed?;
         let used = match result {
             Ok(used) => used,
-            Err(refusal) => {
-                self.refuse(py, &refusal?)?;
+            Err(Stop::Refused(refused)) => {
+                self.refuse(py, &refused)?;
                 return Ok(input.len());
             }
+            Err(Stop::Failed(error)) => return Err(error),
         };
         self.after_exchange(py, used == input.len())?;
         Ok(used)
-    }
-
-    fn consume_events(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> Result<usize, PyResult<Refused>> {
-        self.core.scratch.with(|scratch| self.events(py, input, eager, scratch))
     }
 
     fn events(
@@ -132,61 +149,41 @@ impl Connection {
         input: &[u8],
         eager: bool,
         scratch: &mut Scratch,
-    ) -> Result<usize, PyResult<Refused>> {
+    ) -> Result<usize, Stop> {
         let limits = &self.core.settings.limits;
         let mut at = 0;
         let mut budget = self.core.settings.max_eager_requests;
         // A request with a body, whose application starts when what has arrived of it was fed.
-        let mut waiting: Option<(Rc<Exchange>, Py<PyAny>)> = None;
+        let mut waiting: Option<Begun> = None;
         loop {
             let rest = input.get(at..).unwrap_or_default();
-            let progress = {
+            let Progress { consumed, event } = {
                 let sections = &mut *self.core.headers.sections.borrow_mut();
-                self.state.borrow_mut().wire.poll_recalling(rest, scratch, limits, Some(sections))
+                self.state.borrow_mut().wire.poll_recalling(rest, scratch, limits, Some(sections))?
             };
-            let Progress { consumed, event } = progress.map_err(|error| Ok(error.into()))?;
-            let begin = at;
             at += consumed;
             let is_whole = match event {
                 Event::Request => {
                     let head = scratch.head();
-                    let input = input.get(begin..).unwrap_or_default();
-                    if head.target.names_https(input) && !self.may_ask_for_https(py).map_err(Err)? {
-                        return Err(Ok(Refused::misdirected()));
-                    }
-                    if head.upgrades
-                        && self.wants_websocket(py, head.upgrades_to(input, b"websocket"), head.body).map_err(Err)?
-                    {
-                        self.hand_over(py, input, head.expects_continue).map_err(Err)?;
-                        return Ok(begin + input.len());
-                    }
-                    let (exchange, app) = self.begin(py, head, input).map_err(Err)?;
-                    self.update_deadline_in_place();
+                    let Some(begun) = self.request(py, head, rest)? else { return Ok(input.len()) };
                     budget = budget.saturating_sub(1);
-                    if head.body == BodyLength::None {
-                        self.start(py, exchange, app, eager).map_err(Err)?;
+                    let is_whole = head.body == BodyLength::None;
+                    if is_whole {
+                        self.start(py, begun, eager)?;
                     } else {
-                        waiting = Some((exchange, app));
+                        waiting = Some(begun);
                     }
-                    head.body == BodyLength::None
+                    is_whole
                 }
                 Event::Body { data, end } => {
-                    let exchange = self.state.borrow().exchange.clone();
-                    if let Some(exchange) = exchange {
-                        let piece = rest.get(data).unwrap_or_default();
-                        if !piece.is_empty() && exchange.feed(py, piece) > HIGH_WATER {
-                            self.pause_reading(py).map_err(Err)?;
-                        }
-                        if end {
-                            exchange.feed_end();
-                        }
-                        self.extend_deadline(consumed);
-                        if waiting.is_none() {
-                            exchange.wake(py).map_err(Err)?;
-                        }
+                    let exchange = self.body(py, rest.get(data).unwrap_or_default(), consumed, end)?;
+                    if let Some(exchange) = exchange
+                        && waiting.is_none()
+                    {
+                        exchange.wake(py)?;
                     }
-                    if end && let Some((exchange, app)) = waiting.take() {
-                        self.start(py, exchange, app, eager).map_err(Err)?;
+                    if end && let Some(begun) = waiting.take() {
+                        self.start(py, begun, eager)?;
                     }
                     end
                 }
@@ -197,14 +194,42 @@ impl Connection {
                 break;
             }
             if is_whole && budget == 0 && self.core.is_real {
-                self.resume_soon(py).map_err(Err)?;
+                self.resume_soon(py)?;
                 break;
             }
         }
-        if let Some((exchange, app)) = waiting {
-            self.start(py, exchange, app, eager).map_err(Err)?;
+        if let Some(begun) = waiting {
+            self.start(py, begun, eager)?;
         }
         Ok(at)
+    }
+
+    /// A head is complete. Returns what was made of it; `None` if the connection was handed over.
+    fn request(self: &Rc<Self>, py: Python<'_>, head: &Head, input: &[u8]) -> Result<Option<Begun>, Stop> {
+        if head.target.names_https(input) && !self.may_ask_for_https(py)? {
+            return Err(Stop::Refused(Refused::misdirected()));
+        }
+        if head.upgrades && self.wants_websocket(py, head.upgrades_to(input, b"websocket"), head.body)? {
+            self.hand_over(py, input, head.expects_continue)?;
+            return Ok(None);
+        }
+        let begun = self.begin(py, head, input)?;
+        self.update_deadline_in_place();
+        Ok(Some(begun))
+    }
+
+    /// A piece of a body has come, in so many bytes. Returns whose it is, to be woken.
+    fn body(&self, py: Python<'_>, piece: &[u8], bytes: usize, end: bool) -> PyResult<Option<Rc<Exchange>>> {
+        let exchange = self.state.borrow().exchange.clone();
+        let Some(exchange) = exchange else { return Ok(None) };
+        if !piece.is_empty() && exchange.feed(py, piece) > HIGH_WATER {
+            self.pause_reading(py)?;
+        }
+        if end {
+            exchange.feed_end();
+        }
+        self.extend_deadline(bytes);
+        Ok(Some(exchange))
     }
 
     /// Other connections first; then on with what is kept.
@@ -231,7 +256,7 @@ impl Connection {
         if self.state.borrow().waits_for == Awaits::Body {
             self.deadline.set(None);
         }
-        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
+        self.on_carrier(py, |carrier| carrier.pause_reading(py)).map(drop)
     }
 
     /// Read from the socket again.
@@ -241,28 +266,17 @@ impl Connection {
         if self.is_closed() || self.has_all() {
             return Ok(());
         }
-        let context = &self.core.context;
-        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
     }
 
-    /// Have the client's end heard of though nobody reads: the application may be waiting for it. A socket of ours tells by
-    /// itself.
+    /// Watch for the client's end while nothing is read: the application may be waiting for it.
     #[cold]
     fn heed_end(&self, py: Python<'_>) -> PyResult<()> {
         if self.reading.get() != (Reading::Paused { heeded: None }) || !self.core.is_real {
             return Ok(());
         }
         let Some(protocol) = self.sides.protocol(py) else { return Ok(()) };
-        let found = self.on_carrier(py, |carrier, names| match carrier {
-            Carrier::Transport(transport) => {
-                let socket = transport.bind(py).call_method1(&names.get_extra_info, ("socket",))?;
-                if socket.is_none() || transport.bind(py).call_method0(&names.is_closing)?.is_truthy()? {
-                    return Ok(None);
-                }
-                socket.call_method0("fileno")?.extract::<i32>().map(Some)
-            }
-            Carrier::Socket(_) | Carrier::Stream(_) => Ok(None),
-        })?;
+        let found = self.on_carrier(py, |carrier| carrier.descriptor_of_end(py))?;
         let Some(descriptor) = found.flatten() else { return Ok(()) };
         let tell = protocol.bind(py).getattr("hung_up")?;
         self.core.hub.hang_ups(py)?.call_method1("watch", (descriptor, tell))?;

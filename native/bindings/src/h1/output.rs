@@ -65,7 +65,7 @@ impl Connection {
             return Ok(());
         }
         self.count_sent(data.len());
-        self.on_carrier(py, |carrier, names| carrier.write(py, names, data)).map(drop)
+        self.on_carrier(py, |carrier| carrier.write(py, data)).map(drop)
     }
 
     #[inline]
@@ -86,7 +86,7 @@ impl Connection {
             Ok(None)
         } else {
             self.count_sent(out.len() + body.as_bytes().len());
-            self.on_carrier(py, |carrier, names| carrier.write_with(py, names, &out, body))
+            self.on_carrier(py, |carrier| carrier.write_with(py, &out, body))
         };
         self.core.hub.buffers.give(out);
         logged.and(written.map(drop))
@@ -103,7 +103,7 @@ impl Connection {
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
             // Whoever waits to send has nothing to wait for.
-            self.resume_writing(py)?;
+            self.relieve(py)?;
         }
         if linger && self.core.is_real && !self.has_all() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
@@ -111,7 +111,7 @@ impl Connection {
             // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
             self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.linger));
             self.watch(py)?;
-            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
+            self.on_carrier(py, |carrier| carrier.write_eof(py))?;
             return self.resume_reading(py);
         }
         if self.life.replace(Life::Closed) == Life::Closed {

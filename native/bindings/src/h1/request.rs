@@ -17,14 +17,15 @@ use crate::asgi::exchange::Exchange;
 use crate::asgi::scope::Request;
 use crate::conn::carried::{Carried, Life};
 
+/// A request whose application has not started.
+pub(super) struct Begun {
+    exchange: Rc<Exchange>,
+    app: Py<PyAny>,
+}
+
 impl Connection {
     /// Build scope and exchange of the request in `head`; and choose who answers it.
-    pub(super) fn begin(
-        self: &Rc<Self>,
-        py: Python<'_>,
-        head: &Head,
-        input: &[u8],
-    ) -> PyResult<(Rc<Exchange>, Py<PyAny>)> {
+    pub(super) fn begin(self: &Rc<Self>, py: Python<'_>, head: &Head, input: &[u8]) -> PyResult<Begun> {
         let core = &self.core;
         let runner = &core.runner;
         let is_of_1_0 = head.version == Version::Http10;
@@ -57,13 +58,13 @@ impl Connection {
             state.waits_for = Awaits::Nothing;
         }
         let app = runner.app_for(py, &exchange, look)?;
-        Ok((exchange, app))
+        Ok(Begun { exchange, app })
     }
 
     /// Run the application in a task, whose first step happens here if it may be eager.
     #[inline]
-    pub(super) fn start(&self, py: Python<'_>, exchange: Rc<Exchange>, app: Py<PyAny>, eager: bool) -> PyResult<()> {
-        self.core.runner.serve(py, exchange, app, self.start.get(), eager)
+    pub(super) fn start(&self, py: Python<'_>, begun: Begun, eager: bool) -> PyResult<()> {
+        self.core.runner.serve(py, begun.exchange, begun.app, self.start.get(), eager)
     }
 
     /// Whether the connection is to become a WebSocket; log why not.

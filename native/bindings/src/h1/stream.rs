@@ -11,9 +11,9 @@ use wire::h1::response::{Framing, Trailers};
 use super::connection::{Connection, HIGH_WATER, State};
 use crate::asgi::access::entry::Head;
 use crate::asgi::identity::OwnField;
+use crate::asgi::room::Room;
 use crate::asgi::stream::{Follows, Stream};
 use crate::base::error::exception;
-use crate::base::line::Line;
 use crate::conn::carried::Carried;
 
 impl Stream for Connection {
@@ -107,15 +107,10 @@ impl Stream for Connection {
         if more { self.flush_unless_consuming(py) } else { Ok(()) }
     }
 
-    fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Carried::transport(self, py)
-    }
-
-    fn watcher(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let future = self.core.event_loop.bind(py).call_method0(&self.core.names.create_future)?.unbind();
-        let old = self.watcher.replace(Some(future.clone_ref(py)));
-        drop(old);
-        Ok(future)
+    fn file_route(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(transport) = self.transport(py)? else { return Ok(None) };
+        let route = py.import("uvicorn.protocols.http.files")?.call_method1("route_past", (transport,))?;
+        Ok((!route.is_none()).then(|| route.unbind()))
     }
 
     fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
@@ -127,18 +122,12 @@ impl Stream for Connection {
     }
 
     #[inline]
-    fn takes_more(&self, in_turn: bool) -> bool {
-        !self.write_paused.get() && (in_turn || self.writers.is_empty())
+    fn room(&self) -> &Room {
+        &self.room
     }
 
-    #[inline]
-    fn is_write_paused(&self) -> bool {
-        self.write_paused.get()
-    }
-
-    #[inline]
-    fn writers(&self) -> &Line {
-        &self.writers
+    fn own_connection(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.transport(py)
     }
 
     fn answer(

@@ -24,12 +24,12 @@ use wire::ws::Answer;
 use super::core::Core;
 use super::pairs::Repeated;
 use super::queue::Queue;
-use super::states::{Awaits, Ending, Presence};
+use super::states::{Awaits, Ending, Input, Presence, Said};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
+use crate::asgi::room::Room;
 use crate::asgi::runner::Look;
 use crate::base::level::Level;
-use crate::base::line::Line;
 use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
 use crate::conn::deadline::Deadline;
@@ -76,36 +76,43 @@ pub(super) struct State {
     pub(super) out: Vec<u8>,
 }
 
-/// One connection. Shared by the protocol object, its streams and the list of deadlines.
-pub(crate) struct Connection {
-    pub(crate) core: Rc<Core>,
-    pub(crate) sides: Sides,
-    pub(super) peer: Rc<Peer>,
-    pub(super) state: RefCell<State>,
-    pub(super) repeated: RefCell<Repeated>,
-    /// Streams that nobody has any more, to be given back.
+/// Streams with which something is to be done.
+#[derive(Default)]
+pub(super) struct Due {
+    /// Nobody has them any more: they are given back to the client.
     pub(super) gone: RefCell<Vec<StreamId>>,
-    /// Streams whose last byte has been put into the output.
+    /// Their last byte has been put into the output.
     pub(super) ended: RefCell<Vec<StreamId>>,
-    /// Streams that stand for sockets, to be handed what has come for them.
+    /// They are tunnels, and are handed what has come for them.
     pub(super) to_serve: RefCell<Vec<StreamId>>,
-    /// Of what it waits for its client to send.
-    pub(super) deadline: Deadline,
-    /// Of what it waits for its client to take.
+}
+
+/// What a connection waits for, and until when.
+pub(super) struct Waits {
+    /// What its client has to send.
+    pub(super) input: Deadline,
+    /// What its client has to take.
     pub(super) reader: Reader,
-    /// Of a word of its client.
-    pub(super) ping_deadline: Deadline,
+    /// Any word of its client.
+    pub(super) ping: Deadline,
     /// The places of these among those of the loop.
     pub(super) places: Cell<Option<[usize; 3]>>,
-    pub(super) life: Cell<Life>,
-    pub(super) ending: Cell<Ending>,
-    /// What the deadline is for.
+    /// What `input` is for.
     pub(super) awaits: Cell<Awaits>,
-    /// By what the loop was like when the connection was made.
-    pub(super) start: Cell<Start>,
-    pub(super) consuming: Cell<bool>,
-    pub(super) write_paused: Cell<bool>,
-    pub(super) resume_scheduled: Cell<bool>,
+    /// No request has come yet.
+    pub(super) first: Cell<bool>,
+    /// A whole frame has come since `input` was looked at.
+    pub(super) progressed: Cell<bool>,
+    pub(super) presence: Cell<Presence>,
+    /// Up to when time has been counted in the client's favour, in whole seconds from the beginning.
+    pub(super) counted: Cell<Instant>,
+}
+
+/// What leaves.
+#[derive(Default)]
+pub(super) struct Outflow {
+    /// The carrier has enough to write.
+    pub(super) paused: Cell<bool>,
     /// Streams of which something waits to be sent.
     pub(super) unsent_streams: Cell<usize>,
     /// Bytes of bodies that the windows have let through after they had waited for them.
@@ -113,19 +120,31 @@ pub(crate) struct Connection {
     /// Bytes that were written since others had their turn, and whether that is enough for now.
     pub(super) written: Cell<usize>,
     pub(super) rests: Cell<bool>,
+}
+
+/// One connection. Shared by the protocol object, its streams and the list of deadlines.
+pub(crate) struct Connection {
+    pub(crate) core: Rc<Core>,
+    pub(crate) sides: Sides,
+    pub(super) peer: Rc<Peer>,
+    pub(super) state: RefCell<State>,
+    pub(super) repeated: RefCell<Repeated>,
+    pub(super) due: Due,
+    pub(super) waits: Waits,
+    pub(super) outflow: Outflow,
+    pub(super) life: Cell<Life>,
+    pub(super) ending: Cell<Ending>,
+    /// By what the loop was like when the connection was made.
+    pub(super) start: Cell<Start>,
+    /// Output waits for the end of the input that is being consumed.
+    pub(super) consuming: Cell<bool>,
+    pub(super) resume_scheduled: Cell<bool>,
     /// Itself, for what it has to do later.
     pub(super) own: OnceCell<Weak<Connection>>,
     /// Requests that have not ended, where they are counted.
     pub(super) in_flight: Cell<usize>,
-    /// No request has come yet.
-    pub(super) first: Cell<bool>,
-    /// A whole frame has come since the deadline was looked at.
-    pub(super) progressed: Cell<bool>,
     /// The client sends no more.
     pub(super) has_all: Cell<bool>,
-    /// Up to when time has been counted in a client's favour, in whole seconds from the beginning.
-    pub(super) counted: Cell<Instant>,
-    pub(super) presence: Cell<Presence>,
     /// What the last request that was refused was answered, if that was in this read.
     pub(super) refused: Cell<u16>,
 }
@@ -135,11 +154,7 @@ pub(super) struct Stream {
     pub(super) connection: Rc<Connection>,
     pub(super) id: StreamId,
     pub(super) queue: RefCell<Queue>,
-    pub(super) write_paused: Cell<bool>,
-    /// `send()` calls that wait until less waits of the body.
-    pub(super) writers: Line,
-    /// The future of who sends a file, and so stands in no line.
-    pub(super) watcher: RefCell<Option<Py<PyAny>>>,
+    pub(super) room: Room,
     /// The head as lines, if the log wants them.
     pub(super) lines: RefCell<Vec<u8>>,
     /// Pieces of the request's body that have come, and were not read yet.
@@ -163,9 +178,7 @@ impl Stream {
             connection,
             id,
             queue: RefCell::default(),
-            write_paused: Cell::new(false),
-            writers: Line::default(),
-            watcher: RefCell::default(),
+            room: Room::default(),
             lines: RefCell::default(),
             pieces: Cell::new(0),
             channel: OnceCell::new(),
@@ -184,15 +197,19 @@ pub(super) struct Channel {
     pub(super) reading: Cell<bool>,
     /// What has come, and was not taken yet.
     pub(super) unread: RefCell<Vec<u8>>,
-    /// Nothing more comes; and it was told so.
-    pub(super) ended: Cell<bool>,
-    pub(super) end_told: Cell<bool>,
-    /// The head of the response has left.
-    pub(super) begun: Cell<bool>,
+    pub(super) input: Cell<Input>,
+    pub(super) said: Cell<Said>,
     /// It waits for the windows, and was told so.
     pub(super) pause_told: Cell<bool>,
-    /// It has said that this is all.
-    pub(super) closing: Cell<bool>,
+}
+
+impl Channel {
+    /// Nothing more comes.
+    pub(super) fn end(&self) {
+        if self.input.get() == Input::Open {
+            self.input.set(Input::Ended);
+        }
+    }
 }
 
 impl Default for Channel {
@@ -201,18 +218,16 @@ impl Default for Channel {
             handler: RefCell::default(),
             reading: Cell::new(true),
             unread: RefCell::default(),
-            ended: Cell::new(false),
-            end_told: Cell::new(false),
-            begun: Cell::new(false),
+            input: Cell::new(Input::Open),
+            said: Cell::new(Said::Nothing),
             pause_told: Cell::new(false),
-            closing: Cell::new(false),
         }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.connection.gone.borrow_mut().push(self.id);
+        self.connection.due.gone.borrow_mut().push(self.id);
     }
 }
 
@@ -227,31 +242,27 @@ impl Connection {
             peer,
             state: RefCell::new(State { wire, slots: Vec::new(), asked: VecDeque::new(), pending: Vec::new(), out }),
             repeated: RefCell::default(),
-            gone: RefCell::default(),
-            ended: RefCell::default(),
-            to_serve: RefCell::default(),
-            deadline: Deadline::default(),
-            reader: Reader::default(),
-            ping_deadline: Deadline::default(),
-            places: Cell::new(None),
+            due: Due::default(),
+            waits: Waits {
+                input: Deadline::default(),
+                reader: Reader::default(),
+                ping: Deadline::default(),
+                places: Cell::new(None),
+                awaits: Cell::new(Awaits::Nothing),
+                first: Cell::new(true),
+                progressed: Cell::new(false),
+                presence: Cell::new(Presence::Quiet),
+                counted: Cell::new(now),
+            },
+            outflow: Outflow::default(),
             life: Cell::new(Life::Open),
             ending: Cell::new(Ending::None),
-            awaits: Cell::new(Awaits::Nothing),
             start: Cell::new(Start::Later),
             consuming: Cell::new(false),
-            write_paused: Cell::new(false),
             resume_scheduled: Cell::new(false),
-            unsent_streams: Cell::new(0),
-            taken: Cell::new(0),
-            written: Cell::new(0),
-            rests: Cell::new(false),
             own: OnceCell::new(),
             in_flight: Cell::new(0),
-            first: Cell::new(true),
-            progressed: Cell::new(false),
             has_all: Cell::new(false),
-            counted: Cell::new(now),
-            presence: Cell::new(Presence::Quiet),
             refused: Cell::new(0),
         }
     }
@@ -295,7 +306,7 @@ impl Connection {
     /// Bytes of bodies that wait for the windows; and how many have left since the connection began, after they had waited.
     pub(crate) fn held_bodies(&self) -> (usize, usize) {
         let held = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.queue.borrow().held()).sum();
-        (held, self.taken.get())
+        (held, self.outflow.taken.get())
     }
 
     /// The peer's address.
@@ -342,7 +353,7 @@ impl State {
     pub(super) fn is_over(&mut self, id: StreamId) -> bool {
         if self.wire.is_live(id)
             && let Some(Slot { stream, .. }) = self.slot(id)
-            && stream.channel.get().is_some_and(|channel| channel.closing.get())
+            && stream.channel.get().is_some_and(|channel| channel.said.get() == Said::All)
             && !stream.has_more()
         {
             self.wire.reset(&mut self.out, id, ErrorCode::NoError);

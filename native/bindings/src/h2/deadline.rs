@@ -37,9 +37,9 @@ impl Patient for Connection {
     #[inline]
     fn deadline(&self, part: u32) -> &Deadline {
         match part {
-            READER => &self.reader.deadline,
-            PING => &self.ping_deadline,
-            _ => &self.deadline,
+            READER => &self.waits.reader.deadline,
+            PING => &self.waits.ping,
+            _ => &self.waits.input,
         }
     }
 
@@ -62,12 +62,12 @@ impl Connection {
     /// Have the deadlines count.
     pub(super) fn enter_deadlines(self: &Rc<Self>) {
         let deadlines = &self.core.hub.deadlines;
-        self.places.set(Some([INPUT, READER, PING].map(|part| deadlines.insert(self.clone(), part))));
+        self.waits.places.set(Some([INPUT, READER, PING].map(|part| deadlines.insert(self.clone(), part))));
     }
 
     /// No deadline applies any more.
     pub(super) fn leave_deadlines(&self) {
-        for place in self.places.take().into_iter().flatten() {
+        for place in self.waits.places.take().into_iter().flatten() {
             self.core.hub.deadlines.remove(place);
         }
     }
@@ -75,13 +75,13 @@ impl Connection {
     /// See to it that the timer fires in time for the deadline of what the client has to send.
     #[inline]
     pub(super) fn watch(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.hub.deadlines.watch(py, &self.deadline)
+        self.core.hub.deadlines.watch(py, &self.waits.input)
     }
 
     /// What the connection waits for now.
     fn awaited(&self) -> Awaits {
         let state = self.state.borrow();
-        if self.first.get() || state.wire.is_opening() {
+        if self.waits.first.get() || state.wire.is_opening() {
             Awaits::Beginning
         } else if state.wire.is_in_section() {
             Awaits::Section
@@ -97,14 +97,14 @@ impl Connection {
     /// Set the deadline of what the connection waits for now, if that has changed.
     pub(super) fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
         let awaits = self.awaited();
-        let progressed = self.progressed.replace(false);
+        let progressed = self.waits.progressed.replace(false);
         let is_same = match awaits {
             Awaits::Frame if progressed => false,
             // Its deadline may be that of what was waited for before a request has come.
             Awaits::Nothing => false,
-            _ => awaits == self.awaits.get(),
+            _ => awaits == self.waits.awaits.get(),
         };
-        self.awaits.set(awaits);
+        self.waits.awaits.set(awaits);
         if is_same || self.ending.get() == Ending::LastCall {
             return Ok(());
         }
@@ -117,13 +117,13 @@ impl Connection {
             Awaits::Idle => Some(settings.timeout_keep_alive),
             Awaits::Nothing => None,
         };
-        self.deadline.set(after.map(|after| self.core.hub.deadlines.now() + after));
+        self.waits.input.set(after.map(|after| self.core.hub.deadlines.now() + after));
         self.watch(py)
     }
 
     /// The server ends: what the client has sent before it was told has a moment to come.
     pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<()> {
-        self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
+        self.waits.input.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
         self.watch(py)
     }
 
@@ -138,7 +138,7 @@ impl Connection {
         if self.ending.get() == Ending::LastCall {
             return self.end_requests(py);
         }
-        match self.awaits.get() {
+        match self.waits.awaits.get() {
             Awaits::Section | Awaits::Frame => {
                 let failure = Failure { code: ErrorCode::EnhanceYourCalm, reason: "a frame that does not end" };
                 {
@@ -157,7 +157,7 @@ impl Connection {
     /// The time of the client to take something is over.
     #[cold]
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        if self.reader.goes_on(py, self)? {
+        if self.waits.reader.goes_on(py, self)? {
             return Ok(());
         }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
@@ -167,7 +167,7 @@ impl Connection {
     /// Give clients that let nothing more through time to open the windows of their streams.
     #[inline]
     pub(super) fn watch_windows(&self, py: Python<'_>) -> PyResult<()> {
-        if self.unsent_streams.get() == 0 { Ok(()) } else { self.watch_each_window(py) }
+        if self.outflow.unsent_streams.get() == 0 { Ok(()) } else { self.watch_each_window(py) }
     }
 
     fn watch_each_window(&self, py: Python<'_>) -> PyResult<()> {
@@ -193,8 +193,8 @@ impl Connection {
     /// Ask the client in time.
     pub(super) fn restart_ping(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
         let deadlines = &self.core.hub.deadlines;
-        self.ping_deadline.set(after.map(|after| deadlines.now() + after));
-        deadlines.watch(py, &self.ping_deadline)
+        self.waits.ping.set(after.map(|after| deadlines.now() + after));
+        deadlines.watch(py, &self.waits.ping)
     }
 
     /// Nobody may have heard of the client for some time.
@@ -203,16 +203,16 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
-        let presence = self.presence.replace(Presence::Quiet);
+        let presence = self.waits.presence.replace(Presence::Quiet);
         // Who does not take what is sent would not get the question.
-        if presence == Presence::Heard || self.write_paused.get() {
+        if presence == Presence::Heard || self.outflow.paused.get() {
             return self.restart_ping(py, self.core.ping_interval);
         }
         if presence == Presence::Asked {
             self.note(py, &self.core.debug, texts::PING_UNANSWERED)?;
             return self.abort(py);
         }
-        self.presence.set(Presence::Asked);
+        self.waits.presence.set(Presence::Asked);
         self.put(|wire, out| {
             wire.ping(out, ALIVE);
             Ok(())

@@ -11,7 +11,6 @@ use super::states::Ending;
 use crate::base::task::Start;
 use crate::conn::carried::{Carried, Life, Sides};
 use crate::conn::carrier::Carrier;
-use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
 
 /// Bytes that the kernel takes beyond those on their way: whatever is more urgent by then comes behind them.
@@ -25,7 +24,7 @@ impl Connection {
     pub(crate) fn begin(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        carrier: Carrier,
+        carrier: Rc<dyn Carrier>,
         announced: bool,
     ) -> PyResult<()> {
         let py = protocol.py();
@@ -33,7 +32,7 @@ impl Connection {
         let _ = self.own.set(Rc::downgrade(self));
         self.guard(py, "connection_made", |connection| {
             connection.start.set(Start::of(&connection.core, py)?);
-            connection.on_carrier(py, |carrier, _| carrier.keep_little(py, UNSENT))?;
+            connection.on_carrier(py, |carrier| carrier.keep_little(py, UNSENT))?;
             connection.enter_deadlines();
             connection.update_deadline(py)?;
             connection.restart_ping(py, connection.core.ping_interval)?;
@@ -110,7 +109,7 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
-        self.deadline.set(None);
+        self.waits.input.set(None);
         if knows || self.state.borrow().wire.is_idle() {
             self.say_end()?;
         }
@@ -131,46 +130,6 @@ impl Connection {
     }
 }
 
-// The others.
-
-impl Handler for Connection {
-    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        self.guard(py, "data_received", |connection| connection.receive(py, data))
-    }
-
-    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
-        self.guard(py, "eof_received", |connection| connection.eof_received(py))
-    }
-
-    fn on_hang_up(self: Rc<Self>, py: Python<'_>, reset: bool) -> PyResult<()> {
-        self.guard(py, "hung_up", |connection| {
-            if connection.is_closed() {
-                Ok(())
-            } else if reset {
-                connection.abort(py)
-            } else {
-                connection.tell_disconnect(py)
-            }
-        })
-    }
-
-    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
-        self.guard(py, "connection_lost", |connection| connection.connection_lost(py))
-    }
-
-    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "pause_writing", |connection| connection.pause_writing(py))
-    }
-
-    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "resume_writing", |connection| connection.resume_writing(py))
-    }
-
-    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.sides.protocol(py)
-    }
-}
-
 impl Carried for Connection {
     #[inline]
     fn hub(&self) -> &Hub {
@@ -184,6 +143,59 @@ impl Carried for Connection {
 
     fn end_output(&self) {
         self.life.set(Life::Closed);
+    }
+
+    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.receive(py, data)
+    }
+
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
+        self.has_all.set(true);
+        if !self.is_open() || self.sides.end_as_a_whole(py)? || self.state.borrow().wire.is_idle() {
+            return Ok(false);
+        }
+        // What is missing of bodies will not come, so it cannot be late.
+        self.waits.input.set(None);
+        self.waits.ping.set(None);
+        let streams: Vec<_> = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.clone()).collect();
+        for stream in streams {
+            stream.leave_body_deadline();
+        }
+        for stream in self.state.borrow().slots.iter().flatten().map(|slot| &slot.stream) {
+            if let Some(channel) = stream.channel.get() {
+                stream.keep_input(channel, b"", true);
+            }
+        }
+        self.tell_disconnect(py)?;
+        self.serve_tunnels(py)?;
+        Ok(true)
+    }
+
+    fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
+        if self.is_closed() {
+            Ok(())
+        } else if reset {
+            self.abort(py)
+        } else {
+            self.tell_disconnect(py)
+        }
+    }
+
+    /// What comes now waits in front of it, where it has an order.
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.outflow.paused.set(true);
+        self.waits.reader.wait(py, self)
+    }
+
+    fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.outflow.paused.set(false);
+        if self.is_closed() {
+            return Ok(());
+        }
+        self.waits.reader.stop();
+        self.resume_reading(py)?;
+        self.flush_unless_consuming(py)?;
+        self.after(py)
     }
 
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
@@ -210,53 +222,12 @@ impl Carried for Connection {
 }
 
 impl Connection {
-    /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
-    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        self.has_all.set(true);
-        if !self.is_open() || self.sides.end_as_a_whole(py)? || self.state.borrow().wire.is_idle() {
-            return Ok(false);
-        }
-        // What is missing of bodies will not come, so it cannot be late.
-        self.deadline.set(None);
-        self.ping_deadline.set(None);
-        let streams: Vec<_> = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.clone()).collect();
-        for stream in streams {
-            stream.leave_body_deadline();
-        }
-        for stream in self.state.borrow().slots.iter().flatten().map(|slot| &slot.stream) {
-            if let Some(channel) = stream.channel.get() {
-                stream.keep_input(channel, b"", true);
-            }
-        }
-        self.tell_disconnect(py)?;
-        self.serve_tunnels(py)?;
-        Ok(true)
-    }
-
-    /// The transport has something to write. What comes now waits in front of it, where it has an order.
-    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(true);
-        self.reader.wait(py, self)
-    }
-
     /// A client that does not take answers may not ask for more. What it asks for while large ones are on their way is another
     /// matter: it may be urgent.
     pub(super) fn regulate(&self, py: Python<'_>) -> PyResult<()> {
-        if self.write_paused.get() && self.state.borrow().out.len() > HIGH_WATER {
-            self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names))?;
+        if self.outflow.paused.get() && self.state.borrow().out.len() > HIGH_WATER {
+            self.on_carrier(py, |carrier| carrier.pause_reading(py))?;
         }
         Ok(())
-    }
-
-    /// It takes more again.
-    fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(false);
-        if self.is_closed() {
-            return Ok(());
-        }
-        self.reader.stop();
-        self.resume_reading(py)?;
-        self.flush_unless_consuming(py)?;
-        self.after(py)
     }
 }

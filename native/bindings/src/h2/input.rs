@@ -31,10 +31,10 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
-        self.presence.set(Presence::Heard);
+        self.waits.presence.set(Presence::Heard);
         self.refused.set(0);
-        if !self.rests.get() {
-            self.written.set(0);
+        if !self.outflow.rests.get() {
+            self.outflow.written.set(0);
         }
         let outer = self.consuming.replace(true);
         let outcome =
@@ -73,17 +73,17 @@ impl Connection {
 
     /// What a client may do is also a matter of how fast it does it.
     fn count_time(&self) {
-        let since = self.counted.get();
+        let since = self.waits.counted.get();
         let seconds = self.core.hub.deadlines.now().saturating_duration_since(since).as_secs();
         if seconds > 0 {
-            self.counted.set(since + Duration::from_secs(seconds));
+            self.waits.counted.set(since + Duration::from_secs(seconds));
             self.state.borrow_mut().wire.pass(seconds);
         }
     }
 
     /// Streams that nobody has any more are the client's again.
     pub(super) fn give_back(&self) {
-        let mut gone = self.gone.borrow_mut();
+        let mut gone = self.due.gone.borrow_mut();
         if gone.is_empty() {
             return;
         }
@@ -102,7 +102,7 @@ impl Connection {
         if asked.capacity() > KEPT && asked.is_empty() {
             *asked = VecDeque::new();
         }
-        for ids in [&self.gone, &self.ended] {
+        for ids in [&self.due.gone, &self.due.ended] {
             let mut ids = ids.borrow_mut();
             if ids.capacity() > KEPT && ids.is_empty() {
                 *ids = Vec::new();
@@ -122,7 +122,7 @@ impl Connection {
                 wire.poll(rest, out, scratch, limits)
             };
             at += consumed;
-            self.progressed.set(self.progressed.get() || consumed > 0);
+            self.waits.progressed.set(self.waits.progressed.get() || consumed > 0);
             match event {
                 Event::NeedMore => break,
                 Event::Request { stream, end } => self.ask(py, stream, end, scratch.head())?,
@@ -149,9 +149,9 @@ impl Connection {
 
     /// A request, complete or with a body that is still to come: its application starts when all that has arrived was dealt with.
     fn ask(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
-        self.first.set(false);
+        self.waits.first.set(false);
         // It may be over before anybody looks, and the connection idle as it was.
-        self.awaits.set(Awaits::Nothing);
+        self.waits.awaits.set(Awaits::Nothing);
         self.say_end()?;
         if head.protocol().is_some() {
             return self.ask_for_tunnel(py, id, end, head);
@@ -259,10 +259,10 @@ impl Connection {
     /// Whether its client has yet to take something.
     #[cold]
     fn holds_some(&self, py: Python<'_>) -> PyResult<bool> {
-        if self.unsent_streams.get() > 0 {
+        if self.outflow.unsent_streams.get() > 0 {
             return Ok(true);
         }
-        let waiting = self.on_carrier(py, |carrier, _| carrier.waiting(py))?;
+        let waiting = self.on_carrier(py, |carrier| carrier.waiting(py))?;
         Ok(waiting.unwrap_or_default() > 0)
     }
 
@@ -299,8 +299,8 @@ impl Connection {
     /// Other connections have had their turn.
     fn resume(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.resume_scheduled.set(false);
-        self.rests.set(false);
-        self.written.set(0);
+        self.outflow.rests.set(false);
+        self.outflow.written.set(0);
         if !self.is_open() {
             return Ok(());
         }
@@ -317,8 +317,7 @@ impl Connection {
         if self.is_closed() || self.has_all.get() {
             return Ok(());
         }
-        let context = &self.core.context;
-        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
     }
 }
 

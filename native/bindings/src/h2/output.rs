@@ -41,28 +41,28 @@ impl Connection {
 
     /// Write what the windows and the transport let through.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let mut more = !self.write_paused.get() && self.is_open();
+        let mut more = !self.outflow.paused.get() && self.is_open();
         while more {
             let mut relieved = Vec::new();
-            more = !self.rests.get() && self.fill(py, &mut relieved);
+            more = !self.outflow.rests.get() && self.fill(py, &mut relieved);
             self.write(py)?;
             for stream in relieved {
                 stream.relieve(py)?;
             }
-            more &= !self.write_paused.get() && self.is_open();
+            more &= !self.outflow.paused.get() && self.is_open();
         }
         self.watch_windows(py)
     }
 
     /// So much was written: what else there is has its turn when the loop has had one.
     fn count_written(&self, py: Python<'_>, length: usize) -> PyResult<()> {
-        let written = self.written.get() + length;
-        self.written.set(written);
-        if written <= IN_ONE_TURN || !self.core.is_real || self.rests.get() {
+        let written = self.outflow.written.get() + length;
+        self.outflow.written.set(written);
+        if written <= IN_ONE_TURN || !self.core.is_real || self.outflow.rests.get() {
             return Ok(());
         }
         let Some(own) = self.own.get().and_then(Weak::upgrade) else { return Ok(()) };
-        self.rests.set(true);
+        self.outflow.rests.set(true);
         own.resume_later(py)
     }
 
@@ -77,7 +77,7 @@ impl Connection {
                 relieved.push(slot.stream.clone());
             }
             if part.end {
-                self.ended.borrow_mut().push(part.stream);
+                self.due.ended.borrow_mut().push(part.stream);
             }
         })
     }
@@ -94,7 +94,7 @@ impl Connection {
             if let Some(metrics) = &self.core.metrics {
                 metrics.add(places::BYTES_SENT, out.len());
             }
-            self.on_carrier(py, |carrier, names| carrier.write(py, names, &out))
+            self.on_carrier(py, |carrier| carrier.write(py, &out))
         };
         let length = out.len();
         self.core.hub.buffers.give(out);
@@ -114,7 +114,7 @@ impl Connection {
             self.flush(py)?;
         }
         if self.state.borrow().wire.is_over() || self.has_all.get() && self.state.borrow().wire.is_idle() {
-            let lingers = self.awaits.get() == Awaits::Nothing;
+            let lingers = self.waits.awaits.get() == Awaits::Nothing;
             return self.close(py, lingers);
         }
         self.update_deadline(py)
@@ -123,7 +123,7 @@ impl Connection {
     /// Let go of streams that are over on the wire.
     pub(super) fn settle(&self, py: Python<'_>) -> PyResult<()> {
         loop {
-            let Some(id) = self.ended.borrow_mut().pop() else { return Ok(()) };
+            let Some(id) = self.due.ended.borrow_mut().pop() else { return Ok(()) };
             let slot = {
                 let state = &mut *self.state.borrow_mut();
                 if state.is_over(id) { state.take(id) } else { None }
@@ -202,7 +202,7 @@ impl Connection {
         let has_failed = self.state.borrow().wire.is_closed();
         self.write(py)?;
         self.life.set(Life::Closed);
-        self.ping_deadline.set(None);
+        self.waits.ping.set(None);
         self.state.borrow_mut().pending = Vec::new();
         self.lose_all(py)?;
         if linger && self.core.is_real && !self.has_all.get() && self.can_linger(py)? {
@@ -212,12 +212,12 @@ impl Connection {
             let settings = &self.core.settings;
             // Who has broken the connection may be in the middle of something; others close theirs, or keep it in a pool.
             let patience = if has_failed { settings.linger } else { settings.last_call };
-            self.deadline.set(Some(self.core.hub.deadlines.now() + patience));
+            self.waits.input.set(Some(self.core.hub.deadlines.now() + patience));
             self.watch(py)?;
-            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
+            self.on_carrier(py, |carrier| carrier.write_eof(py))?;
             return self.resume_reading(py);
         }
-        self.deadline.set(None);
-        if self.close_carrier(py)? { self.reader.wait(py, self) } else { Ok(()) }
+        self.waits.input.set(None);
+        if self.close_carrier(py)? { self.waits.reader.wait(py, self) } else { Ok(()) }
     }
 }

@@ -104,7 +104,7 @@ impl Stream {
         if waits {
             self.push(&PyBytes::new(py, text.as_bytes()));
         } else {
-            self.connection.ended.borrow_mut().push(self.id);
+            self.connection.due.ended.borrow_mut().push(self.id);
         }
         if lines {
             self.write_lines(None, own)?;

@@ -43,3 +43,23 @@ pub(super) enum Presence {
     /// Nothing has, so it was asked whether it is there, and has not answered.
     Asked,
 }
+
+/// What comes on a stream that is a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    Open,
+    /// Nothing more comes.
+    Ended,
+    /// And what stands there was told so.
+    Told,
+}
+
+/// What was said on a stream that is a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Nothing,
+    /// The head of the response.
+    Head,
+    /// All there is to say.
+    All,
+}

@@ -19,9 +19,9 @@ use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use super::connection::{State, Stream};
 use crate::asgi::access::entry::Head;
 use crate::asgi::identity::OwnField;
+use crate::asgi::room::Room;
 use crate::asgi::stream::{Follows, Stream as Interface};
 use crate::base::error::exception;
-use crate::base::line::{Line, WOKEN_TOGETHER, wake};
 use crate::conn::carried::Carried;
 
 /// So little of a body may wait, and its application goes on.
@@ -32,11 +32,11 @@ impl Stream {
     #[inline]
     pub(super) fn push(&self, piece: &Bound<'_, PyBytes>) {
         let mut queue = self.queue.borrow_mut();
-        let unsent = &self.connection.unsent_streams;
+        let unsent = &self.connection.outflow.unsent_streams;
         unsent.set(unsent.get() + usize::from(queue.len() == 0));
         queue.push(piece);
         if queue.len() > HIGH_WATER {
-            self.write_paused.set(true);
+            self.room.pause();
         }
     }
 
@@ -46,16 +46,16 @@ impl Stream {
         let mut queue = self.queue.borrow_mut();
         queue.take(py, length, out);
         self.sent.set(self.sent.get().wrapping_add(length));
-        let taken = &self.connection.taken;
+        let taken = &self.connection.outflow.taken;
         taken.set(taken.get().wrapping_add(length));
         if queue.len() == 0 {
             self.has_sent_all();
         }
-        self.write_paused.get() && queue.len() <= LOW_WATER
+        self.room.is_paused() && queue.len() <= LOW_WATER
     }
 
     fn has_sent_all(&self) {
-        let unsent = &self.connection.unsent_streams;
+        let unsent = &self.connection.outflow.unsent_streams;
         unsent.set(unsent.get().saturating_sub(1));
         self.window_deadline.set(None);
     }
@@ -67,17 +67,10 @@ impl Stream {
 
     /// Little enough waits, or nothing can be sent any more: let those who wait go on.
     pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(false);
-        if let Some(channel) = self.channel.get() {
-            let handler = channel.handler.borrow().clone().filter(|_| channel.pause_told.replace(false));
-            return handler.map_or(Ok(()), |handler| handler.on_resume(py));
-        }
-        let names = &self.connection.core.names;
-        let watcher = self.watcher.take();
-        if let Some(watcher) = watcher {
-            wake(watcher.bind(py), names)?;
-        }
-        self.writers.advance(py, names, WOKEN_TOGETHER)
+        self.room.resume(py, &self.connection.core.names)?;
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        let handler = channel.handler.borrow().clone().filter(|_| channel.pause_told.replace(false));
+        handler.map_or(Ok(()), |handler| handler.on_resume(py))
     }
 
     /// Nothing can be sent any more.
@@ -147,7 +140,7 @@ impl Interface for Stream {
     fn body(&self, py: Python<'_>, data: Option<&Bound<'_, PyBytes>>, follows: Follows) -> PyResult<()> {
         let bytes = data.map_or(&[][..], |data| data.as_bytes());
         let last = follows == Follows::Nothing;
-        let at_once = !self.connection.write_paused.get() && !self.connection.rests.get();
+        let at_once = !self.connection.outflow.paused.get() && !self.connection.outflow.rests.get();
         let (waits, length) = self.connection.put(|wire, out| {
             if follows == Follows::Trailers {
                 wire.check_end(self.id, bytes.len())?;
@@ -203,7 +196,7 @@ impl Interface for Stream {
         self.leave_body_deadline();
         let connection = &self.connection;
         if !connection.state.borrow().wire.is_live(self.id) {
-            connection.ended.borrow_mut().push(self.id);
+            connection.due.ended.borrow_mut().push(self.id);
         }
         if connection.consuming.get() {
             return Ok(());
@@ -231,39 +224,9 @@ impl Interface for Stream {
         if more { self.connection.flush_unless_consuming(py) } else { Ok(()) }
     }
 
-    /// There is none: what is not on its turn cannot leave.
-    fn transport(&self, _py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Ok(None)
-    }
-
-    fn watcher(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let core = &self.connection.core;
-        let future = core.event_loop.bind(py).call_method0(&core.names.create_future)?.unbind();
-        let old = self.watcher.replace(Some(future.clone_ref(py)));
-        drop(old);
-        Ok(future)
-    }
-
-    /// Nothing is sent past the connection, which sees to that itself.
-    fn await_reader(&self, _py: Python<'_>) -> PyResult<()> {
-        Ok(())
-    }
-
-    fn stop_awaiting_reader(&self) {}
-
     #[inline]
-    fn takes_more(&self, in_turn: bool) -> bool {
-        !self.write_paused.get() && (in_turn || self.writers.is_empty())
-    }
-
-    #[inline]
-    fn is_write_paused(&self) -> bool {
-        self.write_paused.get()
-    }
-
-    #[inline]
-    fn writers(&self) -> &Line {
-        &self.writers
+    fn room(&self) -> &Room {
+        &self.room
     }
 
     fn answer(

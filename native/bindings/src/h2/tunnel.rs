@@ -16,20 +16,21 @@ use wire::ws::Handshake;
 
 use super::connection::{Asked, Channel, Connection, Opening, Slot, State, Stream, Wanted};
 use super::headers::HeadFields;
-use super::states::Ending;
+use super::states::{Ending, Input, Said};
 use crate::asgi::scope::Fields;
 use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carried::Carried;
+use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
 use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
-use crate::conn::tunnel::Tunnel;
+use crate::conn::stream_transport::StreamTransport;
 
 /// Has a WebSocket stand on a stream: the protocol object, the stream, path and query, the headers, and what is asked for.
 type OpenWebSocket = fn(
     &Bound<'_, PyAny>,
-    Rc<dyn Tunnel>,
+    Rc<dyn Carrier>,
     (&[u8], &[u8]),
     &Bound<'_, PyList>,
     &Handshake<'_>,
@@ -88,7 +89,7 @@ impl Connection {
             channel.handler.replace(Some(handler));
         }
         // Of what came meanwhile nobody has heard.
-        self.to_serve.borrow_mut().push(id);
+        self.due.to_serve.borrow_mut().push(id);
         match self.ending.get() {
             Ending::LastCall | Ending::Last | Ending::Now => protocol.call_method0("shutdown").map(drop),
             Ending::None | Ending::Due | Ending::Announced | Ending::Heard => Ok(()),
@@ -98,7 +99,7 @@ impl Connection {
     /// Hand on what has come for streams that stand for sockets.
     pub(super) fn serve_tunnels(&self, py: Python<'_>) -> PyResult<()> {
         loop {
-            let Some(id) = self.to_serve.borrow_mut().pop() else { return Ok(()) };
+            let Some(id) = self.due.to_serve.borrow_mut().pop() else { return Ok(()) };
             if let Some(stream) = self.stream(id) {
                 stream.deliver(py)?;
             }
@@ -118,9 +119,9 @@ impl Stream {
         channel.unread.borrow_mut().extend_from_slice(piece);
         self.pieces.set(self.pieces.get() + 1);
         if end {
-            channel.ended.set(true);
+            channel.end();
         }
-        self.connection.to_serve.borrow_mut().push(self.id);
+        self.connection.due.to_serve.borrow_mut().push(self.id);
     }
 
     fn deliver(&self, py: Python<'_>) -> PyResult<()> {
@@ -137,8 +138,11 @@ impl Stream {
                 handler.clone().on_data(py, &data)?;
             }
         }
-        let is_at_end = channel.ended.get() && channel.unread.borrow().is_empty() && !channel.end_told.replace(true);
-        if is_at_end && !handler.on_eof(py)? { Tunnel::close(self, py) } else { Ok(()) }
+        if channel.input.get() != Input::Ended || !channel.unread.borrow().is_empty() {
+            return Ok(());
+        }
+        channel.input.set(Input::Told);
+        if handler.on_eof(py)? { Ok(()) } else { self.end_tunnel(py) }
     }
 
     /// What stands here has lost its stream.
@@ -175,26 +179,97 @@ impl Stream {
     }
 }
 
-impl Tunnel for Stream {
-    fn ends(&self, py: Python<'_>) -> Ends {
+impl Carrier for Stream {
+    fn ends(&self, py: Python<'_>) -> PyResult<Ends> {
         let peer = &self.connection.peer;
-        Ends {
+        Ok(Ends {
             client: peer.client.clone_ref(py),
             server: peer.server.clone_ref(py),
             secure: peer.secure,
             ssl_object: peer.ssl_object.as_ref().map(|object| object.clone_ref(py)),
-        }
+        })
     }
 
-    fn is_closing(&self) -> bool {
-        let is_closing = self.channel.get().is_none_or(|channel| channel.closing.get());
+    fn is_stream(&self) -> bool {
+        true
+    }
+
+    fn transport(self: Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, StreamTransport::new(self))?.into_any())
+    }
+
+    fn is_closing(&self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(self.is_ending())
+    }
+
+    fn write(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.write_object(&PyBytes::new(py, data))
+    }
+
+    fn write_with(self: Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()> {
+        if !head.is_empty() {
+            self.write_object(&PyBytes::new(py, head))?;
+        }
+        self.write_object(body)
+    }
+
+    fn waiting(&self, _py: Python<'_>) -> PyResult<usize> {
+        Ok(self.queue.borrow().len())
+    }
+
+    fn look(self: Rc<Self>, py: Python<'_>) -> PyResult<Pending> {
+        self.connection.look_for_peer(py)
+    }
+
+    fn pause_reading(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
+        if let Some(channel) = self.channel.get() {
+            channel.reading.set(false);
+        }
+        Ok(())
+    }
+
+    fn resume_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        channel.reading.set(true);
+        if channel.unread.borrow().is_empty() && channel.input.get() == Input::Open {
+            return Ok(());
+        }
+        self.connection.due.to_serve.borrow_mut().push(self.id);
+        self.connection.serve_later(py)
+    }
+
+    /// Whoever has nothing more to say has done with it.
+    fn write_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.end_tunnel(py)
+    }
+
+    fn close(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.end_tunnel(py)
+    }
+
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(channel) = self.channel.get() else { return Ok(()) };
+        channel.said.set(Said::All);
+        {
+            let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
+            self.connection.core.hub.buffers.supply(out);
+            wire.reset(out, self.id, ErrorCode::Cancel);
+        }
+        self.settle_later(py)
+    }
+}
+
+impl Stream {
+    fn is_ending(&self) -> bool {
+        let is_closing = self.channel.get().is_none_or(|channel| channel.said.get() == Said::All);
         is_closing || !self.connection.state.borrow().wire.is_live(self.id)
     }
 
-    fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+    /// Write `data`. First of all that is the head of a response, as HTTP/1.1 has it.
+    fn write_object(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = data.py();
-        let Some(channel) = self.channel.get().filter(|_| !Tunnel::is_closing(self)) else { return Ok(()) };
-        if channel.begun.replace(true) {
+        let Some(channel) = self.channel.get().filter(|_| !self.is_ending()) else { return Ok(()) };
+        if channel.said.replace(Said::Head) == Said::Head {
             self.put_data(data)?;
         } else {
             let rest = self.put_head_of(data.as_bytes())?;
@@ -203,53 +278,28 @@ impl Tunnel for Stream {
         self.connection.flush_unless_consuming(py)?;
         let handler = channel.handler.borrow().clone();
         match handler {
-            Some(handler) if self.write_paused.get() && !channel.pause_told.replace(true) => handler.on_pause(py),
+            Some(handler) if self.room.is_paused() && !channel.pause_told.replace(true) => handler.on_pause(py),
             _ => Ok(()),
         }
     }
 
-    fn waiting(&self) -> usize {
-        self.queue.borrow().len()
-    }
-
-    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
-        self.connection.look_for_peer(py)
-    }
-
-    fn set_reading(&self, py: Python<'_>, reading: bool) -> PyResult<()> {
+    /// End the stream once everything is written.
+    fn end_tunnel(&self, py: Python<'_>) -> PyResult<()> {
         let Some(channel) = self.channel.get() else { return Ok(()) };
-        channel.reading.set(reading);
-        if !reading || channel.unread.borrow().is_empty() && !channel.ended.get() {
-            return Ok(());
-        }
-        self.connection.to_serve.borrow_mut().push(self.id);
-        self.connection.serve_later(py)
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(channel) = self.channel.get() else { return Ok(()) };
-        if channel.closing.replace(true) {
+        if channel.said.replace(Said::All) == Said::All {
             return Ok(());
         }
         let ended = self.connection.put(|wire, out| {
             if wire.takes_body(self.id) { wire.body(out, self.id, 0, true).map(drop) } else { Ok(()) }
         });
-        self.connection.flush_unless_consuming(py)?;
-        self.connection.ended.borrow_mut().push(self.id);
-        self.connection.serve_later(py)?;
+        self.settle_later(py)?;
         ended
     }
 
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(channel) = self.channel.get() else { return Ok(()) };
-        channel.closing.set(true);
-        {
-            let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();
-            self.connection.core.hub.buffers.supply(out);
-            wire.reset(out, self.id, ErrorCode::Cancel);
-        }
+    /// Write what is left to say, and let go of the stream in a later turn of the loop.
+    fn settle_later(&self, py: Python<'_>) -> PyResult<()> {
         self.connection.flush_unless_consuming(py)?;
-        self.connection.ended.borrow_mut().push(self.id);
+        self.connection.due.ended.borrow_mut().push(self.id);
         self.connection.serve_later(py)
     }
 }

@@ -77,7 +77,7 @@ impl<'py> Content<'py> {
 impl Session {
     #[inline]
     fn has_event(&self) -> bool {
-        !self.queue.borrow().is_empty() || self.is_disconnected()
+        !self.inbox.queue.borrow().is_empty() || self.is_disconnected()
     }
 
     fn send_message<'py>(
@@ -255,21 +255,21 @@ impl Conversation for Session {
     }
 
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
-        if self.queue.borrow().is_empty() && !in_turn {
+        if self.inbox.queue.borrow().is_empty() && !in_turn {
             self.end_for_peer(py)?;
         }
-        if !(in_turn || self.receivers.is_empty()) || !self.has_event() {
+        if !(in_turn || self.inbox.receivers.is_empty()) || !self.has_event() {
             return Ok(Received::Nothing);
         }
-        let event = self.queue.borrow_mut().pop_front();
+        let event = self.inbox.queue.borrow_mut().pop_front();
         let Some(event) = event else { return Ok(Received::Last) };
-        self.took_at.set(Some(self.now()));
-        if self.queue.borrow().is_empty() {
-            self.queued.set(0);
-            if self.read_paused.get() && self.is_accepted() {
-                self.taking.set(in_turn);
+        self.inbox.took_at.set(Some(self.now()));
+        if self.inbox.queue.borrow().is_empty() {
+            self.inbox.queued.set(0);
+            if self.inflow.read_paused.get() && self.is_accepted() {
+                self.inbox.taking.set(in_turn);
                 let resumed = self.resume_reading(py);
-                self.taking.set(false);
+                self.inbox.taking.set(false);
                 resumed?;
             }
         }
@@ -291,7 +291,7 @@ impl Conversation for Session {
     }
 
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent> {
-        if self.write_paused.get() || !(in_turn || self.writers.is_empty()) {
+        if self.outflow.room.is_paused() || !(in_turn || self.outflow.room.writers.is_empty()) {
             return Ok(Sent::Later);
         }
         self.guard(message.py(), Function::Send.name(), |session| {
@@ -314,10 +314,10 @@ impl Conversation for Session {
     }
 
     fn waiter(&self, py: Python<'_>) -> PyResult<Option<Py<Waiter>>> {
-        if !self.has_waiters.get() {
+        if !self.inbox.has_waiters.get() {
             return Ok(None);
         }
-        let lent = self.lent_waiter.take();
+        let lent = self.inbox.lent_waiter.take();
         if let Some(waiter) = lent {
             let at_work = self.core.current_task.bind(py).call1((&self.core.event_loop,))?;
             if waiter.get().is_lent_to(&at_work)? {
@@ -330,21 +330,21 @@ impl Conversation for Session {
     }
 
     fn lend_waiter(&self, waiter: Option<Py<Waiter>>) {
-        let old = self.lent_waiter.replace(waiter);
+        let old = self.inbox.lent_waiter.replace(waiter);
         drop(old);
     }
 
     fn line(&self, function: Function) -> &Line {
         match function {
-            Function::Receive => &self.receivers,
-            Function::Send => &self.writers,
+            Function::Receive => &self.inbox.receivers,
+            Function::Send => &self.outflow.room.writers,
         }
     }
 
     fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
         let ready = match function {
             Function::Receive => self.has_event(),
-            Function::Send => !self.write_paused.get(),
+            Function::Send => !self.outflow.room.is_paused(),
         };
         if ready { self.line(function).advance(py, &self.core.names, WOKEN_TOGETHER) } else { Ok(()) }
     }
@@ -386,7 +386,7 @@ impl Conversation for Session {
     }
 
     fn clear(&self) {
-        self.receivers.clear();
-        self.writers.clear();
+        self.inbox.receivers.clear();
+        self.outflow.room.writers.clear();
     }
 }

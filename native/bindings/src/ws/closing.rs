@@ -13,21 +13,21 @@ impl Session {
     ///
     /// It has had that when it asks for more, when it ends, or some time after it took the last event.
     pub(super) fn peer_ends(&self, py: Python<'_>, end: PeerEnd) -> PyResult<()> {
-        let is_idle = self.queue.borrow().is_empty();
-        if is_idle && self.receivers.len() > usize::from(self.taking.get()) {
+        let is_idle = self.inbox.queue.borrow().is_empty();
+        if is_idle && self.inbox.receivers.len() > usize::from(self.inbox.taking.get()) {
             return self.act_on(py, end);
         }
         self.rare().peer_end.replace(Some(end));
         self.pause_reading(py)?;
         self.stop_keepalive(); // no pong would be read
         if !is_idle {
-            self.took_at.set(Some(self.now()));
+            self.inbox.took_at.set(Some(self.now()));
         }
         self.await_answers(py)
     }
 
     pub(super) fn await_answers(&self, py: Python<'_>) -> PyResult<()> {
-        let until = self.took_at.get().map(|took_at| took_at + self.core.answer_time);
+        let until = self.inbox.took_at.get().map(|took_at| took_at + self.core.patience.answers);
         match until {
             Some(until) if until > self.now() => self.wait(py, Wait::Answers, until),
             _ => self.end_for_peer(py),
@@ -63,7 +63,7 @@ impl Session {
         if let Some(rare) = self.any_rare() {
             rare.pong.set(None);
         }
-        let piece = self.piece.take();
+        let piece = self.inflow.piece.take();
         drop(piece);
         self.resume_writers(py)
     }
@@ -98,7 +98,7 @@ impl Session {
             return Ok(());
         }
         self.awaiting_close.set(true);
-        self.close_within(py, self.core.close_timeout)?;
+        self.close_within(py, self.core.patience.close)?;
         self.resume_carrier(py)?;
         self.read_close(py)
     }

@@ -22,6 +22,31 @@ use crate::conn::hub::Hub;
 
 const INFO: u8 = 20;
 
+/// How long a WebSocket waits for what.
+pub(super) struct Patience {
+    pub(super) ping_interval: Option<Duration>,
+    pub(super) ping_timeout: Option<Duration>,
+    pub(super) close: Duration,
+    pub(super) answers: Duration,
+    pub(super) linger: Duration,
+}
+
+impl Patience {
+    fn new(config: &Bound<'_, PyAny>, constants: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let optional = |name: &str| -> PyResult<Option<Duration>> {
+            if config.getattr(name)?.is_none() { Ok(None) } else { seconds(config, name) }
+        };
+        let constant = |name: &str| Ok::<_, PyErr>(seconds(constants, name)?.unwrap_or_default());
+        Ok(Self {
+            ping_interval: optional("ws_ping_interval")?,
+            ping_timeout: optional("ws_ping_timeout")?,
+            close: constant("CLOSE_TIMEOUT")?,
+            answers: constant("ANSWER_SECONDS")?,
+            linger: constant("LINGER_SECONDS")?,
+        })
+    }
+}
+
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
     home: Rc<Home>,
@@ -35,12 +60,8 @@ pub(crate) struct Core {
     pub(super) broadcast: RefCell<Broadcast>,
     pub(super) max_queue: usize,
     pub(super) deflate: bool,
-    pub(super) ping_interval: Option<Duration>,
-    pub(super) ping_timeout: Option<Duration>,
     pub(super) shutdown_code: u16,
-    pub(super) close_timeout: Duration,
-    pub(super) answer_time: Duration,
-    pub(super) linger: Duration,
+    pub(super) patience: Patience,
     pub(super) info: Level,
     pub(super) send: KnownText,
     /// `websocket.receive`
@@ -65,9 +86,6 @@ impl Core {
         let py = config.py();
         let constants = py.import("uvicorn.protocols.websockets.limits")?;
         let max_size: Option<usize> = config.getattr("ws_max_size")?.extract()?;
-        let patience = |name: &str| -> PyResult<Option<Duration>> {
-            if config.getattr(name)?.is_none() { Ok(None) } else { seconds(config, name) }
-        };
         let max_queue: i64 = config.getattr("ws_max_queue")?.extract()?;
         Ok(Self {
             tuples: FieldTuples::default(),
@@ -79,12 +97,8 @@ impl Core {
             broadcast: RefCell::default(),
             max_queue: usize::try_from(max_queue).unwrap_or_default().max(1),
             deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,
-            ping_interval: patience("ws_ping_interval")?,
-            ping_timeout: patience("ws_ping_timeout")?,
             shutdown_code: config.getattr("ws_shutdown_code")?.extract()?,
-            close_timeout: seconds(&constants, "CLOSE_TIMEOUT")?.unwrap_or_default(),
-            answer_time: seconds(&constants, "ANSWER_SECONDS")?.unwrap_or_default(),
-            linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
+            patience: Patience::new(config, &constants)?,
             info: Level::new(home.logger.bind(py), INFO)?,
             send: KnownText::new(py, "websocket.send"),
             receive: PyString::intern(py, "websocket.receive").unbind(),

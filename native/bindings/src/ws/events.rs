@@ -5,7 +5,8 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 
 use super::session::Session;
-use super::states::{PeerEnd, Stage, State};
+use super::states::{PeerEnd, Ping, Stage, State};
+use super::waits::Wait;
 use crate::asgi::cycle::go_on_at_once;
 use crate::asgi::peer::Peer;
 use crate::base::ffi::bytes::Growing;
@@ -15,30 +16,22 @@ use crate::base::waiter::Waiter;
 use crate::conn::carried::{Carried, Sides};
 use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
-use crate::conn::handler::Handler;
 use crate::conn::hub::Hub;
-use crate::conn::transport::Transport;
 
 impl Session {
     /// An HTTP protocol hands over its connection.
     pub(crate) fn connection_made(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        transport: &Bound<'_, PyAny>,
+        carrier: Rc<dyn Carrier>,
     ) -> PyResult<()> {
-        let py = protocol.py();
-        let carrier = match transport.cast_exact::<Transport>() {
-            Ok(ours) => Carrier::Socket(ours.get().socket()?),
-            Err(_) => Carrier::Transport(Rc::new(transport.clone().unbind())),
-        };
         self.sides.attach(protocol, carrier);
-        self.guard(py, "connection_made", |session| session.open(protocol))
+        self.guard(protocol.py(), "connection_made", |session| session.open(protocol))
     }
 
     pub(super) fn open(self: &Rc<Self>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = protocol.py();
-        let Some(carrier) = self.sides.carrier() else { return Ok(()) };
-        let Ends { client, server, secure, ssl_object } = carrier.ends(py, &self.core.hub)?;
+        let Some(Ends { client, server, secure, ssl_object }) = self.ends(py)? else { return Ok(()) };
         let app_state = self.peer.borrow().app_state.clone_ref(py);
         self.peer.replace(Rc::new(Peer::new(client, server, secure, app_state).with_tls(ssl_object)));
         self.enter_deadlines();
@@ -70,30 +63,6 @@ impl Session {
         Ok(())
     }
 
-    /// The client sends nothing more. Whether the connection stays open, for answers that it still reads.
-    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
-        if self.can_write_eof(py)? {
-            match self.stage() {
-                Stage::Denying => {
-                    self.half_closed.set(true);
-                    return Ok(true);
-                }
-                Stage::Accepted => {
-                    if !self.peer_has_ended() {
-                        self.peer_ends(py, PeerEnd::Left)?;
-                    }
-                    return Ok(true);
-                }
-                _ => {}
-            }
-        }
-        self.end_for_peer(py)?;
-        self.peer_gone(py)?;
-        // Closing waits for what is still to be written, which a peer that has gone never reads.
-        self.close_within(py, self.core.close_timeout)?;
-        Ok(false)
-    }
-
     /// Bytes from the client, what the application does with them if it waits for them, and one write for its answers.
     fn take_input(
         self: &Rc<Self>,
@@ -105,12 +74,12 @@ impl Session {
             // What the handshake came with was counted before it was handed over.
             self.count_bytes(places::BYTES_RECEIVED, length);
         }
-        if !self.has_waiters.get() || self.gathering.replace(true) {
+        if !self.inbox.has_waiters.get() || self.outflow.gathering.replace(true) {
             return take(self);
         }
         let received = take(self);
         let gone_on = received.and_then(|()| self.let_receivers_go_on(py));
-        self.gathering.set(false);
+        self.outflow.gathering.set(false);
         let written = self.flush(py);
         gone_on.and(written)
     }
@@ -119,8 +88,8 @@ impl Session {
     fn let_receivers_go_on(&self, py: Python<'_>) -> PyResult<()> {
         let at_once = self.core.settings.shortcuts.take(Shortcut::Wakeups);
         // What is taken may make room for more, for which the next one waits.
-        while self.is_to_wake.take() {
-            let first = self.receivers.first(py);
+        while self.inbox.is_to_wake.take() {
+            let first = self.inbox.receivers.first(py);
             match first.as_ref().map(|first| first.bind(py).cast_exact::<Waiter>()) {
                 Some(Ok(waiter)) if at_once && self.core.runner.may_step(py)? => {
                     go_on_at_once(waiter, &self.core.host)?;
@@ -132,7 +101,7 @@ impl Session {
     }
 
     /// Bytes from the client: its handshake, then frames.
-    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+    fn take_data(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         if self.scope.get().is_none() {
             return self.receive_head(py, data);
         }
@@ -166,7 +135,7 @@ impl Session {
             Stage::Connecting if self.scope.get().is_some() => self.refuse(py, 500, "Internal Server Error"),
             Stage::Denying => Ok(()),
             _ if self.awaiting_close.get() => Ok(()),
-            _ => self.on_carrier(py, |carrier, names| carrier.close(py, names)).map(drop),
+            _ => self.on_carrier(py, |carrier| carrier.close(py)).map(drop),
         }
     }
 
@@ -196,6 +165,69 @@ impl Carried for Session {
         self.drop_output();
     }
 
+    /// The bytes belong to somebody else, and masks are taken off in place.
+    fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        let mut own = self.core.hub.buffers.take();
+        own.extend_from_slice(data);
+        let outcome = self.own_data_received(py, &mut own);
+        self.core.hub.buffers.give(own);
+        outcome
+    }
+
+    fn own_data_received(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
+        self.take_input(py, data.len(), |session| session.take_data(py, data))
+    }
+
+    fn with_place(&self, receive: &mut dyn FnMut(&mut Growing)) {
+        self.with_piece(receive);
+    }
+
+    fn placed_data_received(self: &Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
+        self.take_input(py, length, |session| session.read_piece(py, length))
+    }
+
+    fn eof_received(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.can_write_eof(py)? {
+            match self.stage() {
+                Stage::Denying => {
+                    self.half_closed.set(true);
+                    return Ok(true);
+                }
+                Stage::Accepted => {
+                    if !self.peer_has_ended() {
+                        self.peer_ends(py, PeerEnd::Left)?;
+                    }
+                    return Ok(true);
+                }
+                _ => {}
+            }
+        }
+        self.end_for_peer(py)?;
+        self.peer_gone(py)?;
+        // Closing waits for what is still to be written, which a peer that has gone never reads.
+        self.close_within(py, self.core.patience.close)?;
+        Ok(false)
+    }
+
+    fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_ending() {
+            return Ok(()); // there is nobody who could wait
+        }
+        self.outflow.room.pause();
+        self.await_reader(py)
+    }
+
+    fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.stop_waiting(Wait::Reader);
+        self.ping.set(Ping { unsent: None, ..self.ping.get() });
+        self.resume_writers(py)?;
+        let pong = self.any_rare().and_then(|rare| rare.pong.take());
+        match pong {
+            Some(payload) => self.write_frames(py, |wire, out| wire.pong(out, &payload)),
+            None => Ok(()),
+        }
+    }
+
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
         self.forget(py)?;
         self.trace(py, "WebSocket connection lost")?;
@@ -217,52 +249,5 @@ impl Carried for Session {
         let aborted = self.abort(py);
         self.resume_writers(py)?;
         self.forget(py).and(aborted).and(gone)
-    }
-}
-
-impl Handler for Session {
-    fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        // It belongs to somebody else, and masks are taken off in place.
-        let mut own = self.core.hub.buffers.take();
-        own.extend_from_slice(data);
-        let outcome = self.clone().on_input(py, &mut own);
-        self.core.hub.buffers.give(own);
-        outcome
-    }
-
-    fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
-        self.guard(py, "data_received", |session| {
-            session.take_input(py, data.len(), |session| session.data_received(py, data))
-        })
-    }
-
-    fn with_place(&self, receive: &mut dyn FnMut(&mut Growing)) {
-        self.with_piece(receive);
-    }
-
-    fn on_placed(self: Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
-        self.guard(py, "data_received", |session| {
-            session.take_input(py, length, |session| session.read_piece(py, length))
-        })
-    }
-
-    fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {
-        self.guard(py, "eof_received", |session| session.eof_received(py))
-    }
-
-    fn on_lost(self: Rc<Self>, py: Python<'_>, _error: Option<PyErr>) -> PyResult<()> {
-        self.guard(py, "connection_lost", |session| session.connection_lost(py))
-    }
-
-    fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "pause_writing", |session| session.pause_writing(py))
-    }
-
-    fn on_resume(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "resume_writing", |session| session.resume_writing(py))
-    }
-
-    fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.sides.protocol(py)
     }
 }

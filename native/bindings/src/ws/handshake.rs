@@ -21,7 +21,6 @@ use crate::base::shortcuts::Shortcut;
 use crate::base::task::Start;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
-use crate::conn::tunnel::Tunnel;
 
 /// How far the head of the handshake has come.
 enum Read {
@@ -43,7 +42,7 @@ impl Session {
             Read::Refused(error) => self.refuse_handshake(py, error),
             Read::Whole(length, head) => {
                 // A copy, because what follows may run Python code.
-                let bytes = self.input.borrow().get(..length).unwrap_or_default().to_vec();
+                let bytes = self.inflow.input.borrow().get(..length).unwrap_or_default().to_vec();
                 match Handshake::read(&head, &bytes, self.core.deflate) {
                     Ok(handshake) => self.begin(py, &head, &bytes, &handshake),
                     Err(error) => self.refuse_handshake(py, error),
@@ -54,7 +53,7 @@ impl Session {
 
     fn read_head(&self) -> Read {
         let State::Connecting(Connecting::Head(head)) = &mut *self.state.borrow_mut() else { return Read::Partly };
-        match head.parse(&self.input.borrow(), &self.core.settings.limits) {
+        match head.parse(&self.inflow.input.borrow(), &self.core.settings.limits) {
             Ok(Status::Partial) => Read::Partly,
             Ok(Status::Complete(length)) => Read::Whole(length, std::mem::take(head)),
             Err(error) => Read::Refused(error),
@@ -74,7 +73,7 @@ impl Session {
         let headers = core.tuples.list(py, &core.names, &head.fields, target.authority.of(input), input)?;
         let parts = (target.effective_path(input, head.verb), target.query.of(input));
         let scope = self.build_scope(parts, &headers, handshake)?;
-        self.input.borrow_mut().drain(..input.len());
+        self.inflow.input.borrow_mut().drain(..input.len());
         let has_authority = !target.authority.is_empty();
         let whole = if has_authority { target_of(parts) } else { target.whole.of(input).to_vec() };
         self.start(&scope, &headers, &[b"GET ".as_slice(), &whole, b" HTTP/1.1"].concat())
@@ -84,13 +83,13 @@ impl Session {
     pub(crate) fn open_on(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
-        stream: Rc<dyn Tunnel>,
+        stream: Rc<dyn Carrier>,
         parts: (&[u8], &[u8]),
         headers: &Bound<'_, PyList>,
         handshake: &Handshake<'_>,
     ) -> PyResult<()> {
         let py = protocol.py();
-        self.sides.attach(protocol, Carrier::Stream(stream));
+        self.sides.attach(protocol, stream);
         self.guard(py, "connection_made", |session| {
             session.open(protocol)?;
             let scope = session.build_scope(parts, headers, handshake)?;
@@ -143,11 +142,11 @@ impl Session {
         }
         let event = PyDict::new(py);
         event.set_item(&core.names.r#type, "websocket.connect")?;
-        self.queue.borrow_mut().push_back(event.unbind());
+        self.inbox.queue.borrow_mut().push_back(event.unbind());
         // What is behind the handshake has to be there first.
         let start = Start::of(core, py)?.later();
         let is_proved = core.eager && start != Start::Inspectably;
-        self.has_waiters.set(is_proved && core.settings.shortcuts.take(Shortcut::Waiters));
+        self.inbox.has_waiters.set(is_proved && core.settings.shortcuts.take(Shortcut::Waiters));
         core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)
     }
 
@@ -194,17 +193,17 @@ impl Session {
         self.write_head(py, &response)?;
         self.say(py, ("connection open",))?;
         self.start_keepalive(py)?;
-        self.took_at.set(Some(self.now()));
+        self.inbox.took_at.set(Some(self.now()));
         self.keep_little(py);
         self.resume_reading(py)
     }
 
     /// It may be idle for hours: what the hand-over and the handshake needed is not kept.
     fn keep_little(&self, py: Python<'_>) {
-        if let Some(Carrier::Socket(socket)) = self.sides.carrier() {
-            socket.release_transport(py);
+        if let Some(carrier) = self.sides.carrier() {
+            carrier.release_transport(py);
         }
-        self.queue.borrow_mut().shrink_to_fit();
+        self.inbox.queue.borrow_mut().shrink_to_fit();
     }
 
     pub(super) fn write_head(&self, py: Python<'_>, response: &Bound<'_, PyBytes>) -> PyResult<()> {
@@ -223,7 +222,7 @@ impl Session {
         fields: Option<&Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let is_head = self.scope.get().is_none() && {
-            let head = PyBytes::new(py, &self.input.borrow());
+            let head = PyBytes::new(py, &self.inflow.input.borrow());
             let module = py.import("uvicorn.protocols.http.head")?;
             module.call_method1("asks_for_head", (head,))?.is_truthy()?
         };

@@ -45,23 +45,23 @@ impl Session {
         if data.is_empty() {
             return;
         }
-        let mut input = self.input.borrow_mut();
+        let mut input = self.inflow.input.borrow_mut();
         self.core.hub.buffers.supply(&mut input);
         input.extend_from_slice(data);
     }
 
     pub(super) fn drop_input(&self) {
-        self.dealt_with.set(0);
-        let input = self.input.take();
+        self.inflow.dealt_with.set(0);
+        let input = self.inflow.input.take();
         self.core.hub.buffers.give(input);
-        let piece = self.piece.take();
+        let piece = self.inflow.piece.take();
         drop(piece);
     }
 
     /// Keep no more of it than what is still to be looked at.
     fn shorten_input(&self) {
-        let mut input = self.input.borrow_mut();
-        let dealt_with = self.dealt_with.take().min(input.len());
+        let mut input = self.inflow.input.borrow_mut();
+        let dealt_with = self.inflow.dealt_with.take().min(input.len());
         if dealt_with < input.len() {
             input.drain(..dealt_with);
             return;
@@ -78,10 +78,10 @@ impl Session {
 
     /// Look for the next event in what was kept.
     fn poll_kept<'py>(&self, py: Python<'py>) -> Found<'py> {
-        let mut input = self.input.borrow_mut();
-        let rest = input.get_mut(self.dealt_with.get()..).unwrap_or_default();
+        let mut input = self.inflow.input.borrow_mut();
+        let rest = input.get_mut(self.inflow.dealt_with.get()..).unwrap_or_default();
         let (consumed, found) = self.poll(py, rest);
-        self.dealt_with.set(self.dealt_with.get() + consumed);
+        self.inflow.dealt_with.set(self.inflow.dealt_with.get() + consumed);
         found
     }
 
@@ -121,7 +121,7 @@ impl Session {
     /// A piece of a large binary message, whose object is made as it comes.
     fn add_piece<'py>(&self, py: Python<'py>, piece: &[u8], left: u64) -> PyResult<Found<'py>> {
         let ahead = usize::try_from(left)?;
-        let begun = self.piece.take();
+        let begun = self.inflow.piece.take();
         let grown = match begun {
             None => Growing::new(py, piece, ahead)?,
             Some(begun) => begun.push(py, piece, ahead)?,
@@ -129,23 +129,23 @@ impl Session {
         if left == 0 {
             return Ok(Found::Bytes(grown.finish(py).into_any()));
         }
-        self.piece.set(Some(Box::new(grown)));
+        self.inflow.piece.set(Some(Box::new(grown)));
         Ok(Found::Nothing)
     }
 
     /// Have `receive` put what comes next into the large message that is coming, if there is one with room for it.
     pub(super) fn with_piece(&self, receive: &mut dyn FnMut(&mut Growing)) {
-        let Some(mut begun) = self.piece.take() else { return };
-        let is_next = self.takes_frames() && self.buffered() == 0 && !self.consuming.get();
+        let Some(mut begun) = self.inflow.piece.take() else { return };
+        let is_next = self.takes_frames() && self.buffered() == 0 && !self.inflow.consuming.get();
         if is_next && begun.has_room() {
             receive(&mut begun);
         }
-        self.piece.set(Some(begun));
+        self.inflow.piece.set(Some(begun));
     }
 
     /// Read the bytes of a large message that were received where they belong.
     pub(super) fn read_piece(&self, py: Python<'_>, length: usize) -> PyResult<()> {
-        let Some(mut begun) = self.piece.take() else { return Ok(()) };
+        let Some(mut begun) = self.inflow.piece.take() else { return Ok(()) };
         let left = match &mut *self.state.borrow_mut() {
             State::Accepted(wire) => wire.piece(begun.last_mut(length)),
             _ => None,
@@ -153,7 +153,7 @@ impl Session {
         match left {
             Some(0) => self.take_frame(py, Found::Bytes(begun.finish(py).into_any())).map(drop),
             Some(_) => {
-                self.piece.set(Some(begun));
+                self.inflow.piece.set(Some(begun));
                 Ok(())
             }
             // Nothing but that message was to come.
@@ -163,7 +163,7 @@ impl Session {
 
     /// Read what is there, as long as the application keeps up.
     pub(super) fn read_frames(&self, py: Python<'_>) -> PyResult<()> {
-        if self.consuming.replace(true) {
+        if self.inflow.consuming.replace(true) {
             return Ok(());
         }
         let mut outcome = Ok(true);
@@ -173,14 +173,14 @@ impl Session {
             let found = self.poll_kept(py);
             outcome = self.take_frame(py, found);
         }
-        self.consuming.set(false);
+        self.inflow.consuming.set(false);
         self.shorten_input();
         outcome.map(drop)
     }
 
     /// Read what has just come, where it lies; what the application is not ready for is kept.
     pub(super) fn read_new(&self, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
-        if self.buffered() > 0 || self.consuming.replace(true) {
+        if self.buffered() > 0 || self.inflow.consuming.replace(true) {
             self.feed(data);
             return self.read_frames(py);
         }
@@ -203,7 +203,7 @@ impl Session {
             }
             outcome = self.take_frame(py, found);
         }
-        self.consuming.set(false);
+        self.inflow.consuming.set(false);
         self.feed(rest);
         outcome?;
         // The end has come meanwhile, from this side.
@@ -211,7 +211,7 @@ impl Session {
     }
 
     fn takes_frames(&self) -> bool {
-        !self.read_paused.get() && self.is_accepted()
+        !self.inflow.read_paused.get() && self.is_accepted()
     }
 
     /// Deal with what was found; whether there may be more.
@@ -278,7 +278,7 @@ impl Session {
         if self.any_rare().is_some_and(|rare| rare.log.borrow().is_some()) {
             self.log_frame(py, 9, PyBytes::new(py, &payload).as_any())?;
         }
-        if self.write_paused.get() {
+        if self.outflow.room.is_paused() {
             // RFC 6455 section 5.5.3: only the latest need be answered. A peer that does not read gets no heap of them.
             self.rare().pong.set(Some(payload.into()));
             return Ok(());
@@ -293,19 +293,19 @@ impl Session {
         event.set_item(&self.core.names.r#type, &self.core.receive)?;
         event.set_item(key, content)?;
         let is_first = {
-            let mut queue = self.queue.borrow_mut();
+            let mut queue = self.inbox.queue.borrow_mut();
             queue.push_back(event.unbind());
             queue.len() == 1
         };
-        let queued = self.queued.get() + content.len()?;
-        self.queued.set(queued);
-        if self.queue.borrow().len() >= self.core.max_queue || queued > HIGH_WATER_LIMIT {
+        let queued = self.inbox.queued.get() + content.len()?;
+        self.inbox.queued.set(queued);
+        if self.inbox.queue.borrow().len() >= self.core.max_queue || queued > HIGH_WATER_LIMIT {
             self.pause_reading(py)?;
         }
         // Whoever waited for one that came before goes on anyway.
         match is_first {
-            true if self.gathering.get() => {
-                self.is_to_wake.set(true);
+            true if self.outflow.gathering.get() => {
+                self.inbox.is_to_wake.set(true);
                 Ok(())
             }
             true => self.wake_receivers(py),

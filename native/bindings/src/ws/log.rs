@@ -57,7 +57,7 @@ impl Session {
         let peer = self.peer.borrow().clone();
         let client = PyString::new(py, peer.client_text(py)).into_any();
         let handshake = py.import("uvicorn.protocols.websockets.handshake")?;
-        let head = PyBytes::new(py, &self.input.borrow());
+        let head = PyBytes::new(py, &self.inflow.input.borrow());
         Ok((client, handshake.call_method1("requested_target", (head,))?))
     }
 

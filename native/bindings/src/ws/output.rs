@@ -8,10 +8,7 @@ use pyo3::types::{PyBytes, PyString};
 use wire::ws::{Connection as Wire, Kind, SendError, StreamPool};
 
 use super::session::Session;
-use super::states::{Ping, State};
-use super::waits::Wait;
-use crate::base::line::WOKEN_TOGETHER;
-use crate::base::names::Names;
+use super::states::State;
 use crate::base::places;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
@@ -72,7 +69,7 @@ impl Session {
         if !self.put_head_of_large(Kind::Binary, bytes)? {
             return self.write_message(py, payload.as_any(), Kind::Binary, bytes);
         }
-        self.flush_with(py, bytes.len(), |carrier, names, out| carrier.write_with(py, names, out, payload))
+        self.flush_with(py, bytes.len(), |carrier, out| carrier.write_with(py, out, payload))
     }
 
     /// Write a text: a large one from where it is, but of one that has to wait a copy is kept.
@@ -80,7 +77,7 @@ impl Session {
         if !self.put_head_of_large(Kind::Text, encoded)? {
             return self.write_message(py, text.as_any(), Kind::Text, encoded);
         }
-        self.flush_with(py, encoded.len(), |carrier, names, out| carrier.write_both(py, names, out, encoded))
+        self.flush_with(py, encoded.len(), |carrier, out| carrier.write_both(py, out, encoded))
     }
 
     /// Append what stands in front of a large message that is sent as it is. Returns whether it is one.
@@ -105,7 +102,7 @@ impl Session {
 
     /// Append to what is to be written.
     fn put<R>(&self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        let mut out = self.out.borrow_mut();
+        let mut out = self.outflow.out.borrow_mut();
         self.core.hub.buffers.supply(&mut out);
         append(&mut out)
     }
@@ -113,17 +110,17 @@ impl Session {
     /// Write what there is, unless it leaves with more anyway.
     fn flush_unless_gathering(&self, py: Python<'_>) -> PyResult<()> {
         // Much is not kept: its writers may have to wait.
-        if self.gathering.get() && self.out.borrow().len() < LARGE { Ok(()) } else { self.flush(py) }
+        if self.outflow.gathering.get() && self.outflow.out.borrow().len() < LARGE { Ok(()) } else { self.flush(py) }
     }
 
     /// Write what there is, unless nothing can be written any more.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let out = self.out.take();
+        let out = self.outflow.out.take();
         if out.is_empty() {
             self.core.hub.buffers.give(out);
             return Ok(());
         }
-        let written = self.write_out(py, out.len(), |carrier, names| carrier.write(py, names, &out));
+        let written = self.write_out(py, out.len(), |carrier| carrier.write(py, &out));
         self.core.hub.buffers.give(out);
         written
     }
@@ -133,10 +130,10 @@ impl Session {
         &self,
         py: Python<'_>,
         length: usize,
-        write: impl FnOnce(&Carrier, &Names, &[u8]) -> PyResult<()>,
+        write: impl FnOnce(Rc<dyn Carrier>, &[u8]) -> PyResult<()>,
     ) -> PyResult<()> {
-        let out = self.out.take();
-        let written = self.write_out(py, out.len() + length, |carrier, names| write(carrier, names, &out));
+        let out = self.outflow.out.take();
+        let written = self.write_out(py, out.len() + length, |carrier| write(carrier, &out));
         self.core.hub.buffers.give(out);
         written
     }
@@ -145,7 +142,7 @@ impl Session {
         &self,
         py: Python<'_>,
         bytes: usize,
-        write: impl FnOnce(&Carrier, &Names) -> PyResult<()>,
+        write: impl FnOnce(Rc<dyn Carrier>) -> PyResult<()>,
     ) -> PyResult<()> {
         self.core.rehearsal.happen_in("write");
         if self.is_transport_closing(py)? {
@@ -157,7 +154,7 @@ impl Session {
 
     /// Nobody will get what was not written.
     pub(super) fn drop_output(&self) {
-        let out = self.out.take();
+        let out = self.outflow.out.take();
         self.core.hub.buffers.give(out);
     }
 
@@ -165,45 +162,22 @@ impl Session {
 
     /// Stop reading from the socket; may be called again.
     pub(super) fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
-        if self.read_paused.replace(true) {
+        if self.inflow.read_paused.replace(true) {
             return Ok(());
         }
-        self.on_carrier(py, |carrier, names| carrier.pause_reading(py, names)).map(drop)
+        self.on_carrier(py, |carrier| carrier.pause_reading(py)).map(drop)
     }
 
     /// Read from the socket again; may be called without a pause before it.
     pub(super) fn resume_carrier(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.read_paused.replace(false) {
+        if !self.inflow.read_paused.replace(false) {
             return Ok(());
         }
-        let context = &self.core.context;
-        self.on_carrier(py, |carrier, names| carrier.resume_reading(py, names, context)).map(drop)
+        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
     }
 
     /// Let those who wait to send go on.
     pub(super) fn resume_writers(&self, py: Python<'_>) -> PyResult<()> {
-        self.write_paused.set(false);
-        self.writers.advance(py, &self.core.names, WOKEN_TOGETHER)
-    }
-
-    /// The transport's buffer is above its high-water mark.
-    pub(super) fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_ending() {
-            return Ok(()); // there is nobody who could wait
-        }
-        self.write_paused.set(true);
-        self.await_reader(py)
-    }
-
-    /// It is low again.
-    pub(super) fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.stop_waiting(Wait::Reader);
-        self.ping.set(Ping { unsent: None, ..self.ping.get() });
-        self.resume_writers(py)?;
-        let pong = self.any_rare().and_then(|rare| rare.pong.take());
-        match pong {
-            Some(payload) => self.write_frames(py, |wire, out| wire.pong(out, &payload)),
-            None => Ok(()),
-        }
+        self.outflow.room.resume(py, &self.core.names)
     }
 }

@@ -28,10 +28,55 @@ use super::states::{Connecting, Ended, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
 use crate::asgi::gate::Place;
 use crate::asgi::peer::Peer;
+use crate::asgi::room::Room;
 use crate::base::ffi::bytes::Growing;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::waiter::Waiter;
 use crate::conn::carried::Sides;
+
+/// What comes from the client.
+#[derive(Default)]
+pub(super) struct Inflow {
+    /// The handshake, then frames that were not looked at yet.
+    pub(super) input: RefCell<Vec<u8>>,
+    /// How much of it is dealt with.
+    pub(super) dealt_with: Cell<usize>,
+    /// What there is of a large binary message.
+    pub(super) piece: Cell<Option<Box<Growing>>>,
+    /// Frames are being read.
+    pub(super) consuming: Cell<bool>,
+    pub(super) read_paused: Cell<bool>,
+}
+
+/// What waits for the application.
+#[derive(Default)]
+pub(super) struct Inbox {
+    /// Events that it has not received yet.
+    pub(super) queue: RefCell<VecDeque<Py<PyDict>>>,
+    /// Bytes put into the queue since it was last empty.
+    pub(super) queued: Cell<usize>,
+    pub(super) receivers: Line,
+    /// The first of them has its turn: it waits no more, though it has its place until it is through.
+    pub(super) taking: Cell<bool>,
+    /// When the application took its last event.
+    pub(super) took_at: Cell<Option<Instant>>,
+    /// Calls of the application wait for waiters, and can so go on inside of what they wait for.
+    pub(super) has_waiters: Cell<bool>,
+    /// What the task of the application waits for, while that takes a step without its task.
+    pub(super) lent_waiter: Cell<Option<Py<Waiter>>>,
+    /// The first receiver goes on when all input was dealt with.
+    pub(super) is_to_wake: Cell<bool>,
+}
+
+/// What leaves.
+#[derive(Default)]
+pub(super) struct Outflow {
+    /// What was written while it gathers.
+    pub(super) out: RefCell<Vec<u8>>,
+    /// Input is being dealt with: what is written meanwhile leaves together, behind it.
+    pub(super) gathering: Cell<bool>,
+    pub(super) room: Room,
+}
 
 /// One WebSocket. Shared by the protocol object, what carries it, its application's call and the list of deadlines.
 pub(crate) struct Session {
@@ -44,37 +89,11 @@ pub(crate) struct Session {
     pub(super) scope: OnceCell<Py<PyDict>>,
     /// What the request is called, if it is.
     pub(super) id: OnceCell<Py<PyString>>,
-    /// The handshake, then frames that were not looked at yet.
-    pub(super) input: RefCell<Vec<u8>>,
-    /// How much of it is dealt with.
-    pub(super) dealt_with: Cell<usize>,
-    /// What there is of a large binary message.
-    pub(super) piece: Cell<Option<Box<Growing>>>,
-    /// Frames are being read.
-    pub(super) consuming: Cell<bool>,
-    /// Calls of its application wait for waiters, and can so go on inside of what they wait for.
-    pub(super) has_waiters: Cell<bool>,
-    /// Input is being dealt with: what is written meanwhile leaves together, behind it, and who waits goes on then.
-    pub(super) gathering: Cell<bool>,
-    pub(super) is_to_wake: Cell<bool>,
-    /// What the task of the application waits for, while that takes a step without its task.
-    pub(super) lent_waiter: Cell<Option<Py<Waiter>>>,
-    /// What was written meanwhile.
-    pub(super) out: RefCell<Vec<u8>>,
-    pub(super) read_paused: Cell<bool>,
-    pub(super) write_paused: Cell<bool>,
-    /// Events that the application has not received yet.
-    pub(super) queue: RefCell<VecDeque<Py<PyDict>>>,
-    /// Bytes put into the queue since it was last empty.
-    pub(super) queued: Cell<usize>,
-    pub(super) receivers: Line,
-    /// The first of them has its turn: it waits no more, though it has its place until it is through.
-    pub(super) taking: Cell<bool>,
+    pub(super) inflow: Inflow,
+    pub(super) inbox: Inbox,
+    pub(super) outflow: Outflow,
     /// Among the requests that are active, where those are counted; until it is accepted, or the application's call over.
     pub(super) place: Cell<Option<Box<Place>>>,
-    pub(super) writers: Line,
-    /// When the application took its last event.
-    pub(super) took_at: Cell<Option<Instant>>,
     /// What the application did to end it.
     pub(super) ended: Cell<Option<Ended>>,
     /// The client has nothing more to send, and may read the response.
@@ -113,24 +132,10 @@ impl Session {
             state: RefCell::new(State::Connecting(Connecting::Head(Box::default()))),
             scope: OnceCell::new(),
             id: OnceCell::new(),
-            input: RefCell::default(),
-            dealt_with: Cell::new(0),
-            piece: Cell::default(),
-            consuming: Cell::new(false),
-            has_waiters: Cell::new(false),
-            gathering: Cell::new(false),
-            is_to_wake: Cell::new(false),
-            lent_waiter: Cell::default(),
-            out: RefCell::default(),
-            read_paused: Cell::new(false),
-            write_paused: Cell::new(false),
-            queue: RefCell::default(),
-            queued: Cell::new(0),
-            receivers: Line::default(),
-            taking: Cell::new(false),
+            inflow: Inflow::default(),
+            inbox: Inbox::default(),
+            outflow: Outflow::default(),
             place: Cell::new(None),
-            writers: Line::default(),
-            took_at: Cell::new(None),
             ended: Cell::new(None),
             half_closed: Cell::new(false),
             awaiting_close: Cell::new(false),
@@ -199,7 +204,7 @@ impl Session {
         }
         let copy = event.copy()?.unbind();
         self.rare().disconnect.replace(Some(event.unbind()));
-        self.queue.borrow_mut().push_back(copy);
+        self.inbox.queue.borrow_mut().push_back(copy);
         Ok(())
     }
 
@@ -216,10 +221,10 @@ impl Session {
     }
 
     pub(super) fn wake_receivers(&self, py: Python<'_>) -> PyResult<()> {
-        if self.receivers.is_empty() {
+        if self.inbox.receivers.is_empty() {
             return Ok(());
         }
-        self.receivers.advance(py, &self.core.names, WOKEN_TOGETHER)
+        self.inbox.receivers.advance(py, &self.core.names, WOKEN_TOGETHER)
     }
 
     // What the protocol object shows.
@@ -231,21 +236,21 @@ impl Session {
 
     /// What waits for the application.
     pub(crate) fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let events: Vec<_> = self.queue.borrow().iter().map(|event| event.clone_ref(py)).collect();
+        let events: Vec<_> = self.inbox.queue.borrow().iter().map(|event| event.clone_ref(py)).collect();
         PyList::new(py, events)
     }
 
     /// Bytes that were not looked at.
     pub(crate) fn buffered(&self) -> usize {
-        self.input.borrow().len() - self.dealt_with.get()
+        self.inflow.input.borrow().len() - self.inflow.dealt_with.get()
     }
 
     pub(crate) fn is_read_paused(&self) -> bool {
-        self.read_paused.get()
+        self.inflow.read_paused.get()
     }
 
     pub(crate) fn is_write_paused(&self) -> bool {
-        self.write_paused.get()
+        self.outflow.room.is_paused()
     }
 
     #[inline]
@@ -254,11 +259,11 @@ impl Session {
     }
 
     pub(crate) fn has_waiting_receivers(&self) -> bool {
-        !self.receivers.is_empty()
+        !self.inbox.receivers.is_empty()
     }
 
     pub(crate) fn has_waiting_writers(&self) -> bool {
-        !self.writers.is_empty()
+        !self.outflow.room.writers.is_empty()
     }
 
     /// What the latest ping carried, when it was sent by the clock of the loop, and seconds that the last answered one took.
@@ -283,7 +288,7 @@ impl Session {
         {
             visit.call(response)?;
         }
-        if let Ok(queue) = self.queue.try_borrow() {
+        if let Ok(queue) = self.inbox.queue.try_borrow() {
             queue.iter().try_for_each(|event| visit.call(event))?;
         }
         if let Some(rare) = self.any_rare() {
@@ -293,8 +298,8 @@ impl Session {
                 }
             }
         }
-        self.receivers.traverse(visit)?;
-        self.writers.traverse(visit)
+        self.inbox.receivers.traverse(visit)?;
+        self.outflow.room.writers.traverse(visit)
     }
 
     /// Let go of them.
@@ -306,9 +311,9 @@ impl Session {
                 drop(object);
             }
         }
-        let queue = self.queue.take();
+        let queue = self.inbox.queue.take();
         drop(queue);
-        self.receivers.clear();
-        self.writers.clear();
+        self.inbox.receivers.clear();
+        self.outflow.room.writers.clear();
     }
 }

@@ -82,7 +82,7 @@ impl Session {
 
     /// The connection is open: the first ping is due in one interval.
     pub(super) fn start_keepalive(&self, py: Python<'_>) -> PyResult<()> {
-        match self.core.ping_interval {
+        match self.core.patience.ping_interval {
             Some(interval) => self.wait(py, Wait::KeepAlive, self.now() + interval),
             None => Ok(()),
         }
@@ -96,9 +96,9 @@ impl Session {
     fn keep_alive(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let (ping, now) = (self.ping.get(), self.now());
         if ping.is_timed && ping.pending.is_some() {
-            return match self.core.ping_timeout {
+            return match self.core.patience.ping_timeout {
                 // A pong that nobody reads is not late.
-                Some(timeout) if self.read_paused.get() || self.ping_is_under_way(py)? => {
+                Some(timeout) if self.inflow.read_paused.get() || self.ping_is_under_way(py)? => {
                     self.wait(py, Wait::KeepAlive, now + timeout)
                 }
                 _ => self.keepalive_timeout(py),
@@ -106,15 +106,15 @@ impl Session {
         }
         let payload: [u8; 4] = py.import("os")?.call_method1("urandom", (4,))?.extract()?;
         let sent_at = self.core.event_loop.bind(py).call_method0("time")?.extract()?;
-        let is_timed = self.core.ping_timeout.is_some();
+        let is_timed = self.core.patience.ping_timeout.is_some();
         self.ping.set(Ping { pending: Some(payload), sent: Some(now), is_timed, sent_at, unsent: Some(0), ..ping });
         if let Some(log) = self.frame_log(py) {
             log.bind(py).call_method1("frame", (">", 9, PyBytes::new(py, &payload)))?;
         }
         self.write_frames(py, |wire, out| wire.ping(out, &payload))?;
-        let unsent = self.on_carrier(py, |carrier, _| carrier.unsent(py))?;
+        let unsent = self.on_carrier(py, |carrier| carrier.unsent(py))?;
         self.ping.set(Ping { unsent, ..self.ping.get() });
-        match self.core.ping_timeout.or(self.core.ping_interval) {
+        match self.core.patience.ping_timeout.or(self.core.patience.ping_interval) {
             Some(after) if self.is_accepted() => self.wait(py, Wait::KeepAlive, now + after),
             _ => Ok(()),
         }
@@ -122,7 +122,7 @@ impl Session {
 
     /// Whether the ping may not have arrived yet, at a client that takes what is in front of it.
     fn ping_is_under_way(&self, py: Python<'_>) -> PyResult<bool> {
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(false) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(false) };
         let ping = self.ping.get();
         self.ping.set(Ping { unsent: Some(unsent), ..ping });
         Ok(unsent > 0 && ping.unsent.is_none_or(|before| unsent < before))
@@ -131,7 +131,8 @@ impl Session {
     /// A pong has come. One that does not answer the ping in flight means nothing (section 5.5.3).
     pub(super) fn receive_pong(&self, py: Python<'_>, payload: &[u8]) -> PyResult<()> {
         let ping = self.ping.get();
-        let (Some(pending), Some(sent), Some(interval)) = (ping.pending, ping.sent, self.core.ping_interval) else {
+        let (Some(pending), Some(sent), Some(interval)) = (ping.pending, ping.sent, self.core.patience.ping_interval)
+        else {
             return Ok(());
         };
         if payload != pending {
@@ -146,7 +147,7 @@ impl Session {
     /// Reading goes on after a pause: the pong has all of its time again.
     pub(super) fn restart_deadline(&self, py: Python<'_>) -> PyResult<()> {
         let ping = self.ping.get();
-        match self.core.ping_timeout {
+        match self.core.patience.ping_timeout {
             Some(timeout) if ping.is_timed && ping.pending.is_some() => {
                 self.wait(py, Wait::KeepAlive, self.now() + timeout)
             }
@@ -159,7 +160,7 @@ impl Session {
     /// Give it time to take some of what waits for it.
     pub(super) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
         let Some(patience) = self.core.settings.timeout_write else { return Ok(()) };
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         self.times.unsent().at_first.set(unsent);
         self.wait(py, Wait::Reader, self.now() + patience)
     }
@@ -167,7 +168,7 @@ impl Session {
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
         let settings = &self.core.settings;
         let patience = settings.timeout_write.unwrap_or_default();
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         if settings.is_enough(self.times.unsent().at_first.get().saturating_sub(unsent), patience) {
             return self.await_reader(py);
         }
@@ -180,14 +181,14 @@ impl Session {
     /// Close once everything is written.
     pub(super) fn close_transport(&self, py: Python<'_>) -> PyResult<()> {
         self.flush(py)?;
-        self.on_carrier(py, |carrier, names| carrier.close(py, names))?;
-        self.close_within(py, self.core.close_timeout)
+        self.on_carrier(py, |carrier| carrier.close(py))?;
+        self.close_within(py, self.core.patience.close)
     }
 
     /// Close then, unless the peer does so before. One that is slow but reads gets its time again.
     pub(super) fn close_within(&self, py: Python<'_>, time: Duration) -> PyResult<()> {
         self.flush(py)?;
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         self.times.unsent().at_close.set(unsent);
         self.times.unsent().close_after.set(time);
         self.wait(py, Wait::Close, self.now() + time)
@@ -198,20 +199,20 @@ impl Session {
         if self.is_transport_closing(py)? {
             return Ok(());
         }
-        self.close_within(py, self.core.linger)?;
+        self.close_within(py, self.core.patience.linger)?;
         if self.can_write_eof(py)? {
-            self.on_carrier(py, |carrier, names| carrier.write_eof(py, names))?;
+            self.on_carrier(py, |carrier| carrier.write_eof(py))?;
         }
         Ok(())
     }
 
     fn close_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(waits) = self.on_carrier(py, |carrier, _| Ok(carrier.waiting(py)? > 0))? else { return Ok(()) };
-        let Some(unsent) = self.on_carrier(py, |carrier, _| carrier.unsent(py))? else { return Ok(()) };
+        let Some(waits) = self.on_carrier(py, |carrier| Ok(carrier.waiting(py)? > 0))? else { return Ok(()) };
+        let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
         let before = self.times.unsent();
         let taken = before.at_close.get().saturating_sub(unsent);
         if waits && self.core.settings.is_enough(taken, before.close_after.get()) {
-            self.close_within(py, self.core.close_timeout)
+            self.close_within(py, self.core.patience.close)
         } else if waits || self.is_transport_closing(py)? {
             self.abort(py)
         } else {

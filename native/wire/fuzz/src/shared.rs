@@ -160,8 +160,9 @@ impl Parts {
             let text = |field: &wire::Field| (field.name.of(input).to_vec(), field.value.of(input).to_vec());
             head.fields.iter().map(text).collect()
         };
-        let kept = head.kept.and_then(|number| self.kept.get(&number.place()).filter(|kept| kept.0 == number));
-        let fields = match (head.recalled, kept) {
+        let kept =
+            head.memory.number().and_then(|number| self.kept.get(&number.place()).filter(|kept| kept.0 == number));
+        let fields = match (head.is_recalled(), kept) {
             (false, _) => read(head),
             (true, Some((_, fields))) => fields.clone(),
             (true, None) => {
@@ -171,7 +172,7 @@ impl Parts {
             }
         };
         // An owner that has not come to keep one, because something failed, reads those fields again.
-        if let Some(number) = head.kept
+        if let Some(number) = head.memory.number()
             && !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"x-own"))
         {
             self.kept.insert(number.place(), (number, fields.clone()));

@@ -23,7 +23,6 @@ pub enum BodyLength {
 
 /// What was noted about the fields this crate reads, while they passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, not the states of a machine")]
 pub(crate) struct Marks {
     host: Once,
     length: Once,
@@ -31,8 +30,16 @@ pub(crate) struct Marks {
     upgrade: bool,
     close: bool,
     asks_upgrade: bool,
-    continues: bool,
-    other_expectation: bool,
+    expectation: Expectation,
+}
+
+/// What the client expects (RFC 9110 section 10.1.1); of several, the one that this server knows least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Expectation {
+    #[default]
+    Nothing,
+    Continue,
+    Unknown,
 }
 
 /// The first value of a field, and how often the field came.
@@ -77,8 +84,8 @@ impl Marks {
     fn note_expect(&mut self, value: &[u8]) {
         for expectation in members(value) {
             let known = expectation.eq_ignore_ascii_case(b"100-continue");
-            self.continues |= known;
-            self.other_expectation |= !known;
+            let found = if known { Expectation::Continue } else { Expectation::Unknown };
+            self.expectation = self.expectation.max(found);
         }
     }
 
@@ -111,13 +118,11 @@ impl Marks {
     /// RFC 9110 section 10.1.1: other expectations get 417, and HTTP/1.0 has none.
     #[inline]
     pub(crate) fn expects_continue(&self, version: Version) -> Result<bool, Error> {
-        if version == Version::Http10 {
-            return Ok(false);
+        match self.expectation {
+            _ if version == Version::Http10 => Ok(false),
+            Expectation::Unknown => Err(Error::new(Refusal::Expectation)),
+            expectation => Ok(expectation == Expectation::Continue),
         }
-        if self.other_expectation {
-            return Err(Error::new(Refusal::Expectation));
-        }
-        Ok(self.continues)
     }
 
     /// RFC 9112 section 9.3. HTTP/1.0 persistence is an extension (appendix C.2.2) this server does not speak.

@@ -49,7 +49,6 @@ enum Stage {
 /// The public fields are meaningful once [`parse`](Head::parse) said [`Status::Complete`]. Spans are offsets into the
 /// buffer given to that call.
 #[derive(Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, not the states of a machine")]
 pub struct Head {
     stage: Stage,
     /// Where the line or the run being read begins, and how far it is known to be good.
@@ -84,10 +83,30 @@ pub struct Head {
     /// Whether the client asks for another protocol in a way that counts (RFC 9110 section 7.8); which one is told by
     /// [`upgrades_to`](Head::upgrades_to).
     pub upgrades: bool,
-    /// The number under which [`Sections`] keeps the fields, if it does; `fields` is empty when they were `recalled`.
-    pub kept: Option<Number>,
-    /// Whether the fields were known, word for word, and not read.
-    pub recalled: bool,
+    /// What [`Sections`] has of the fields.
+    pub memory: Memory,
+}
+
+/// What [`Sections`] has of the fields of a head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// Nothing.
+    #[default]
+    None,
+    /// It keeps them from now on, under this number.
+    Kept(Number),
+    /// They were known under this number, word for word, and not read: `fields` is empty.
+    Recalled(Number),
+}
+
+impl Memory {
+    /// The number under which it keeps the fields, if it does.
+    pub fn number(self) -> Option<Number> {
+        match self {
+            Self::None => None,
+            Self::Kept(number) | Self::Recalled(number) => Some(number),
+        }
+    }
 }
 
 impl Reused for Head {
@@ -100,6 +119,12 @@ impl Reused for Head {
 }
 
 impl Head {
+    /// Whether the fields were known, word for word, and not read.
+    #[inline]
+    pub fn is_recalled(&self) -> bool {
+        matches!(self.memory, Memory::Recalled(_))
+    }
+
     /// Read a head from `buf`, which begins where the message begins. After `Partial`, call again with the same bytes
     /// and more behind them: nothing already looked at is looked at again. After `Complete` or an error the next call
     /// begins a new head.
@@ -187,7 +212,7 @@ impl Head {
             && self.from == start
             && let Some((number, length)) = known.find(rest)
         {
-            (self.kept, self.recalled, self.persistent) = (Some(number), true, true);
+            (self.memory, self.persistent) = (Memory::Recalled(number), true);
             return Ok(Some(start + length));
         }
         let Some(end) = self.field_lines(buf, limits)? else { return Ok(None) };
@@ -196,7 +221,8 @@ impl Head {
         if let Some(sections) = sections
             && plain
         {
-            self.kept = sections.note(buf.get(start..end).unwrap_or_default());
+            let number = sections.note(buf.get(start..end).unwrap_or_default());
+            self.memory = number.map_or(Memory::None, Memory::Kept);
         }
         Ok(Some(end))
     }
@@ -536,7 +562,7 @@ mod tests {
                 Ok(Status::Complete(text.len()))
             );
         }
-        head.recalled
+        head.is_recalled()
     }
 
     #[test]
@@ -547,7 +573,7 @@ mod tests {
                 head.parse_recalling(text.as_bytes(), &limits, Some(&mut sections)),
                 Ok(Status::Complete(text.len()))
             );
-            (head.kept.map(Number::place), head.recalled, head.fields.len())
+            (head.memory.number().map(Number::place), head.is_recalled(), head.fields.len())
         };
         assert_eq!(parse(&mut head, "GET /1 HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"), (None, false, 2));
         assert_eq!(parse(&mut head, "GET /2 HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"), (Some(0), false, 2));
@@ -583,7 +609,7 @@ mod tests {
         for (cut, recalled) in [(0, false), (0, false), (0, true), (16, true), (20, true), (25, false), (26, false)] {
             assert_eq!(head.parse_recalling(&text[..cut], &limits, Some(&mut sections)), Ok(Status::Partial));
             assert_eq!(head.parse_recalling(text, &limits, Some(&mut sections)), complete);
-            assert_eq!((head.recalled, head.fields.is_empty()), (recalled, recalled), "cut at {cut}");
+            assert_eq!((head.is_recalled(), head.fields.is_empty()), (recalled, recalled), "cut at {cut}");
         }
     }
 

@@ -82,19 +82,26 @@ impl Content {
 
 /// A response head being written.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, not the states of a machine")]
 pub struct HeadWriter {
     start: usize,
     content: Content,
     version: Version,
-    close: bool,
-    close_written: bool,
+    persistence: Persistence,
     chunked: bool,
     failed: bool,
     length: Option<u64>,
     /// Lines that may have to be taken back: the length if a coding follows, `keep-alive` if the connection closes.
     length_line: Range<usize>,
     keep_alive_line: Range<usize>,
+}
+
+/// Whether the connection lives on behind the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Persistence {
+    Persists,
+    Closes,
+    /// And the application has said so.
+    Announced,
 }
 
 impl HeadWriter {
@@ -112,8 +119,11 @@ impl HeadWriter {
             start,
             content: Content::new(status, exchange.head),
             version: exchange.version,
-            close: exchange.close || exchange.version == Version::Http10,
-            close_written: false,
+            persistence: if exchange.close || exchange.version == Version::Http10 {
+                Persistence::Closes
+            } else {
+                Persistence::Persists
+            },
             chunked: false,
             failed: false,
             length: None,
@@ -141,16 +151,19 @@ impl HeadWriter {
             return Err(AppError::State);
         }
         let framing = self.choose_framing(out, body);
-        if self.close {
+        let persists = self.persistence == Persistence::Persists;
+        if !persists {
             self.announce_close(out);
         }
         out.extend_from_slice(b"\r\n");
-        Ok((BodyWriter { framing }, !self.close))
+        Ok((BodyWriter { framing }, persists))
     }
 
     /// Take a close into account that was decided since the head was begun.
     pub(crate) fn close_if(mut self, close: bool) -> Self {
-        self.close |= close;
+        if close && self.persistence == Persistence::Persists {
+            self.persistence = Persistence::Closes;
+        }
         self
     }
 
@@ -215,7 +228,7 @@ impl HeadWriter {
 
     fn note_connection(&mut self, out: &mut Vec<u8>, value: &[u8], line: usize) {
         if has_member(value, b"close") {
-            (self.close, self.close_written) = (true, true);
+            self.persistence = Persistence::Announced;
         } else if value.eq_ignore_ascii_case(b"keep-alive") {
             if self.keep_alive_line.is_empty() {
                 self.keep_alive_line = line..out.len();
@@ -228,7 +241,7 @@ impl HeadWriter {
     /// RFC 9112 section 9.6: `close`, once, and nothing beside it that contradicts it.
     fn announce_close(&mut self, out: &mut Vec<u8>) {
         out.drain(std::mem::take(&mut self.keep_alive_line));
-        if !self.close_written {
+        if self.persistence != Persistence::Announced {
             out.extend_from_slice(b"connection: close\r\n");
         }
     }
@@ -407,7 +420,7 @@ pub fn put_text(
 #[inline]
 pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Name, AppError> {
     let start = out.len();
-    out.reserve(line_length(name, value));
+    out.reserve(name.len() + value.len() + b": \r\n".len());
     // Most names are well-known and in lower case already: compared at once instead of byte by byte.
     let known = Name::classify(name);
     if known != Name::Other && known.is(name) {
@@ -437,10 +450,6 @@ pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<Name, A
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
     Ok(known)
-}
-
-const fn line_length(name: &[u8], value: &[u8]) -> usize {
-    name.len() + value.len() + 4
 }
 
 /// A status without a phrase keeps the space in front of it (RFC 9112 section 4).

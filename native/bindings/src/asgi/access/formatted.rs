@@ -360,11 +360,6 @@ impl FormattedLog {
         Ok(())
     }
 
-    fn next_id(&self) -> u64 {
-        self.ids.count.set(self.ids.count.get() + 1);
-        self.ids.count.get()
-    }
-
     /// What the scope says, if it does; else the client's X-Request-ID if it is valid, or one that is made now.
     fn push_request_id(&self, line: &mut String, request: &Request<'_, '_>, shape: Shape) -> PyResult<Value> {
         if self.ids.are_in_scopes
@@ -382,7 +377,10 @@ impl FormattedLog {
         if let Some(sent) = sent {
             line.push_str(sent);
         } else {
-            let number = request.entry.id.get().unwrap_or_else(|| self.next_id());
+            let number = request.entry.id.get().unwrap_or_else(|| {
+                self.ids.count.set(self.ids.count.get() + 1);
+                self.ids.count.get()
+            });
             request.entry.id.set(Some(number));
             line.push_str(&self.ids.prefix);
             push_hex(line, number);

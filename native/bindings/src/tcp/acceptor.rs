@@ -9,13 +9,15 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::handler::{Handler, PythonProtocol};
+use super::address::{Local, host_of};
 use super::reactor::{Accepts, Poller, Reactor};
-use super::socket::{Keeper as _, Local, Opener, Socket, host_of};
+use super::socket::{Keeper as _, Opener, Opening, Socket};
 use super::sys::{self, Address};
 use super::tls::{Encryption, Tls};
 use super::visit::Visit;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::conn::carrier::Carrier;
+use crate::conn::handler::{Handler, PythonProtocol};
 
 /// Taken at once, so that those already open get their turn too.
 const BATCH: usize = 64;
@@ -89,21 +91,19 @@ impl Listening {
         let opens_later = has_preface || tls.is_some();
         let socket = reactor.open(descriptor, peer, self.address.clone(), tls);
         if let Some(visit) = visit {
-            socket.count_in(visit);
-        }
-        if has_preface {
-            socket.expect_preface();
+            socket.who.visit.replace(Some(visit));
         }
         let outcome = if opens_later {
             self.opening.set(self.opening.get() + 1);
-            socket.open_later(self.clone());
+            let opener: Rc<dyn Opener> = self.clone();
+            socket.open_later(if has_preface { Opening::Preface(opener) } else { Opening::Handshake(opener) });
             reactor.expect_opening(py, &socket, self.patience)
         } else {
             self.stand(py, &socket)
         };
         match outcome {
             Ok(()) => Ok(Some(socket)),
-            Err(error) => socket.abort(py).and(Err(error)),
+            Err(error) => socket.lose(py, None).and(Err(error)),
         }
     }
 
@@ -149,12 +149,6 @@ impl Listening {
             }
         }
         Ok(true)
-    }
-
-    /// Take all that waits.
-    fn take_rest(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()> {
-        while self.take(py, reactor)? {}
-        Ok(())
     }
 
     /// Look away from what waits, for others to take. The poller refuses to ignore a listener twice.
@@ -214,7 +208,7 @@ impl Opener for Listening {
 }
 
 /// Finds the native protocol that a Python object is, if it is one that can do without Python's calls.
-type Recognise = fn(&Bound<'_, PyAny>, &Rc<Socket>) -> PyResult<Option<Rc<dyn Handler>>>;
+type Recognise = fn(&Bound<'_, PyAny>, Rc<dyn Carrier>) -> PyResult<Option<Rc<dyn Handler>>>;
 
 static RECOGNISE: OnceLock<Recognise> = OnceLock::new();
 
@@ -226,7 +220,7 @@ pub(crate) fn recognise_by(recognise: Recognise) {
 /// Put `protocol` on a new socket.
 fn stand_on(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
     if let Some(recognise) = RECOGNISE.get()
-        && let Some(handler) = recognise(protocol, socket)?
+        && let Some(handler) = recognise(protocol, socket.clone())?
     {
         socket.set_handler(handler);
         return Ok(());
@@ -334,7 +328,9 @@ impl Listener {
 
     /// Take all that wait: the system resets those that nobody has when the socket is closed.
     fn take_rest(&self, py: Python<'_>) -> PyResult<()> {
-        self.listening.here()?.take_rest(py, self.poller.get().reactor()?)
+        let (listening, reactor) = (self.listening.here()?, self.poller.get().reactor()?);
+        while listening.take(py, reactor)? {}
+        Ok(())
     }
 
     /// Take connections no more.

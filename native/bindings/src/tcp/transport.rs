@@ -6,10 +6,10 @@ use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
-use super::grace::Pending;
-use super::handler::handler_of;
 use super::socket::Socket;
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::conn::grace::Pending;
+use crate::conn::handler::handler_of;
 
 /// The transport of a connection that is accepted, read and written natively. It has all methods of `asyncio.Transport`.
 ///
@@ -39,13 +39,13 @@ impl Transport {
     fn get_extra_info(&self, py: Python<'_>, name: &str, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         let socket = self.socket.here()?;
         match name {
-            "peername" => socket.peer_name(py).map(Some),
-            "sockname" => socket.local_name(py).map(Some),
+            "peername" => socket.who.peer_name(py).map(Some),
+            "sockname" => local_name(socket, py).map(Some),
             "socket" => {
                 let shown = TransportSocket { socket: ThreadBound::new(socket.clone()) };
                 Ok(Some(Py::new(py, shown)?.into_any()))
             }
-            "proxy_protocol" => socket.introduction(py).map(|known| known.or(default)),
+            "proxy_protocol" => Ok(socket.who.introduction(py).or(default)),
             _ => match socket.ssl_object() {
                 Some(object) => about_encryption(object.bind(py), name).map(|known| known.or(default)),
                 None => Ok(default),
@@ -65,7 +65,7 @@ impl Transport {
 
     /// Close at once; what waits to be written is lost.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        self.socket.here()?.abort(py)
+        self.socket.here()?.lose(py, None)
     }
 
     /// Have another protocol told what happens.
@@ -188,9 +188,14 @@ impl Transport {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let socket = self.socket.here()?;
         let state = if socket.is_closing() { "closing" } else { "open" };
-        let peer = socket.peer_name(py)?;
+        let peer = socket.who.peer_name(py)?;
         Ok(format!("<uvicorn._native.Transport {state} peername={} write={}>", peer.bind(py).repr()?, socket.waiting()))
     }
+}
+
+/// The address of this end.
+fn local_name(socket: &Socket, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    socket.who.local_name(py, socket.descriptor().as_deref())
 }
 
 /// What `name` stands for of an `ssl.SSLObject`, if anything.
@@ -225,12 +230,12 @@ impl TransportSocket {
 impl TransportSocket {
     /// The address of the peer.
     fn getpeername(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.socket.here()?.peer_name(py)
+        self.socket.here()?.who.peer_name(py)
     }
 
     /// The address of this end.
     fn getsockname(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.socket.here()?.local_name(py)
+        local_name(self.socket.here()?, py)
     }
 
     /// The address family.
@@ -302,8 +307,8 @@ impl TransportSocket {
         let socket = self.socket.here()?;
         Ok(format!(
             "<uvicorn._native.TransportSocket laddr={} raddr={}>",
-            socket.local_name(py)?.bind(py).repr()?,
-            socket.peer_name(py)?.bind(py).repr()?
+            local_name(socket, py)?.bind(py).repr()?,
+            socket.who.peer_name(py)?.bind(py).repr()?
         ))
     }
 }

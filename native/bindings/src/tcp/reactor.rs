@@ -19,10 +19,11 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::grace::{Grace, lag_since};
+use super::address::Local;
 use super::registry::Registry;
 use super::share::Share;
-use super::socket::{Keeper, Local, Socket};
+use super::socket::{Keeper, Socket};
+use super::states::Place;
 use super::sys::{self, Descriptor, Events, Poll};
 use super::tls::Tls;
 use super::transport::Transport;
@@ -33,6 +34,7 @@ use crate::base::panic::{Rehearsal, describe};
 use crate::base::places;
 use crate::base::shortcuts::{Shortcut, is_taken};
 use crate::base::turns::{AfterTurn, Turns};
+use crate::conn::grace::{Grace, lag_since};
 
 /// How long a turn may last before the loop's other callbacks have theirs; one request is never cut short.
 const TURN: Duration = Duration::from_millis(4);
@@ -96,12 +98,7 @@ struct Opening {
 pub(crate) struct Reactor {
     /// While there is anything to watch.
     poll: RefCell<Option<Poll>>,
-    event_loop: Py<PyAny>,
-    /// In copies of it the loop calls: that of a request would live on in what is done for others.
-    context: Py<PyAny>,
-    /// The loop is one of asyncio's, which libraries may run from inside one of its callbacks, and stay there. So nothing
-    /// that others need is kept on the stack: who has something to say is in a queue, with which a nested turn goes on.
-    nests: bool,
+    caller: Caller,
     logger: Py<PyAny>,
     registry: Registry,
     listeners: RefCell<Vec<Option<Rc<dyn Accepts>>>>,
@@ -123,15 +120,81 @@ pub(crate) struct Reactor {
     /// Taken out while they are used, so that a nested turn has its own.
     buffer: Cell<Vec<u8>>,
     events: Cell<Events>,
-    /// A turn is under way.
-    running: Cell<bool>,
-    /// Nobody is left in the queue behind the one who is being served.
-    last: Cell<bool>,
+    turn: Cell<Turn>,
     /// The loop was asked for a turn.
     scheduled: Cell<bool>,
     rehearsal: Rehearsal,
-    /// `turn`, bound, while the loop watches.
+}
+
+/// Whether a turn is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    None,
+    Running,
+    /// Nobody is left in the queue behind the one who is being served.
+    ServingLast,
+}
+
+/// The event loop, which calls the reactor.
+struct Caller {
+    event_loop: Py<PyAny>,
+    /// In copies of it the loop calls: that of a request would live on in what is done for others.
+    context: Py<PyAny>,
+    /// The loop is one of asyncio's, which libraries may run from inside one of its callbacks, and stay there. So nothing
+    /// that others need is kept on the stack: who has something to say is in a queue, with which a nested turn goes on.
+    nests: bool,
+    /// `turn` of the `Poller`, bound, while the loop watches.
     callback: RefCell<Option<Py<PyAny>>>,
+}
+
+impl Caller {
+    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = event_loop.py();
+        Ok(Self {
+            event_loop: event_loop.clone().unbind(),
+            context: py.import("contextvars")?.call_method0("copy_context")?.unbind(),
+            nests: event_loop.is_instance(&py.import("asyncio")?.getattr("BaseEventLoop")?)?,
+            callback: RefCell::default(),
+        })
+    }
+
+    fn callback(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.callback.borrow().as_ref().map(|callback| callback.clone_ref(py))
+    }
+
+    fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.event_loop.bind(py).call_method0("is_closed")?.is_truthy()
+    }
+
+    fn keywords<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let keywords = PyDict::new(py);
+        keywords.set_item("context", copy_context(self.context.bind(py))?)?;
+        Ok(keywords)
+    }
+
+    /// Have the loop call `callback` in its next iteration.
+    fn call_soon(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        self.event_loop.bind(py).call_method("call_soon", (callback,), Some(&self.keywords(py)?)).map(drop)
+    }
+
+    /// Have the loop call a method of the `Poller`.
+    fn call_later(&self, py: Python<'_>, delay: f64, method: &str) -> PyResult<()> {
+        let Some(turn) = self.callback(py) else { return Ok(()) };
+        let method = turn.bind(py).getattr("__self__")?.getattr(method)?;
+        self.event_loop.bind(py).call_method("call_later", (delay, method), Some(&self.keywords(py)?)).map(drop)
+    }
+
+    /// Have the loop call `turn` when there is something to do.
+    fn watch(&self, py: Python<'_>, poll: &Poll, turn: &Bound<'_, PyAny>) -> PyResult<()> {
+        let event_loop = self.event_loop.bind(py);
+        if self.nests && is_taken(Shortcut::Handles) && event_loop.hasattr("_add_reader")? {
+            let handle = event_loop.call_method1("_add_reader", (poll.number(), turn))?;
+            let contexts = Contexts { base: self.context.clone_ref(py), spare: ThreadBound::default() };
+            return handle.setattr("_context", Py::new(py, contexts)?);
+        }
+        let add_reader = event_loop.getattr("add_reader")?;
+        self.context.bind(py).call_method1("run", (add_reader, poll.number(), turn)).map(drop)
+    }
 }
 
 impl Reactor {
@@ -139,9 +202,7 @@ impl Reactor {
         let py = event_loop.py();
         Ok(Self {
             poll: RefCell::new(Some(Poll::new()?)),
-            event_loop: event_loop.clone().unbind(),
-            context: py.import("contextvars")?.call_method0("copy_context")?.unbind(),
-            nests: event_loop.is_instance(&py.import("asyncio")?.getattr("BaseEventLoop")?)?,
+            caller: Caller::new(event_loop)?,
             logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
             registry: Registry::default(),
             listeners: RefCell::default(),
@@ -155,11 +216,9 @@ impl Reactor {
             metrics: OnceCell::new(),
             buffer: Cell::default(),
             events: Cell::default(),
-            running: Cell::new(false),
-            last: Cell::new(false),
+            turn: Cell::new(Turn::None),
             scheduled: Cell::new(false),
             rehearsal: Rehearsal::default(),
-            callback: RefCell::default(),
         })
     }
 
@@ -180,39 +239,32 @@ impl Reactor {
     }
 
     fn ask_for_turn(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(callback) = self.callback.borrow().as_ref().map(|callback| callback.clone_ref(py)) else {
-            return Ok(());
-        };
+        let Some(callback) = self.caller.callback(py) else { return Ok(()) };
         if self.scheduled.replace(true) {
             return Ok(());
         }
-        let event_loop = self.event_loop.bind(py);
-        if event_loop.call_method0("is_closed")?.is_truthy()? {
+        if self.caller.is_closed(py)? {
             // Nobody will ever take a turn again.
             return self.bury(py);
         }
-        let keywords = PyDict::new(py);
-        keywords.set_item("context", copy_context(self.context.bind(py))?)?;
-        event_loop.call_method("call_soon", (callback,), Some(&keywords)).map(drop)
+        self.caller.call_soon(py, callback)
     }
 
     /// Do what there is to do: called by the loop.
     fn turn(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.rehearsal.happen_in("turn");
         self.scheduled.set(false);
-        let outer = self.running.replace(true);
-        let last = self.last.replace(false);
+        let outer = self.turn.replace(Turn::Running);
         let mut buffer = self.buffer.take();
         buffer.resize(BUFFER_BYTES, 0);
         // A connection that fails must not keep the others from being served.
         let outcome = self.look(py).and(self.round(py, &mut buffer));
         self.buffer.set(buffer);
         let outcome = outcome.and(self.bury(py));
-        self.running.set(outer);
-        self.last.set(last);
+        self.turn.set(outer);
         self.tell_share();
         let outcome = outcome.and(self.finish(py));
-        let outcome = if outer { outcome } else { outcome.and(self.rest(py)) };
+        let outcome = if outer == Turn::None { outcome.and(self.rest(py)) } else { outcome };
         let more = !self.ready.borrow().is_empty() || !self.lost.borrow().is_empty();
         if more { outcome.and(self.ask_for_turn(py)) } else { outcome }
     }
@@ -226,13 +278,13 @@ impl Reactor {
         let standing = self.ready.borrow().len();
         for number in 1..=standing {
             let Some(socket) = self.ready.borrow_mut().pop_front() else { break };
-            socket.queued.set(false);
+            socket.place.set(Place::Nowhere);
             if let Some(metrics) = self.metrics.get() {
                 let since = socket.queued_at.take().unwrap_or(now);
                 metrics.note_wait(now.saturating_duration_since(since));
             }
-            self.last.set(number == standing);
-            if self.nests && !self.ready.borrow().is_empty() {
+            self.turn.set(if number == standing { Turn::ServingLast } else { Turn::Running });
+            if self.caller.nests && !self.ready.borrow().is_empty() {
                 // For a loop that is run from inside.
                 outcome = outcome.and(self.ask_for_turn(py));
             }
@@ -261,7 +313,7 @@ impl Reactor {
     fn contain(&self, py: Python<'_>, socket: &Rc<Socket>, text: &str) -> PyResult<()> {
         let line = "Native core panicked in %s, closing the connection: %s";
         self.logger.bind(py).call_method1("error", (line, "serve", text))?;
-        socket.abort(py)
+        socket.lose(py, None)
     }
 
     /// See who has something to say, and take new connections.
@@ -317,7 +369,7 @@ impl Reactor {
         }
         self.with_poll(look_away)?;
         if !self.looking_away.replace(true) {
-            self.call_later(py, MOMENT.as_secs_f64(), "look_again")?;
+            self.caller.call_later(py, MOMENT.as_secs_f64(), "look_again")?;
         }
         Ok(false)
     }
@@ -358,15 +410,6 @@ impl Reactor {
         outcome
     }
 
-    /// Have the loop call a method of the `Poller`.
-    fn call_later(&self, py: Python<'_>, delay: f64, method: &str) -> PyResult<()> {
-        let Some(turn) = self.callback.borrow().as_ref().map(|turn| turn.clone_ref(py)) else { return Ok(()) };
-        let method = turn.bind(py).getattr("__self__")?.getattr(method)?;
-        let keywords = PyDict::new(py);
-        keywords.set_item("context", copy_context(self.context.bind(py))?)?;
-        self.event_loop.bind(py).call_method("call_later", (delay, method), Some(&keywords)).map(drop)
-    }
-
     // Handshakes.
 
     /// Give up on `socket` when its handshake is not complete after `patience`.
@@ -382,7 +425,7 @@ impl Reactor {
             return Ok(());
         }
         self.expiring.set(Some(due));
-        self.call_later(py, due.saturating_duration_since(Instant::now()).as_secs_f64(), "expire")
+        self.caller.call_later(py, due.saturating_duration_since(Instant::now()).as_secs_f64(), "expire")
     }
 
     /// Give up on those whose time is over, and who could be heard.
@@ -443,31 +486,19 @@ impl Reactor {
         self.rest(py)
     }
 
-    /// Have the loop call `turn` when there is something to do.
-    fn have_loop_watch(&self, py: Python<'_>, poll: &Poll, turn: &Bound<'_, PyAny>) -> PyResult<()> {
-        let event_loop = self.event_loop.bind(py);
-        if self.nests && is_taken(Shortcut::Handles) && event_loop.hasattr("_add_reader")? {
-            let handle = event_loop.call_method1("_add_reader", (poll.number(), turn))?;
-            let contexts = Contexts { base: self.context.clone_ref(py), spare: ThreadBound::default() };
-            return handle.setattr("_context", Py::new(py, contexts)?);
-        }
-        let add_reader = event_loop.getattr("add_reader")?;
-        self.context.bind(py).call_method1("run", (add_reader, poll.number(), turn)).map(drop)
-    }
-
     /// Let go of the loop when nothing is left to do for it.
     fn rest(&self, py: Python<'_>) -> PyResult<()> {
         let idle = self.registry.len() == 0 && self.listeners.borrow().iter().all(Option::is_none);
-        if !idle || self.running.get() {
+        if !idle || self.is_running() {
             return Ok(());
         }
-        let callback = self.callback.take();
+        let callback = self.caller.callback.take();
         let poll = self.poll.take();
         let (Some(_), Some(poll)) = (callback, poll) else { return Ok(()) };
-        if self.event_loop.bind(py).call_method0("is_closed")?.is_truthy()? {
+        if self.caller.is_closed(py)? {
             return Ok(());
         }
-        self.event_loop.bind(py).call_method1("remove_reader", (poll.number(),)).map(drop)
+        self.caller.event_loop.bind(py).call_method1("remove_reader", (poll.number(),)).map(drop)
     }
 }
 
@@ -482,19 +513,20 @@ impl Keeper for Reactor {
     }
 
     fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
-        if socket.queued.replace(true) {
+        if socket.place.get() != Place::Nowhere {
             return Ok(());
         }
+        socket.place.set(Place::Queued);
         if self.metrics.get().is_some() {
             socket.queued_at.set(Some(Instant::now()));
         }
         self.ready.borrow_mut().push_back(socket.clone());
-        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
+        if self.is_running() { Ok(()) } else { self.ask_for_turn(py) }
     }
 
     fn lose(&self, py: Python<'_>, token: u64) -> PyResult<()> {
         self.lost.borrow_mut().push(token);
-        if self.running.get() { Ok(()) } else { self.ask_for_turn(py) }
+        if self.is_running() { Ok(()) } else { self.ask_for_turn(py) }
     }
 
     fn transport_of(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<Py<PyAny>> {
@@ -502,7 +534,7 @@ impl Keeper for Reactor {
     }
 
     fn report(&self, context: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.event_loop.bind(context.py()).call_method1("call_exception_handler", (context,)).map(drop)
+        self.caller.event_loop.bind(context.py()).call_method1("call_exception_handler", (context,)).map(drop)
     }
 
     #[cold]
@@ -524,12 +556,12 @@ impl Keeper for Reactor {
 impl Turns for Reactor {
     #[inline]
     fn is_running(&self) -> bool {
-        self.running.get()
+        self.turn.get() != Turn::None
     }
 
     #[inline]
     fn serves_last(&self) -> bool {
-        self.last.get()
+        self.turn.get() == Turn::ServingLast
     }
 
     fn after_turn(&self, after: Rc<dyn AfterTurn>) {
@@ -554,7 +586,7 @@ impl Poller {
     pub(super) fn attach(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let reactor = slf.get().reactor.here()?;
-        if reactor.callback.borrow().is_some() {
+        if reactor.caller.callback.borrow().is_some() {
             return Ok(());
         }
         let turn = slf.getattr("turn")?;
@@ -562,9 +594,9 @@ impl Poller {
             Some(poll) => poll,
             None => Poll::new()?,
         };
-        reactor.have_loop_watch(py, &poll, &turn)?;
+        reactor.caller.watch(py, &poll, &turn)?;
         reactor.poll.replace(Some(poll));
-        reactor.callback.replace(Some(turn.unbind()));
+        reactor.caller.callback.replace(Some(turn.unbind()));
         Ok(())
     }
 }
@@ -582,7 +614,7 @@ impl Poller {
         let reactor = self.reactor.here()?.clone();
         bury();
         catch_unwind(AssertUnwindSafe(|| reactor.turn(py))).unwrap_or_else(|payload| {
-            reactor.running.set(false);
+            reactor.turn.set(Turn::None);
             reactor.scheduled.set(false);
             let text = describe(&*payload);
             reactor.logger.bind(py).call_method1("error", ("Native core panicked in %s: %s", "turn", text))?;

@@ -89,23 +89,35 @@ pub(super) struct Tls {
     pub(super) object: Py<PyAny>,
     /// What is called: what the object has inside, unless somebody has put methods in between.
     engine: Py<PyAny>,
-    incoming: Py<PyAny>,
-    outgoing: Py<PyAny>,
     phase: Cell<Phase>,
-    /// Of the kernel's side.
-    ended: Cell<bool>,
-    /// OpenSSL may have input that nobody has read.
-    holds: Cell<bool>,
-    /// It was called, and may have written something.
-    has_spoken: Cell<bool>,
-    /// Records that the kernel has not taken yet, and how much of them it has.
-    unsent: RefCell<Option<(Py<PyBytes>, usize)>>,
-    /// Bytes of it.
-    waiting: Cell<usize>,
+    incoming: Incoming,
+    outgoing: Outgoing,
     /// What was found behind input that is to be dealt with first.
     failure: RefCell<Option<PyErr>>,
     /// OpenSSL is called, and with it the context's callbacks, or finalizers that are due: they may come back here.
     busy: Cell<bool>,
+}
+
+/// Records on their way in.
+struct Incoming {
+    /// An `ssl.MemoryBIO`.
+    memory: Py<PyAny>,
+    /// No more comes, as the kernel says.
+    ended: Cell<bool>,
+    /// OpenSSL may have some that it has not given.
+    holds: Cell<bool>,
+}
+
+/// Records on their way out.
+struct Outgoing {
+    /// An `ssl.MemoryBIO`.
+    memory: Py<PyAny>,
+    /// OpenSSL was called, and may have written some.
+    has_spoken: Cell<bool>,
+    /// Those that the kernel has not taken yet, and how many bytes of them it has.
+    unsent: RefCell<Option<(Py<PyBytes>, usize)>>,
+    /// Bytes that it has not.
+    waiting: Cell<usize>,
 }
 
 impl Tls {
@@ -120,14 +132,14 @@ impl Tls {
             encryption: encryption.clone(),
             object: object.unbind(),
             engine: engine.unbind(),
-            incoming: incoming.unbind(),
-            outgoing: outgoing.unbind(),
             phase: Cell::new(Phase::Opening),
-            ended: Cell::new(false),
-            holds: Cell::new(true),
-            has_spoken: Cell::new(false),
-            unsent: RefCell::default(),
-            waiting: Cell::new(0),
+            incoming: Incoming { memory: incoming.unbind(), ended: Cell::new(false), holds: Cell::new(true) },
+            outgoing: Outgoing {
+                memory: outgoing.unbind(),
+                has_spoken: Cell::new(false),
+                unsent: RefCell::default(),
+                waiting: Cell::new(0),
+            },
             failure: RefCell::default(),
             busy: Cell::new(false),
         })
@@ -136,13 +148,13 @@ impl Tls {
     /// Bytes that the kernel has not taken yet.
     #[inline]
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.get()
+        self.outgoing.waiting.get()
     }
 
     /// Nothing of it will be sent.
     pub(super) fn forget(&self) -> impl Sized + use<> {
-        self.waiting.set(0);
-        self.unsent.take()
+        self.outgoing.waiting.set(0);
+        self.outgoing.unsent.take()
     }
 
     /// Call OpenSSL, unless that is being done.
@@ -162,7 +174,7 @@ impl Tls {
 
     fn shake_hands(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<bool> {
         loop {
-            self.has_spoken.set(true);
+            self.outgoing.has_spoken.set(true);
             let outcome = self.engine.bind(py).call_method0(intern!(py, "do_handshake"));
             match outcome {
                 Ok(_) => {
@@ -174,7 +186,7 @@ impl Tls {
                     self.flush(py, descriptor)?;
                     match self.fill(py, descriptor, buffer)? {
                         Input::Data { .. } => {}
-                        Input::End if !self.ended.replace(true) => {}
+                        Input::End if !self.incoming.ended.replace(true) => {}
                         Input::End => return Err(error),
                         Input::Nothing => return Ok(false),
                     }
@@ -220,8 +232,8 @@ impl Tls {
                     }
                     Err(error) if self.encryption.is_later(py, &error) => {
                         // It may have something to say itself (RFC 8446 section 4.6.3).
-                        self.has_spoken.set(true);
-                        self.holds.set(false);
+                        self.outgoing.has_spoken.set(true);
+                        self.incoming.holds.set(false);
                         self.flush(py, descriptor)?;
                         break;
                     }
@@ -230,7 +242,7 @@ impl Tls {
                     }
                     Err(error) => {
                         // The peer is told why, if that is possible.
-                        self.has_spoken.set(true);
+                        self.outgoing.has_spoken.set(true);
                         let _ = self.flush(py, descriptor);
                         if length == 0 {
                             return Err(error);
@@ -250,7 +262,7 @@ impl Tls {
                 Input::Data { drained: last, .. } => drained = last,
                 Input::Nothing => drained = true,
                 // Not `close_notify`: whatever is complete is read, then OpenSSL says that something is missing.
-                Input::End if !self.ended.replace(true) => {}
+                Input::End if !self.incoming.ended.replace(true) => {}
                 Input::End => return Ok(self.end_behind(length)),
             }
         }
@@ -258,19 +270,19 @@ impl Tls {
 
     /// The end, or the data in front of it; then OpenSSL is asked again, though nothing more comes.
     fn end_behind(&self, length: usize) -> Input {
-        self.ended.set(true);
+        self.incoming.ended.set(true);
         if length > 0 { Input::Data { length, drained: false } } else { Input::End }
     }
 
     /// Whether OpenSSL has something to give, or to look at.
     fn has_input(&self, py: Python<'_>) -> PyResult<bool> {
-        if self.ended.get() {
+        if self.incoming.ended.get() {
             return Ok(true);
         }
-        let holds = self.holds.get()
-            && (self.incoming.bind(py).getattr(intern!(py, "pending"))?.is_truthy()?
+        let holds = self.incoming.holds.get()
+            && (self.incoming.memory.bind(py).getattr(intern!(py, "pending"))?.is_truthy()?
                 || self.engine.bind(py).call_method0(intern!(py, "pending"))?.is_truthy()?);
-        self.holds.set(holds);
+        self.incoming.holds.set(holds);
         Ok(holds)
     }
 
@@ -280,11 +292,11 @@ impl Tls {
         match received {
             Input::Data { length, .. } => {
                 let data = PyBytes::new(py, buffer.get(..length).unwrap_or_default());
-                self.incoming.bind(py).call_method1(intern!(py, "write"), (data,))?;
-                self.holds.set(true);
+                self.incoming.memory.bind(py).call_method1(intern!(py, "write"), (data,))?;
+                self.incoming.holds.set(true);
             }
             Input::End => {
-                self.incoming.bind(py).call_method0(intern!(py, "write_eof"))?;
+                self.incoming.memory.bind(py).call_method0(intern!(py, "write_eof"))?;
             }
             Input::Nothing => {}
         }
@@ -320,7 +332,7 @@ impl Tls {
             if self.phase.get() != Phase::Open || !self.flush(py, descriptor)? {
                 return Ok(0);
             }
-            self.has_spoken.set(true);
+            self.outgoing.has_spoken.set(true);
             let count = match self.engine.bind(py).call_method1(intern!(py, "write"), (data,)) {
                 Ok(count) => count.extract::<usize>()?,
                 // It must hear something of the peer first.
@@ -336,7 +348,7 @@ impl Tls {
     pub(super) fn finish(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
         if self.phase.get() == Phase::Open {
             self.phase.set(Phase::Finished);
-            self.has_spoken.set(true);
+            self.outgoing.has_spoken.set(true);
             // It would wait for the peer's, or has failed before: either way it is said, if it can be.
             let ended = self.object.bind(py).call_method0(intern!(py, "unwrap"));
             drop(ended);
@@ -347,13 +359,14 @@ impl Tls {
     /// Give the kernel what OpenSSL has written. Returns whether it has taken everything.
     pub(super) fn flush(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
         loop {
-            let waiting = self.unsent.borrow_mut().take();
+            let waiting = self.outgoing.unsent.borrow_mut().take();
             let (records, sent) = if let Some(waiting) = waiting {
                 waiting
-            } else if !self.has_spoken.replace(false) {
+            } else if !self.outgoing.has_spoken.replace(false) {
                 return Ok(true);
             } else {
-                let records = self.outgoing.bind(py).call_method0(intern!(py, "read"))?.cast_into::<PyBytes>()?;
+                let records =
+                    self.outgoing.memory.bind(py).call_method0(intern!(py, "read"))?.cast_into::<PyBytes>()?;
                 if records.as_bytes().is_empty() {
                     return Ok(true);
                 }
@@ -362,9 +375,9 @@ impl Tls {
             let rest = records.as_bytes(py).get(sent..).unwrap_or_default();
             let count = send(descriptor, &[IoSlice::new(rest)])?;
             let waiting = rest.len() - count;
-            self.waiting.set(waiting);
+            self.outgoing.waiting.set(waiting);
             if waiting > 0 {
-                self.unsent.replace(Some((records, sent + count)));
+                self.outgoing.unsent.replace(Some((records, sent + count)));
                 return Ok(false);
             }
         }

@@ -1,0 +1,106 @@
+//! What comes before the protocol of a socket: the PROXY header, if a proxy has to say who its client is, and the handshake.
+
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+
+use super::preface::{self, Preface};
+use super::socket::{Opener, Opening, Socket};
+use super::states::{PeerEnd, Phase};
+use super::sys::Descriptor;
+
+impl Socket {
+    /// Put a protocol on this socket once `opening` is over.
+    pub(super) fn open_later(&self, opening: Opening) {
+        self.opening.replace(opening);
+    }
+
+    /// Go on with opening; a protocol stands on the socket when that is done.
+    pub(super) fn go_on_opening(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
+        let Some(descriptor) = self.descriptor() else { return Ok(()) };
+        if self.phase.get() != Phase::Open {
+            return Ok(());
+        }
+        if self.awaits_preface() && !self.hear_preface(py, &descriptor, buffer)? {
+            return Ok(());
+        }
+        match self.tls.as_ref().map_or(Ok(true), |tls| tls.open(py, &descriptor, buffer)) {
+            Ok(true) => {
+                let Some(opener) = self.opening.take().opener() else { return Ok(()) };
+                let outcome = opener.stand(py, self);
+                opener.is_opened(py)?;
+                outcome.or_else(|error| self.lose(py, None).and(Err(error)))
+            }
+            Ok(false) => self.await_input(py),
+            Err(error) => self.give_up_opening(py, &error.into_value(py).into_bound(py).str()?.to_cow()?),
+        }
+    }
+
+    /// Hear who is there. Returns whether that is known, and welcome.
+    fn hear_preface(self: &Rc<Self>, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<bool> {
+        let ended = self.kernel.peer_end.get() != PeerEnd::Unknown;
+        match preface::read(py, descriptor, buffer, ended)? {
+            Preface::Complete(introduction) => {
+                self.who.introduce(introduction);
+                if let Some(opener) = self.opening.take().opener() {
+                    self.opening.replace(Opening::Handshake(opener));
+                }
+                if self.is_admitted(py)? {
+                    return Ok(true);
+                }
+                self.turn_away(py, descriptor).map(|()| false)
+            }
+            Preface::Incomplete => self.await_input(py).map(|()| false),
+            Preface::Malformed(reason) => {
+                self.keeper.note_malformed_preface(py, &self.who.nearest_name(py)?, &reason)?;
+                self.give_up_opening(py, "the PROXY header is malformed").map(|()| false)
+            }
+            Preface::Lost => {
+                self.give_up_opening(py, "the peer disconnected before sending a PROXY header").map(|()| false)
+            }
+        }
+    }
+
+    /// Whether whoever counts has room for a client of this address.
+    pub(super) fn is_admitted(&self, py: Python<'_>) -> PyResult<bool> {
+        let visit = self.who.visit.borrow().as_ref().map(|visit| visit.clone_ref(py));
+        visit.map_or(Ok(true), |visit| visit.admits(py, self.who.host(py)?))
+    }
+
+    /// There is no room for it.
+    #[cold]
+    fn turn_away(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()> {
+        let opener = self.opening.borrow().opener();
+        opener.map_or(Ok(()), |opener| opener.turn_away(py, descriptor))?;
+        self.give_up_opening(py, "its address has too many connections")
+    }
+
+    /// The handshake fails, or lasts too long: nobody knows of the connection, so it only leaves a line for those who look.
+    #[cold]
+    pub(super) fn give_up_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        let Some(opener) = self.opening.take().opener() else { return Ok(()) };
+        self.keeper.note_failed_opening(py, reason)?;
+        opener.is_opened(py)?;
+        self.lose(py, None)
+    }
+
+    /// It has lasted too long.
+    #[cold]
+    pub(super) fn give_up_late(&self, py: Python<'_>) -> PyResult<()> {
+        let late = if self.awaits_preface() { "the PROXY header" } else { "the TLS handshake" };
+        self.give_up_opening(py, &format!("{late} took too long"))
+    }
+
+    pub(super) fn is_opening(&self) -> bool {
+        !matches!(*self.opening.borrow(), Opening::Over)
+    }
+
+    fn awaits_preface(&self) -> bool {
+        matches!(*self.opening.borrow(), Opening::Preface(_))
+    }
+
+    /// Whether `opener` has accepted it, and its handshake is not complete.
+    pub(super) fn is_opening_for(&self, opener: &Rc<impl Opener>) -> bool {
+        self.opening.borrow().opener().is_some_and(|own| std::ptr::addr_eq(Rc::as_ptr(&own), Rc::as_ptr(opener)))
+    }
+}
