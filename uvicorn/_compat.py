@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import io
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar
 
-__all__ = ["asyncio_run", "has_gil", "iscoroutinefunction", "marked_as_coroutine_function", "text_buffer"]
+__all__ = ["asyncio_run", "has_gil", "iscoroutinefunction", "marked_as_coroutine_function"]
 
 T = TypeVar("T")
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
@@ -85,18 +84,6 @@ def marked_as_coroutine_function(function: _Function) -> _Function:
         return await function(*args, **kwargs)
 
     return awaited  # type: ignore[return-value]
-
-
-def text_buffer() -> io.StringIO:
-    """Return an empty buffer for a text that comes in pieces.
-
-    Before 3.12 one that was made empty keeps each piece as an object of its own, of 50 bytes for a letter.
-    """
-    if sys.version_info >= (3, 12):
-        return io.StringIO()
-    buffer = io.StringIO(" ")
-    buffer.truncate(0)
-    return buffer
 
 
 def has_gil() -> bool:

@@ -1,6 +1,6 @@
 """The PROXY protocol, versions 1 and 2: what a proxy says of its client, in front of everything else on a connection.
 
-HAProxy's `proxy-protocol.txt` (2.2) defines it. The native core calls `read` as well, with what its sockets have received.
+HAProxy's `proxy-protocol.txt` (2.2) defines it. The native core calls `read`, too, with what its sockets have received.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ class WsprotoClient:
 
 @pytest.mark.parametrize("deflate", [False, True], ids=["plain", "deflate"])
 @pytest.mark.parametrize("end", ["client", "server"])
-async def test_wsproto(ws_protocol_cls: Any, deflate: bool, end: str) -> None:
+async def test_wsproto(ws_reader_cls: Any, deflate: bool, end: str) -> None:
     app = Application(echo_until_told)
-    async with serving(app, ws_protocol_cls) as port:
+    async with serving(app, ws_reader_cls) as port:
         client = WsprotoClient(*await asyncio.open_connection("127.0.0.1", port), deflate)
         client.send(Request(host="127.0.0.1", target="/", extensions=list(client.extensions)))
         accepted = await client.next()
@@ -111,7 +111,7 @@ async def test_wsproto(ws_protocol_cls: Any, deflate: bool, end: str) -> None:
         await client.writer.wait_closed()
 
 
-async def test_picows(ws_protocol_cls: Any) -> None:
+async def test_picows(ws_reader_cls: Any) -> None:
     picows = pytest.importorskip("picows")
 
     class Listener(picows.WSListener):  # type: ignore[misc, name-defined]
@@ -126,7 +126,7 @@ async def test_picows(ws_protocol_cls: Any) -> None:
                 self.found.put_nowait(frame.get_payload_as_bytes())
 
     app = Application(echo_until_told)
-    async with serving(app, ws_protocol_cls) as port:
+    async with serving(app, ws_reader_cls) as port:
         url = f"ws://127.0.0.1:{port}/"
         transport, listener = await picows.ws_connect(Listener, url)
         for message in MESSAGES:

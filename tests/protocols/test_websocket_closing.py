@@ -795,20 +795,15 @@ async def test_application_thrown_away_with_its_event_loop_is_no_news(
     assert "Exception in ASGI application" not in caplog.text
 
 
-def test_hooks_are_for_a_library_to_fill(ws_protocol_cls: Any) -> None:
+def test_hooks_are_for_a_library_to_fill(ws_reader_cls: Any) -> None:
     """Section 5 of the architecture: nothing else is."""
-    if not issubclass(ws_protocol_cls, WebSocketSession):
+    if not issubclass(ws_reader_cls, WebSocketSession):
         pytest.skip("it has no library")
     session: Any = object.__new__(WebSocketSession)
-    for name, arguments in {
-        "open": (None,),
-        "receive_frame": (None,),
-        "encode_close": (1000, ""),
-        "encode_ping": (b"",),
-    }.items():
+    for name, arguments in {"open": (None,), "parse": (b"",)}.items():
         with pytest.raises(NotImplementedError):
             getattr(session, name)(*arguments)
-        assert getattr(ws_protocol_cls, name) is not getattr(WebSocketSession, name)
+        assert getattr(ws_reader_cls, name) is not getattr(WebSocketSession, name)
 
 
 # The server stops

@@ -68,10 +68,10 @@ def sends(*messages: Any) -> Application:
 # From the client
 
 
-async def test_text_and_binary_messages_have_one_key_each(ws_protocol_cls: Any) -> None:
+async def test_text_and_binary_messages_have_one_key_each(ws_reader_cls: Any) -> None:
     """WSM-01"""
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         peer.send(frame(TEXT, "größe".encode()), frame(BINARY, b"\x00\xff"), frame(TEXT), frame(BINARY))
         await peer.until(lambda: len(app.events) == 5)
@@ -86,12 +86,12 @@ async def test_text_and_binary_messages_have_one_key_each(ws_protocol_cls: Any) 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 2047, 2048, 65535, 65536, 300_000])
 @pytest.mark.parametrize("lines", [(), (DEFLATE,)], ids=["plain", "deflate"])
-async def test_message_of_any_size_is_echoed_in_one_frame(ws_protocol_cls: Any, size: int, lines: Any) -> None:
+async def test_message_of_any_size_is_echoed_in_one_frame(ws_reader_cls: Any, size: int, lines: Any) -> None:
     """WSM-05 WSC-04"""
     data = bytes(index * index % 251 for index in range(size))
     client = Deflater()
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open(*lines)
         for _ in range(2):
             peer.send(frame(BINARY | RSV1, client.compress(data)) if lines else frame(BINARY, data))
@@ -103,10 +103,10 @@ async def test_message_of_any_size_is_echoed_in_one_frame(ws_protocol_cls: Any, 
             assert client.unpack(sent) == data
 
 
-async def test_fragments_are_joined_and_control_frames_between_them_handled_at_once(ws_protocol_cls: Any) -> None:
+async def test_fragments_are_joined_and_control_frames_between_them_handled_at_once(ws_reader_cls: Any) -> None:
     """WSM-02 WSM-06"""
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         peer.send(frame(0x01, "gr\u00f6".encode()[:3]), frame(PING, b"between"))
         assert peer.frames == [ServerFrame(PONG, b"between")]
@@ -116,10 +116,10 @@ async def test_fragments_are_joined_and_control_frames_between_them_handled_at_o
         assert app.messages == ["grö!", b"ab"]
 
 
-async def test_pings_are_answered_and_unsolicited_pongs_ignored(ws_protocol_cls: Any) -> None:
+async def test_pings_are_answered_and_unsolicited_pongs_ignored(ws_reader_cls: Any) -> None:
     """WSM-06"""
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         peer.send(frame(PING), frame(PONG, b"x"), frame(PING, b"p" * 125))
         assert peer.frames == [ServerFrame(PONG, b""), ServerFrame(PONG, b"p" * 125)]
@@ -127,10 +127,10 @@ async def test_pings_are_answered_and_unsolicited_pongs_ignored(ws_protocol_cls:
         assert len(app.events) == 1
 
 
-async def test_messages_that_come_in_one_read_are_all_delivered(ws_protocol_cls: Any) -> None:
+async def test_messages_that_come_in_one_read_are_all_delivered(ws_reader_cls: Any) -> None:
     """WSM-07"""
     app = Application()
-    async with connected(ws_protocol_cls, app, ws_max_queue=2) as peer:
+    async with connected(ws_reader_cls, app, ws_max_queue=2) as peer:
         await peer.open()
         peer.send(b"".join(frame(TEXT, str(number).encode()) for number in range(100)))
         await peer.until(lambda: len(app.messages) == 100)
@@ -140,11 +140,11 @@ async def test_messages_that_come_in_one_read_are_all_delivered(ws_protocol_cls:
 
 @pytest.mark.parametrize("payload", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"a\xf5\x80\x80\x80"])
 async def test_invalid_text_closes_with_1007(
-    ws_protocol_cls: Any, payload: bytes, caplog: pytest.LogCaptureFixture
+    ws_reader_cls: Any, payload: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """W11 WSM-11: wsproto dropped the connection."""
     app = Application(listen)
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         peer.send(frame(TEXT, b"ok") + frame(TEXT, payload) + frame(TEXT, b"never"))
         await peer.until(lambda: app.done)
@@ -164,19 +164,19 @@ async def test_invalid_text_closes_with_1007(
         pytest.param([frame(CLOSE, b"\x03\xe8\xff")], id="close reason"),
     ],
 )
-async def test_invalid_text_is_found_in_fragments_and_reasons(ws_protocol_cls: Any, pieces: list[bytes]) -> None:
+async def test_invalid_text_is_found_in_fragments_and_reasons(ws_reader_cls: Any, pieces: list[bytes]) -> None:
     """W11 WSM-11"""
-    async with connected(ws_protocol_cls, Application()) as peer:
+    async with connected(ws_reader_cls, Application()) as peer:
         await peer.open()
         peer.send(*pieces)
         await peer.until(lambda: peer.frames)
         assert peer.frames[-1].close[0] == 1007
 
 
-async def test_invalid_text_is_found_before_its_frame_is_complete(ws_protocol_cls: Any) -> None:
+async def test_invalid_text_is_found_before_its_frame_is_complete(ws_reader_cls: Any) -> None:
     """RFC 6455 section 8.1; a character may be cut, but nothing behind a mistake makes it good."""
     app = Application(listen)
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         good, bad = frame(TEXT, "aé€😀".encode() * 3), frame(TEXT, b"ok\xed\xa0\x80" + b"x" * 1000)
         for byte in good:
@@ -192,9 +192,9 @@ async def test_invalid_text_is_found_before_its_frame_is_complete(ws_protocol_cl
         assert app.messages == ["aé€😀" * 3] and len(peer.frames) == 1
 
 
-async def test_invalid_text_is_found_before_its_fragment_is_complete(ws_protocol_cls: Any) -> None:
+async def test_invalid_text_is_found_before_its_fragment_is_complete(ws_reader_cls: Any) -> None:
     app = Application(listen)
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         text = ("aé€😀" * 3).encode()
         for cut in range(len(text) + 1):
@@ -208,10 +208,10 @@ async def test_invalid_text_is_found_before_its_fragment_is_complete(ws_protocol
         assert peer.frames[-1].close == (1007, "invalid UTF-8 in a text message")
 
 
-async def test_close_frame_with_an_invalid_reason_is_the_last(ws_protocol_cls: Any) -> None:
+async def test_close_frame_with_an_invalid_reason_is_the_last(ws_reader_cls: Any) -> None:
     """There is no other to wait for (RFC 6455 section 7.1.1): the server ends its side."""
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         peer.send(frame(CLOSE, b"\x03\xe8\xff"))
         await peer.until(lambda: app.done)
@@ -219,10 +219,10 @@ async def test_close_frame_with_an_invalid_reason_is_the_last(ws_protocol_cls: A
         assert peer.wire.eof
 
 
-async def test_protocol_error_sends_1002_and_reads_on_for_a_while(ws_protocol_cls: Any) -> None:
+async def test_protocol_error_sends_1002_and_reads_on_for_a_while(ws_reader_cls: Any) -> None:
     """W11 WSM-12: wsproto dropped the connection; the client gets the frame, not a reset."""
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         peer.send(frame(TEXT, b"x", mask=None))
         await peer.until(lambda: app.done)
@@ -242,7 +242,7 @@ async def test_protocol_error_sends_1002_and_reads_on_for_a_while(ws_protocol_cl
 @pytest.mark.parametrize("fragments", [1, 2, 5])
 @pytest.mark.parametrize("deflate", [False, True], ids=["plain", "deflate"])
 async def test_message_of_exactly_the_limit_passes_and_one_byte_more_does_not(
-    ws_protocol_cls: Any, fragments: int, deflate: bool
+    ws_reader_cls: Any, fragments: int, deflate: bool
 ) -> None:
     """W8 WSM-09 WSM-10"""
 
@@ -260,7 +260,7 @@ async def test_message_of_exactly_the_limit_passes_and_one_byte_more_does_not(
 
     client = Deflater()
     app = Application()
-    async with connected(ws_protocol_cls, app, ws_max_size=1000) as peer:
+    async with connected(ws_reader_cls, app, ws_max_size=1000) as peer:
         await peer.open(*[DEFLATE] * deflate)
         peer.send(message(1000))
         await peer.until(lambda: app.messages)
@@ -272,7 +272,7 @@ async def test_message_of_exactly_the_limit_passes_and_one_byte_more_does_not(
         assert app.events[-1] == {"type": "websocket.disconnect", "code": 1009, "reason": reason}
 
 
-async def test_incompressible_message_of_exactly_the_limit_passes(ws_protocol_cls: Any) -> None:
+async def test_incompressible_message_of_exactly_the_limit_passes(ws_reader_cls: Any) -> None:
     """W8: on the wire it is larger than the limit, which is about what it inflates to."""
     import random
 
@@ -281,7 +281,7 @@ async def test_incompressible_message_of_exactly_the_limit_passes(ws_protocol_cl
     assert len(payload) > len(data)
     for fragments in (1, 2):
         app = Application()
-        async with connected(ws_protocol_cls, app, ws_max_size=100_000) as peer:
+        async with connected(ws_reader_cls, app, ws_max_size=100_000) as peer:
             await peer.open(DEFLATE)
             if fragments == 1:
                 peer.send(frame(BINARY | RSV1, payload))
@@ -291,9 +291,9 @@ async def test_incompressible_message_of_exactly_the_limit_passes(ws_protocol_cl
             assert app.messages == [data]
 
 
-async def test_oversized_frame_is_refused_by_its_header(ws_protocol_cls: Any) -> None:
+async def test_oversized_frame_is_refused_by_its_header(ws_reader_cls: Any) -> None:
     """W8: not a byte of the payload is waited for, or kept."""
-    async with connected(ws_protocol_cls, Application()) as peer:
+    async with connected(ws_reader_cls, Application()) as peer:
         await peer.open()
         peer.send(b"\x82\xff" + (16 * 2**20 + 1).to_bytes(8, "big"))
         assert peer.frames == []
@@ -302,12 +302,12 @@ async def test_oversized_frame_is_refused_by_its_header(ws_protocol_cls: Any) ->
 
 
 @pytest.mark.parametrize("fragments", [1, 3])
-async def test_compressed_bomb_is_inflated_to_the_limit_and_no_further(ws_protocol_cls: Any, fragments: int) -> None:
+async def test_compressed_bomb_is_inflated_to_the_limit_and_no_further(ws_reader_cls: Any, fragments: int) -> None:
     """W8: 64 MiB of zeros in 64 KiB"""
     bomb = Deflater().compress(bytes(64 * 2**20))
     step = -(-len(bomb) // fragments)
     app = Application()
-    async with connected(ws_protocol_cls, app, ws_max_size=2**20) as peer:
+    async with connected(ws_reader_cls, app, ws_max_size=2**20) as peer:
         await peer.open(DEFLATE)
         tracemalloc.start()
         try:
@@ -321,7 +321,7 @@ async def test_compressed_bomb_is_inflated_to_the_limit_and_no_further(ws_protoc
         assert peak < 6 * 2**20
 
 
-async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_protocol_cls: Any) -> None:
+async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_reader_cls: Any) -> None:
     """W8: reading stops at 64 KiB of content, whatever is in the buffer already."""
 
     async def script(receive: Any, send: Any) -> None:
@@ -330,7 +330,7 @@ async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_protocol_cls: A
 
     client = Deflater()
     bombs = b"".join(frame(BINARY | RSV1, client.compress(bytes(2**20))) for _ in range(100))
-    async with connected(ws_protocol_cls, Application(script)) as peer:
+    async with connected(ws_reader_cls, Application(script)) as peer:
         await peer.open(DEFLATE)
         await peer.turn()
         peer.send(bombs)
@@ -340,10 +340,10 @@ async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_protocol_cls: A
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("thousands", deep_after(1, [5, 70]))
-async def test_small_fragments_pass_however_many_they_are(ws_protocol_cls: Any, thousands: int) -> None:
+async def test_small_fragments_pass_however_many_they_are(ws_reader_cls: Any, thousands: int) -> None:
     """W9: fragments of a message that is within its limit, 16 bytes each"""
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         piece = frame(0x00, b"0123456789abcdef")
         peer.send(frame(0x01), *[piece * 1000] * thousands, frame(0x80, b"\r\n!"))
@@ -352,13 +352,13 @@ async def test_small_fragments_pass_however_many_they_are(ws_protocol_cls: Any, 
 
 
 async def test_headers_of_fragments_are_limited_to_what_these_carry_and_some(
-    ws_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
+    ws_reader_cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W9: exactly the limit passes, one more fragment closes with 1008."""
     assert limits.MAX_OVERHEAD == 2**20
     monkeypatch.setattr(limits, "MAX_OVERHEAD", 6 * 2000)
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         for extra in (0, 60):
             # What is carried pays for headers, before and behind it.
@@ -375,9 +375,9 @@ async def test_headers_of_fragments_are_limited_to_what_these_carry_and_some(
 
 
 @pytest.mark.no_cover
-async def test_fragments_that_carry_nothing_leave_nothing(ws_protocol_cls: Any) -> None:
+async def test_fragments_that_carry_nothing_leave_nothing(ws_reader_cls: Any) -> None:
     """W9: what measures the code would be measured with it."""
-    async with connected(ws_protocol_cls, Application()) as peer:
+    async with connected(ws_reader_cls, Application()) as peer:
         await peer.open()
         peer.send(frame(0x02), *[frame(0x00)] * 10)
         gc.collect()
@@ -392,9 +392,9 @@ async def test_fragments_that_carry_nothing_leave_nothing(ws_protocol_cls: Any) 
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("first", [0x01, 0x02], ids=["text", "binary"])
-async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_protocol_cls: Any, first: int) -> None:
+async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_reader_cls: Any, first: int) -> None:
     """W9: 6 bytes each, so that the headers are paid for"""
-    async with connected(ws_protocol_cls, Application()) as peer:
+    async with connected(ws_reader_cls, Application()) as peer:
         await peer.open()
         peer.send(frame(first, b"abcdef"))
         tracemalloc.start()
@@ -407,11 +407,11 @@ async def test_memory_of_a_message_in_tiny_fragments_is_that_of_its_content(ws_p
 
 
 @pytest.mark.parametrize("first", [1, 20, 65536])
-async def test_large_message_in_any_cut_is_what_was_sent(ws_protocol_cls: Any, first: int) -> None:
+async def test_large_message_in_any_cut_is_what_was_sent(ws_reader_cls: Any, first: int) -> None:
     """The first read decides how much room is made for the others; what stands behind the message is read as well."""
     data = bytes(index * index % 251 for index in range(200_000))
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         stream = b"".join(frame(BINARY, one) for one in (data, b"behind", data[:16384], data[:16383]))
         peer.send(stream[:first])
@@ -422,9 +422,9 @@ async def test_large_message_in_any_cut_is_what_was_sent(ws_protocol_cls: Any, f
 
 
 @pytest.mark.parametrize("end", ["eof", "lost", "failed", "server"])
-async def test_large_message_that_is_not_complete_is_never_there(ws_protocol_cls: Any, end: str) -> None:
+async def test_large_message_that_is_not_complete_is_never_there(ws_reader_cls: Any, end: str) -> None:
     app = Application(listen)
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         whole = frame(BINARY, bytes(100_000))
         peer.send(whole[:50_000])
@@ -444,13 +444,13 @@ async def test_large_message_that_is_not_complete_is_never_there(ws_protocol_cls
 
 
 @pytest.mark.parametrize("kind", ["binary", "text", "fragment"])
-async def test_large_message_is_kept_once_while_it_comes(ws_protocol_cls: Any, kind: str) -> None:
+async def test_large_message_is_kept_once_while_it_comes(ws_reader_cls: Any, kind: str) -> None:
     """However many reads it takes; the reader's buffer and the message are not both there."""
     size = 4_000_000
     app = Application(listen)
     first = {"binary": BINARY, "text": TEXT, "fragment": 0x02}[kind]
     reads = frame(first, bytes(size))
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open()
         await peer.turn()
         pieces = [reads[start : start + 65536] for start in range(0, size - 65536, 65536)]
@@ -748,11 +748,11 @@ async def test_offer_is_ignored_when_compression_is_off(ws_protocol_cls: Any) ->
 
 
 @pytest.mark.parametrize("parameter", ["", "; client_no_context_takeover", "; server_no_context_takeover"])
-async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_protocol_cls: Any, parameter: str) -> None:
+async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_reader_cls: Any, parameter: str) -> None:
     """W10 WSC-04"""
     app = Application()
     client = Deflater()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open(DEFLATE + parameter)
         one, two = "one" * DEFLATE_MIN_SIZE, "two" * DEFLATE_MIN_SIZE
         for text in (one, two, one):
@@ -778,14 +778,14 @@ async def test_compressed_messages_are_understood_whole_and_in_fragments(ws_prot
 
 
 @pytest.mark.parametrize("key", ["text", "bytes"])
-async def test_short_messages_are_not_compressed_and_keep_the_stream_in_step(ws_protocol_cls: Any, key: str) -> None:
+async def test_short_messages_are_not_compressed_and_keep_the_stream_in_step(ws_reader_cls: Any, key: str) -> None:
     """WSC-04: RFC 7692 section 6"""
     client = Deflater()
     shortest = "ab" * (DEFLATE_MIN_SIZE // 2)
     texts = ["", shortest[1:], shortest, "", shortest, shortest[1:]]
     opcode = TEXT if key == "text" else BINARY
     async with connected(
-        ws_protocol_cls, sends(*({key: text if key == "text" else text.encode()} for text in texts))
+        ws_reader_cls, sends(*({key: text if key == "text" else text.encode()} for text in texts))
     ) as peer:
         await peer.open(DEFLATE)
         await peer.until(lambda: len(peer.frames) == len(texts))
@@ -794,15 +794,17 @@ async def test_short_messages_are_not_compressed_and_keep_the_stream_in_step(ws_
         assert [sent.first for sent in peer.frames] == firsts
 
 
-async def test_message_that_ends_its_deflate_stream_is_followed_by_a_new_one(ws_protocol_cls: Any) -> None:
+async def test_message_that_ends_its_deflate_stream_is_followed_by_a_new_one(ws_reader_cls: Any) -> None:
     """RFC 7692 section 7.2.3.4: a block may be marked as the last."""
     app = Application()
-    async with connected(ws_protocol_cls, app) as peer:
+    async with connected(ws_reader_cls, app) as peer:
         await peer.open(DEFLATE)
         last = b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00"  # the example of the RFC
         peer.send(frame(TEXT | RSV1, last), frame(TEXT | RSV1, last), frame(TEXT | RSV1, Deflater().compress(b"x")))
-        await peer.until(lambda: len(app.messages) == 3)
-        assert app.messages == ["Hello", "Hello", "x"]
+        for end in range(1, len(last)):
+            peer.send(frame(0x41, last[:end]), frame(0x80, last[end:]))
+        await peer.until(lambda: len(app.messages) == 3 + len(last) - 1)
+        assert app.messages == ["Hello", "Hello", "x"] + ["Hello"] * (len(last) - 1)
 
 
 UNFINISHED = b"\x4a\x4c\x4a\x4e\x49\x4d\x4b"  # the beginning of a block
@@ -814,13 +816,13 @@ UNFINISHED = b"\x4a\x4c\x4a\x4e\x49\x4d\x4b"  # the beginning of a block
         pytest.param([frame(0xC1, b"\xff\xff\xff")], id="whole"),
         pytest.param([frame(0x41, b"\xff\xff\xff"), frame(0x80)], id="fragments"),
         pytest.param([frame(0xC1, b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00junk")], id="behind the last block"),
-        pytest.param([frame(0x41, b"\xf3\x48\xcd\xc9\xc9\x07\x00"), frame(0x80)], id="last block in a fragment"),
+        pytest.param([frame(0x41, b"\xf3\x48\xcd\xc9\xc9\x07\x00"), frame(0, b"\x01")], id="in a fragment behind it"),
         *(pytest.param([frame(0xC1, UNFINISHED[:end])], id=f"inside a block, at {end}") for end in range(1, 5)),
     ],
 )
-async def test_bad_deflate_data_closes_with_1002(ws_protocol_cls: Any, pieces: list[bytes]) -> None:
+async def test_bad_deflate_data_closes_with_1002(ws_reader_cls: Any, pieces: list[bytes]) -> None:
     """W10"""
-    async with connected(ws_protocol_cls, Application()) as peer:
+    async with connected(ws_reader_cls, Application()) as peer:
         await peer.open(DEFLATE)
         peer.send(*pieces)
         await peer.until(lambda: peer.frames)

@@ -15,12 +15,12 @@ STREAMS = 60
 
 
 @pytest.mark.parametrize("part", deep_after(1, range(4)))
-async def test_random_streams_are_what_the_library_takes_them_for(ws_protocol_cls: Any, part: int) -> None:
+async def test_random_streams_are_what_the_library_takes_them_for(ws_reader_cls: Any, part: int) -> None:
     """W8 W10 W11; `python -m tests.protocols.websocket_oracle` goes on for as long as one likes."""
     for seed in range(part, STREAMS, 4):
         case = make_case(seed)
         wanted = expected(case)
-        outcome, echoes = await found(case, ws_protocol_cls)
+        outcome, echoes = await found(case, ws_reader_cls)
         assert outcome == wanted, f"seed {seed}"
         assert echoes == wanted.messages, f"seed {seed}"
 

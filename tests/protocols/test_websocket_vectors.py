@@ -132,8 +132,8 @@ async def faults(protocol_cls: Any, ways: Callable[[Vector], Iterable[list[bytes
 
 
 @pytest.mark.anyio
-async def test_vectors_whole(ws_protocol_cls: Any) -> None:
-    assert await faults(ws_protocol_cls, lambda vector: [[vector.data]]) == []
+async def test_vectors_whole(ws_reader_cls: Any) -> None:
+    assert await faults(ws_reader_cls, lambda vector: [[vector.data]]) == []
 
 
 @pytest.mark.no_cover

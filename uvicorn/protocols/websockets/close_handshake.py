@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.websockets.closing import Closer
-from uvicorn.protocols.websockets.frames import Frame, FrameError, FrameReader, parse_close
+from uvicorn.protocols.websockets.frames import Close, FrameError, FrameSplitter, encode_close
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
 from uvicorn.protocols.websockets.outline import SessionState
@@ -29,9 +29,6 @@ class Ended(Protocol):
     """The session that ends."""
 
     state: SessionState
-
-    def encode_close(self, code: int, reason: str) -> bytes:
-        """Return a close frame."""
 
     def stop_keepalive(self) -> None:
         """No more pings, no more deadlines."""
@@ -62,7 +59,7 @@ class CloseHandshake:
     def __init__(
         self,
         session: Ended,
-        reader: FrameReader,
+        reader: FrameSplitter,
         flow: FlowControl,
         inbox: Inbox,
         peer_end: PeerEnd,
@@ -121,7 +118,7 @@ class CloseHandshake:
         self.begin()
         if self._log.frames is not None:
             self._log.frames.close(">", code, reason)
-        self._output.write(self._session.encode_close(code, reason))
+        self._output.write(encode_close(code, reason))
 
     def _await_answer(self) -> None:
         if self._output.transport.is_closing():
@@ -134,10 +131,10 @@ class CloseHandshake:
     def look_for_answer(self) -> None:
         """Look for the answer to our close frame in what was read; nothing else counts any more."""
         try:
-            frame = self._reader.read_close()
-            if frame is None:
+            close = self._reader.read_close()
+            if close is None:
                 return
-            self.receive(frame)
+            self.receive(close)
         except FrameError:
             self._closer.close()
         self.awaiting = False
@@ -154,13 +151,9 @@ class CloseHandshake:
         self._session.stop_keepalive()  # no pong would be read
         self._peer_end.wait(act)
 
-    def receive(self, frame: Frame) -> None:
-        """A close frame.
-
-        Raises:
-            FrameError: it is no good.
-        """
-        code, reason = parse_close(frame.data)
+    def receive(self, close: Close) -> None:
+        """A close frame."""
+        code, reason = close
         if self._log.frames is not None:
             self._log.frames.close("<", code, reason)
         if self._session.state is _ACCEPTED:

@@ -36,6 +36,7 @@ _TAIL = b"\x00\x00\xff\xff"
 
 _EMPTY_BLOCK = b"\x00"  # with the tail: a stored block of no bytes
 _LAST_BLOCK = b"\x01" + _TAIL  # the same, and none follows
+_BEHIND_LAST_BLOCK = ((b"", _EMPTY_BLOCK), (_TAIL, _EMPTY_BLOCK + _TAIL))  # before the end of the message, and there
 
 _QUOTED = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t \x21-\x7e\x80-\xff])*"'
 _VALUE = rb"[ \t]*=[ \t]*(?:%b|%b)" % (TOKEN, _QUOTED)
@@ -100,7 +101,7 @@ class Deflate:
         if len(plain) > room:
             raise too_big(self.max_size)
         self._size += len(plain)
-        if inflater.eof and (not final or inflater.unused_data not in (_TAIL, _EMPTY_BLOCK + _TAIL)):
+        if inflater.eof and inflater.unused_data not in _BEHIND_LAST_BLOCK[final]:
             # A block may say that it is the last (section 7.2.3.4); something behind it is not a message.
             raise FrameError(*failures.DEFLATE)
         if final and not inflater.eof and not _is_between_blocks(inflater):

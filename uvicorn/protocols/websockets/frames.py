@@ -1,19 +1,19 @@
-"""The frames of a connection (RFC 6455 section 5): a client's bytes cut into frames, and data frames encoded.
+"""The frames of a connection (RFC 6455 section 5): what a client sends cut at the ends of frames, messages encoded.
 
-Nearly all traffic is messages of one frame, and taking those through a library costs many times the work they need.
-`FrameReader` takes them itself; every other frame it hands on whole, as it was on the wire, for a library to parse.
-What the libraries judge differently, and every limit, is decided here by the header, before any payload is buffered.
-No connection, no clock.
+Libraries read what is in the frames. They disagree about what a frame may be and set few limits, so `FrameSplitter`
+looks at each header first and refuses the frame before any of its payload is buffered. It hands on one frame at a time,
+because a library that is given more inflates and keeps all of it, however far behind the application is. A large frame
+becomes fragments, one for each read, so that libraries keep none of it and find invalid text at once. Close frames are
+read here, since libraries disagree about their codes and would answer them before the application has answered the
+messages in front. No connection, no clock.
 """
 
 from __future__ import annotations
 
-import codecs
-import io
 import struct
 import sys
-from collections.abc import Callable
 from enum import IntEnum
+from typing import NamedTuple
 
 from uvicorn.protocols.websockets import failures, limits
 
@@ -23,12 +23,6 @@ RSV1 = 0x40
 # Close codes an endpoint may put into a frame: the registered ones, less those that only name how a connection ended.
 # https://www.iana.org/assignments/websocket/websocket.xhtml
 _CLOSE_CODES = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014))
-
-Buffer = bytes | bytearray | memoryview
-
-_utf8 = codecs.getincrementaldecoder("utf-8")
-_CONTINUED = bytes(range(0x80, 0xC0))  # bytes of a character other than its first
-_LONGEST = 3  # bytes of a character that is not complete
 
 
 class Opcode(IntEnum):
@@ -41,9 +35,6 @@ class Opcode(IntEnum):
     PING = 0x9
     PONG = 0xA
 
-
-# Tells the opcodes of text and binary messages apart.
-_TEXT_BIT = 0x01
 
 _OPCODES = {opcode.value: opcode for opcode in Opcode}
 
@@ -62,31 +53,11 @@ class FrameError(Exception):
         self.is_last = in_close or code == 1002
 
 
-class Frame:
-    """A frame that is not a whole message: its opcode, and all of its bytes as they were on the wire."""
+class Close(NamedTuple):
+    """What a close frame says; the code is 1005 if it says nothing."""
 
-    __slots__ = ("opcode", "data")
-
-    def __init__(self, opcode: Opcode, data: bytes) -> None:
-        self.opcode = opcode
-        self.data = data
-
-
-def unmask_in_python(data: Buffer, mask: bytes | bytearray) -> bytes:
-    """Return `data` with the masking of RFC 6455 section 5.3 taken off; `mask` has four bytes."""
-    length = len(data)
-    repeated = (bytes(mask) * (length // 4 + 1))[:length]
-    plain = int.from_bytes(data, sys.byteorder) ^ int.from_bytes(repeated, sys.byteorder)
-    return plain.to_bytes(length, sys.byteorder)
-
-
-unmask: Callable[[Buffer, bytes | bytearray], bytes] = unmask_in_python
-try:
-    from websockets.speedups import apply_mask
-except ImportError:
-    pass
-else:
-    unmask = apply_mask
+    code: int
+    reason: str
 
 
 def is_close_code(code: int) -> bool:
@@ -94,24 +65,35 @@ def is_close_code(code: int) -> bool:
     return code in _CLOSE_CODES or 3000 <= code <= 4999
 
 
-def parse_close(data: bytes) -> tuple[int, str]:
-    """Return code and reason of a client's close frame; 1005 and no reason if it carries none.
+def parse_close(data: bytes) -> Close:
+    """Return what a client's whole close frame says.
 
     Raises:
         FrameError: the payload is none that RFC 6455 section 5.5.1 allows.
     """
-    payload = unmask(data[6:], data[2:6])
+    mask = data[2:6] * 32
+    payload = bytes(byte ^ key for byte, key in zip(data[6:], mask, strict=False))
     if not payload:
-        return 1005, ""
+        return Close(1005, "")
     if len(payload) == 1:
         raise FrameError(*failures.CLOSE_TOO_SHORT)
     code = int.from_bytes(payload[:2], "big")
     if not is_close_code(code):
         raise FrameError(*failures.CLOSE_CODE)
     try:
-        return code, payload[2:].decode()
+        return Close(code, payload[2:].decode())
     except UnicodeDecodeError as exc:
         raise FrameError(*failures.CLOSE_REASON, in_close=True) from exc
+
+
+def encode_close(code: int, reason: str) -> bytes:
+    """Return a close frame; 1005 stands for none with a code."""
+    return encode_control(Opcode.CLOSE, b"" if code == 1005 else code.to_bytes(2, "big") + reason.encode())
+
+
+def encode_control(opcode: Opcode, payload: bytes) -> bytes:
+    """Return an unmasked ping, pong or close frame; `payload` has at most 125 bytes."""
+    return bytes((FIN | opcode, len(payload))) + payload
 
 
 def truncate_reason(reason: str) -> str:
@@ -135,116 +117,63 @@ def encode_message(first: int, payload: bytes) -> bytes:
     length = len(payload)
     if length < 126:
         return _SHORT[first][length] + payload
+    return _encode_head(first, length) + payload
+
+
+def _encode_head(first: int, length: int, mask_bit: int = 0) -> bytes:
+    if length < 126:
+        return bytes((first, mask_bit | length))
     if length < 65536:
-        return struct.pack("!BBH", first, 126, length) + payload
-    return struct.pack("!BBQ", first, 127, length) + payload
+        return struct.pack("!BBH", first, mask_bit | 126, length)
+    return struct.pack("!BBQ", first, mask_bit | 127, length)
 
 
-class _Partial:
-    """A frame of which not all is there.
-
-    Args:
-        first: its first byte.
-        whole: it is a message: what comes is unmasked at once, so that no two copies of it are kept. Otherwise all is
-            kept as it is.
-        mask: what its payload is masked with.
-        left: bytes that are missing.
-        decoder: of a text, to refuse what is none. What it makes is not kept: that may have four times the size.
-    """
-
-    __slots__ = ("first", "whole", "left", "_mask", "_kept", "_decoder")
-
-    def __init__(
-        self, first: int, whole: bool, mask: bytes, left: int, decoder: codecs.IncrementalDecoder | None
-    ) -> None:
-        self.first = first
-        self.whole = whole
-        self.left = left
-        self._mask = mask
-        self._kept = io.BytesIO()
-        self._decoder = decoder
-
-    def keep(self, header: Buffer) -> None:
-        """Keep what stands in front of the payload."""
-        self.left -= len(header)
-        self._kept.write(header)
-
-    def add(self, piece: Buffer) -> None:
-        """Keep some of what is missing.
-
-        Raises:
-            FrameError: it cannot become a text.
-        """
-        self.left -= len(piece)
-        if not self.whole:
-            self._kept.write(piece)
-            if self._decoder is None:
-                return
-        mask = self._mask
-        plain = unmask(piece, mask)
-        if self.whole:
-            self._kept.write(plain)
-        turn = len(piece) % 4
-        self._mask = mask[turn:] + mask[:turn]
-        if self._decoder is not None:
-            try:
-                self._decoder.decode(plain)
-            except UnicodeDecodeError as exc:
-                raise invalid_text() from exc
-
-    def content(self) -> bytes:
-        """Return all that was added."""
-        return self._kept.getvalue()
-
-
-class FrameReader:
-    """Cuts what a client sends into messages and frames.
+class FrameSplitter:
+    """Cuts what a client sends at the ends of frames, and refuses what no client may send.
 
     Args:
         max_size: bytes a message may have, after decompression; `None` sets no limit.
-        inflate: given if compression was negotiated: returns the plain bytes of compressed ones, and is told whether
-            they end their message. It holds its output to the limit itself.
     """
 
     __slots__ = (
         "_max_size",
         "_max_wire_size",
-        "_inflate",
-        "_whole",
+        "_is_compressible",
         "_data",
         "_start",
-        "_partial",
-        "_fragmented",
+        "_left",
+        "_first",
+        "_fin",
+        "_mask",
+        "_expected",
         "_size",
         "_headers",
-        "_deflated",
-        "_text_end",
+        "_limit",
     )
 
-    def __init__(self, max_size: int | None, inflate: Callable[[bytes, bool], bytes] | None = None) -> None:
-        limit = sys.maxsize if max_size is None else max_size
-        self._max_size = limit
-        self._max_wire_size = limit
-        self._inflate: Callable[[bytes, bool], bytes] | None = None
-        # First bytes of the frames that are whole messages; none while a message in fragments is in progress.
-        self._whole = _WHOLE
+    def __init__(self, max_size: int | None) -> None:
+        self._max_size = self._max_wire_size = sys.maxsize if max_size is None else max_size
+        self._is_compressible = False
         self._data: bytes | bytearray = b""
-        self._start = 0  # where in _data the next frame begins; what is beyond its end is dropped when it comes
-        self._partial: _Partial | None = None  # the frame in front of that, if it is not complete
-        self._fragmented = False  # a message in fragments is in progress
-        self._size = 0  # of its fragments, in bytes on the wire
-        self._headers = 0  # of those, in bytes
-        self._deflated = False  # and whether they are compressed
-        self._text_end: bytes | None = None  # the last bytes of a text in fragments, which may be part of a character
-        if inflate is not None:
-            self.inflate_with(inflate)
+        self._start = 0  # of what was not read; what is beyond the end is skipped when it comes
+        # Of the data frame in progress: bytes of its payload from there on, and what they begin with as a frame.
+        self._left = 0
+        self._first = 0
+        self._fin = 0  # set on the last of them
+        self._mask = b""
+        # The first bytes of frames that begin a message and end it; none inside a message.
+        self._expected = _WHOLE
+        # Of the message in fragments, so far: its bytes on the wire, those of its headers, and how many it may have.
+        self._size = 0
+        self._headers = 0
+        self._limit = 0
 
-    def inflate_with(self, inflate: Callable[[bytes, bool], bytes]) -> None:
-        """Compression was negotiated before anything was read; see the class."""
+    def allow_compression(self) -> None:
+        """Compression was negotiated, before anything was read."""
         # What does not compress grows by a few bytes per block.
         self._max_wire_size = self._max_size + (self._max_size >> 4) + 64
-        self._inflate = inflate
-        self._whole = _WHOLE_DEFLATED
+        self._is_compressible = True
+        self._expected = _WHOLE_DEFLATED
 
     def __len__(self) -> int:
         """Bytes received that were not yet looked at."""
@@ -266,39 +195,24 @@ class FrameReader:
     def clear(self) -> None:
         """Forget the bytes that were not yet read."""
         self._data = b""
-        self._start = 0
-        self._partial = None
+        self._start = self._left = 0
 
-    def _consume(self, end: int) -> None:
-        """What is in front of `end` was read."""
-        if end < len(self._data):
-            self._start = end
-        else:
-            self._data = b""
-            self._start = 0
-
-    def _wait(self) -> None:
-        """The head of a frame is not complete: keep nothing but that."""
-        if self._start:
-            self._data = self._data[self._start :]
-            self._start = 0
-
-    def read(self) -> str | bytes | Frame | None:
-        """Return the next message or frame; `None` if it is not complete yet.
+    def read(self) -> bytes | Close | None:
+        """Return the next frame, or a fragment with what is here of it; `None` if that is too little.
 
         Raises:
             FrameError: what comes next may not be sent by a client, or is beyond a limit. No more can be read, but,
                 unless the code is 1002, the client's close frame.
         """
-        if self._partial is not None:
-            return self._read_rest(self._partial)
         data, start = self._data, self._start
+        if self._left:
+            return self._fragment()
         if len(data) - start < 2:
             self._wait()
             return None
         first, second = data[start], data[start + 1]
-        whole = second >= 0x80 and first in self._whole
-        if not whole:
+        is_whole = second >= 0x80 and first in self._expected
+        if not is_whole:
             self._check(first, second)
         length = second & 0x7F
         body = start + 6
@@ -309,68 +223,62 @@ class FrameReader:
             return None
         if length > 125:
             length = _extended_length(data[start + 2 : body - 4])
-        if not whole or length > self._max_size:
-            self._check_limits(first, length, body - start)
         end = body + length
-        if end > len(data):
-            self._begin(first, whole, body, end)
-            return None
+        if first & 0x08:
+            if end > len(data):
+                self._wait()
+                return None
+        else:
+            if not is_whole or length > self._max_size:
+                self._count(first, length, body - start)
+            if end > len(data):
+                self._left = length
+                self._first = first & ~FIN
+                self._fin = first & FIN
+                self._mask = bytes(data[body - 4 : body])
+                self._start = body
+                return self._fragment()
         self._consume(end)
-        if not whole:
-            return self._frame(first, bytes(data[start:end]), length)
-        if length < 2048:
-            return self._message(first, unmask(data[body:end], data[body - 4 : body]))
-        # A view saves copying what is being copied anyway.
-        with memoryview(data) as view:
-            payload = unmask(view[body:end], data[body - 4 : body])
-        return self._message(first, payload)
+        frame = bytes(data[start:end])
+        return parse_close(frame) if first & 0x0F == Opcode.CLOSE else frame
 
-    def _begin(self, first: int, whole: bool, body: int, end: int) -> None:
-        """Keep what there is of a frame whose end has not come."""
-        data = self._data
-        start, mask = self._start, bytes(data[body - 4 : body])
-        self._partial = partial = _Partial(first, whole, mask, end - (body if whole else start), self._decoder(first))
-        self._consume(end)
-        with memoryview(data) as view:
-            if not whole:
-                partial.keep(view[start:body])
-            partial.add(view[body:])
+    def _wait(self) -> None:
+        """Too little is there to tell: keep nothing but that."""
+        if self._start:
+            self._data = self._data[self._start :]
+            self._start = 0
 
-    def _decoder(self, first: int) -> codecs.IncrementalDecoder | None:
-        """Return what decodes the payload of this frame, if it is of a text that is not compressed."""
-        if first & ~FIN == Opcode.TEXT:
-            return _utf8()
-        if first & ~FIN != Opcode.CONTINUATION or self._text_end is None:
+    def _consume(self, end: int) -> None:
+        """What is in front of `end` was read."""
+        if end < len(self._data):
+            self._start = end
+        else:
+            self._data = b""
+            self._start = 0
+
+    def _fragment(self) -> bytes | None:
+        """Return what is here of a frame in progress as a frame of its own."""
+        start = self._start
+        payload = bytes(self._data[start : start + self._left])
+        self._consume(start + len(payload))
+        if not payload:
             return None
-        decoder = _utf8()
-        # Characters that are complete say nothing; in front of the first of them may be a piece of another.
-        decoder.decode(self._text_end.lstrip(_CONTINUED))
-        return decoder
+        self._left -= len(payload)
+        first = self._first if self._left else self._first | self._fin
+        mask = self._mask
+        turn = len(payload) % 4
+        self._first = Opcode.CONTINUATION
+        self._mask = mask[turn:] + mask[:turn]
+        return _encode_head(first, len(payload), 0x80) + mask + payload
 
-    def _read_rest(self, partial: _Partial) -> str | bytes | Frame | None:
-        """Return a message or frame of which some was kept; `None` if it is not complete yet."""
-        data, start = self._data, self._start
-        end = start + partial.left
-        self._consume(end)
-        with memoryview(data) as view:
-            partial.add(view[start:end])
-        if partial.left:
-            return None
-        self._partial = None
-        content = partial.content()
-        if partial.whole:
-            return self._message(partial.first, content)
-        return self._frame(partial.first, content, _payload_length(content))
-
-    def read_close(self) -> Frame | None:
+    def read_close(self) -> Close | None:
         """Return the client's close frame, once it is there. What comes in front of it is dropped, and not kept.
 
         Raises:
-            FrameError: 1002, what comes next is not a frame.
+            FrameError: 1002, what comes next is not a frame, or the close frame is no good.
         """
-        if self._partial is not None:
-            self._start += self._partial.left
-            self._partial = None
+        self._start += self._left
+        self._left = 0
         while True:
             data, start = self._data, self._start
             if len(data) - start < 2:
@@ -386,72 +294,38 @@ class FrameReader:
                 length = _extended_length(data[start + 2 : body - 4])
             end = body + length
             if first & 0x0F == Opcode.CLOSE:
-                return Frame(Opcode.CLOSE, bytes(data[start:end])) if end <= len(data) else None
+                return parse_close(bytes(data[start:end])) if end <= len(data) else None
             self._start = end
-
-    def _message(self, first: int, payload: bytes) -> str | bytes:
-        """Return the content of a message that is one frame."""
-        if first & RSV1:
-            assert self._inflate is not None
-            payload = self._inflate(payload, True)
-        if not first & _TEXT_BIT:
-            return payload
-        try:
-            return str(payload, "utf-8")
-        except UnicodeDecodeError as exc:
-            raise invalid_text() from exc
-
-    def _frame(self, first: int, data: bytes, length: int) -> Frame:
-        """Return a frame for a library, and keep track of the message in progress."""
-        opcode = _OPCODES[first & 0x0F]
-        if opcode < Opcode.CLOSE:
-            if first & FIN:
-                self._fragmented = self._deflated = False
-                self._text_end = None
-                self._size = self._headers = 0
-                self._whole = _WHOLE if self._inflate is None else _WHOLE_DEFLATED
-            else:
-                self._fragmented = True
-                self._note_text(first, data, length)
-                self._size += length
-                self._headers += len(data) - length
-                self._deflated = self._deflated or bool(first & RSV1)
-                self._whole = _NONE
-        return Frame(opcode, data)
-
-    def _note_text(self, first: int, data: bytes, length: int) -> None:
-        """Remember how a fragment of a text that is not compressed ends."""
-        before = b"" if first == Opcode.TEXT else self._text_end
-        if before is None:
-            return
-        body = len(data) - length
-        last = body + max(0, length - _LONGEST) // 4 * 4  # where the mask begins anew
-        self._text_end = (before + unmask(data[last:], data[body - 4 : body]))[-_LONGEST:]
 
     def _check(self, first: int, second: int) -> None:
         """Refuse a header that no client may send (RFC 6455 sections 5.1 to 5.5, RFC 7692 section 6)."""
         _check_shape(first, second)
         opcode = first & 0x0F
         if opcode == Opcode.CONTINUATION:
-            if not self._fragmented:
+            if self._expected:
                 raise FrameError(*failures.CONTINUATION_UNEXPECTED)
-        elif opcode < Opcode.CLOSE and self._fragmented:
+        elif opcode < Opcode.CLOSE and not self._expected:
             raise FrameError(*failures.CONTINUATION_MISSING)
         # Compression is marked on the first frame of a message, if it was negotiated.
-        allowed = RSV1 if self._inflate is not None and 0 < opcode < Opcode.CLOSE else 0
+        allowed = RSV1 if self._is_compressible and 0 < opcode < Opcode.CLOSE else 0
         if first & 0x70 & ~allowed:
             raise FrameError(*failures.RESERVED_BITS)
 
-    def _check_limits(self, first: int, length: int, header: int) -> None:
-        """Refuse a payload that is too big, alone or with the fragments before it, or fragments that carry nothing."""
-        if first & 0x0F >= Opcode.CLOSE:
-            return
-        limit = self._max_wire_size if self._deflated or first & RSV1 else self._max_size
-        size = self._size + length
-        if size > limit:
+    def _count(self, first: int, length: int, header: int) -> None:
+        """Refuse a data frame that is too big, alone or with those before it, or fragments that carry nothing."""
+        if self._expected:
+            self._size = self._headers = 0
+            self._limit = self._max_wire_size if first & RSV1 else self._max_size
+        self._size += length
+        self._headers += header
+        if self._size > self._limit:
             raise too_big(self._max_size)
-        if self._headers + header - size > limits.MAX_OVERHEAD:
+        if self._headers - self._size > limits.MAX_OVERHEAD:
             raise FrameError(*failures.TOO_MANY_FRAGMENTS)
+        if not first & FIN:
+            self._expected = _NONE
+        else:
+            self._expected = _WHOLE_DEFLATED if self._is_compressible else _WHOLE
 
 
 def _check_shape(first: int, second: int) -> None:
@@ -471,12 +345,6 @@ def _check_shape(first: int, second: int) -> None:
 _NONE: frozenset[int] = frozenset()
 _WHOLE = frozenset((FIN | Opcode.TEXT, FIN | Opcode.BINARY))
 _WHOLE_DEFLATED = frozenset(_SHORT)
-
-
-def _payload_length(data: bytes) -> int:
-    """Return how long the payload of a whole frame is."""
-    length = data[1] & 0x7F
-    return len(data) - (6 if length < 126 else 8 if length == 126 else 14)
 
 
 def _extended_length(data: bytes | bytearray) -> int:

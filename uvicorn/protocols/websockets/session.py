@@ -13,9 +13,8 @@ behind the messages in front of it, when the application has taken those and ask
 it makes no difference which of them came in one segment.
 
 The session joins what waits for the application (`inbox.py`), what is written (`output.py`), pings (`keepalive.py`),
-the end of it all (`close_handshake.py`) and the lines about that (`session_log.py`). It reads messages of one frame and
-writes all messages itself (`frames.py`); what a library is for, it does in the hooks of a subclass: `open`,
-`receive_frame`, `encode_close`, `encode_ping`.
+the end of it all (`close_handshake.py`) and the lines about that (`session_log.py`). It writes frames itself
+(`frames.py`); a library reads them, in the hooks of a subclass: `open` and `parse`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
-from uvicorn._compat import text_buffer
 from uvicorn._types import (
     ASGIReceiveEvent,
     ASGISendEvent,
@@ -69,10 +67,11 @@ from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.frames import (
     FIN,
     RSV1,
-    Frame,
+    Close,
     FrameError,
-    FrameReader,
+    FrameSplitter,
     Opcode,
+    encode_control,
     encode_message,
     is_close_code,
     truncate_reason,
@@ -169,10 +168,10 @@ class WebSocketSession(Attributes):
         self._head = HandshakeReader(
             HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
         )
-        self._reader = FrameReader(config.ws_max_size)
+        self._reader = FrameSplitter(config.ws_max_size)
         self._deflate: Deflate | None = None
         self._extension = b""  # what the client is told about it
-        self._pieces: io.StringIO | io.BytesIO | None = None  # of a message in fragments, put together
+        self._pieces: io.BytesIO | None = None  # of a message that comes in pieces, put together; a text in UTF-8
         self._peer_end = PeerEnd(self.loop, self.inbox)
         self._ended = ""  # what the application did to end the connection
         self._response: DenialResponse | None = None
@@ -192,20 +191,12 @@ class WebSocketSession(Attributes):
         """Return what the library makes of a handshake."""
         raise NotImplementedError
 
-    def receive_frame(self, frame: Frame) -> None:
-        """Parse a ping, a pong, or a fragment; call `on_ping`, `on_pong` or `on_fragment`.
+    def parse(self, data: bytes) -> None:
+        """Parse one frame, which is no close frame; call `on_piece`, `on_ping` or `on_pong`.
 
         Raises:
             FrameError: the library does not take it.
         """
-        raise NotImplementedError
-
-    def encode_close(self, code: int, reason: str) -> bytes:
-        """Return a close frame; 1005 stands for none with a code. No frame is parsed after this."""
-        raise NotImplementedError
-
-    def encode_ping(self, payload: bytes) -> bytes:
-        """Return a ping frame."""
         raise NotImplementedError
 
     # Names that tools and upstream's users read.
@@ -344,7 +335,7 @@ class WebSocketSession(Attributes):
             agreed = negotiate(handshake.extensions, config.ws_max_size)
             if agreed is not None:
                 self._deflate, self._extension = agreed
-                self._reader.inflate_with(self._deflate.inflate)
+                self._reader.allow_compression()
         line = base.line(b"GET", handshake.target, b"1")
         self.scope = base.build_websocket(line, handshake.headers, handshake.subprotocols)
         request_ids = self.server_state.request_ids(config)
@@ -595,16 +586,13 @@ class WebSocketSession(Attributes):
         reader = self._reader
         try:
             while not self.flow.read_paused:
-                item = reader.read()
-                if item is None:
+                piece = reader.read()
+                if piece is None:
                     return
-                if not isinstance(item, Frame):
-                    self._deliver(item)
-                elif item.opcode is Opcode.CLOSE:
-                    self._closing.receive(item)
+                if isinstance(piece, Close):
+                    self._closing.receive(piece)
                     return
-                else:
-                    self.receive_frame(item)
+                self.parse(piece)
         except FrameError as error:
             self._closing.receive_mistake(error)
 
@@ -625,26 +613,30 @@ class WebSocketSession(Attributes):
         self.keepalive.restart_deadline()
         self._read_frames()
 
-    def on_fragment(self, piece: str | bytes, final: bool) -> None:
-        """A piece of a message in fragments; all of one message are text, or all bytes."""
-        pieces: Any = self._pieces
+    def on_piece(self, piece: str | bytes, final: bool) -> None:
+        """All or some of a message; all pieces of one message are text, or all bytes."""
+        pieces = self._pieces
         if pieces is None:
+            if final:
+                self._deliver(piece)
+                return
             # Not a list: an object for each piece would take many times the place of what it carries.
-            pieces = self._pieces = text_buffer() if isinstance(piece, str) else io.BytesIO()
-        pieces.write(piece)
+            pieces = self._pieces = io.BytesIO()
+        pieces.write(piece.encode() if isinstance(piece, str) else piece)
         if final:
             self._pieces = None
-            self._deliver(pieces.getvalue())
+            content = pieces.getvalue()
+            self._deliver(content.decode() if isinstance(piece, str) else content)
 
     def on_pong(self, payload: bytes) -> None:
         """A pong."""
         self.keepalive.pong(payload)
 
-    def on_ping(self, payload: bytes, pong: bytes) -> None:
-        """A ping, and the frame that answers it."""
+    def on_ping(self, payload: bytes) -> None:
+        """A ping."""
         if self._log.frames is not None:
             self._log.frames.frame("<", Opcode.PING, payload)
-        self._output.write_pong(pong)
+        self._output.write_pong(encode_control(Opcode.PONG, payload))
 
     # The end.
 
@@ -669,7 +661,7 @@ class WebSocketSession(Attributes):
         """Write a ping frame."""
         if self._log.frames is not None:
             self._log.frames.frame(">", Opcode.PING, payload)
-        self._output.write(self.encode_ping(payload))
+        self._output.write(encode_control(Opcode.PING, payload))
 
     def shutdown(self) -> None:
         """The server stops: close an open connection, refuse one that is not; a response in progress is completed."""

@@ -1,4 +1,4 @@
-"""WebSocket with the sans-I/O core of `websockets` parsing and encoding frames."""
+"""WebSocket with the sans-I/O core of `websockets` parsing frames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import codecs
 from websockets.datastructures import Headers
 from websockets.exceptions import ProtocolError
 from websockets.extensions import Extension
-from websockets.frames import Close
 from websockets.frames import Frame as LibraryFrame
 from websockets.frames import Opcode as LibraryOpcode
 from websockets.http11 import Request
@@ -17,13 +16,13 @@ from websockets.typing import ExtensionName
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
-from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
+from uvicorn.protocols.websockets.frames import FrameError, invalid_text
 from uvicorn.protocols.websockets.handshake import Handshake
 from uvicorn.protocols.websockets.session import WebSocketSession
 
 
 class DeflateExtension(Extension):
-    """Makes the library inflate fragments with the stream that whole messages are inflated with."""
+    """Makes the library inflate with our stream, which holds its output to the limit."""
 
     __slots__ = ("_deflate", "_compressed")
 
@@ -34,7 +33,7 @@ class DeflateExtension(Extension):
         self._compressed = False  # the message in progress
 
     def decode(self, frame: LibraryFrame, *, max_size: int | None = None) -> LibraryFrame:
-        """Inflate a fragment; the limit is the stream's own, not `max_size`."""
+        """Inflate the payload of a frame; the limit is the stream's own, not `max_size`."""
         if frame.opcode >= LibraryOpcode.CLOSE:
             return frame
         if frame.opcode is not LibraryOpcode.CONT:
@@ -49,7 +48,7 @@ class DeflateExtension(Extension):
         return LibraryFrame(frame.opcode, data, frame.fin)
 
     def encode(self, frame: LibraryFrame) -> LibraryFrame:
-        """Return `frame` as it is: only control frames are encoded by the library, and those are never compressed."""
+        """Return `frame` as it is: the library writes answers to pings, which are never compressed and not sent."""
         return frame
 
 
@@ -78,43 +77,37 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         headers = Headers((name.decode("ascii"), value.decode("latin-1")) for name, value in handshake.headers)
         return Request(handshake.target.decode("ascii"), headers)
 
-    def receive_frame(self, frame: Frame) -> None:
-        """Parse a ping, a pong or a fragment."""
+    def parse(self, data: bytes) -> None:
+        """Parse one frame, which is no close frame."""
         conn = self.conn
-        conn.receive_data(frame.data)
-        reply = b"".join(conn.data_to_send())
+        conn.receive_data(data)
         if conn.parser_exc is not None:
             cause = conn.parser_exc.__cause__
             raise cause if isinstance(cause, FrameError) else FrameError(1002, str(conn.parser_exc))
         for event in conn.events_received():
             assert isinstance(event, LibraryFrame)
             if event.opcode is LibraryOpcode.PING:
-                self.on_ping(bytes(event.data), reply)
+                conn.data_to_send()  # its answer; the session has its own
+                self.on_ping(bytes(event.data))
             elif event.opcode is LibraryOpcode.PONG:
                 self.on_pong(bytes(event.data))
             else:
-                self._receive_fragment(event)
+                self._receive_payload(event)
 
-    def _receive_fragment(self, frame: LibraryFrame) -> None:
-        if frame.opcode is LibraryOpcode.TEXT:
-            self._decoder = codecs.getincrementaldecoder("utf-8")()
+    def _receive_payload(self, frame: LibraryFrame) -> None:
         decoder = self._decoder
-        if decoder is None:
-            self.on_fragment(bytes(frame.data), frame.fin)
-            return
         try:
+            if frame.opcode is LibraryOpcode.TEXT:
+                if frame.fin:
+                    self.on_piece(str(frame.data, "utf-8"), True)
+                    return
+                decoder = self._decoder = codecs.getincrementaldecoder("utf-8")()
+            if decoder is None:
+                self.on_piece(bytes(frame.data), frame.fin)
+                return
             text = decoder.decode(bytes(frame.data), frame.fin)
         except UnicodeDecodeError as exc:
             raise invalid_text() from exc
         if frame.fin:
             self._decoder = None
-        self.on_fragment(text, frame.fin)
-
-    def encode_close(self, code: int, reason: str) -> bytes:
-        """Return a close frame; 1005 stands for none with a code."""
-        payload = b"" if code == 1005 else Close(code, reason).serialize()
-        return LibraryFrame(LibraryOpcode.CLOSE, payload).serialize(mask=False)
-
-    def encode_ping(self, payload: bytes) -> bytes:
-        """Return a ping frame."""
-        return LibraryFrame(LibraryOpcode.PING, payload).serialize(mask=False)
+        self.on_piece(text, frame.fin)

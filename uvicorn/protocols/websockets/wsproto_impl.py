@@ -1,22 +1,22 @@
-"""WebSocket with `wsproto` parsing and encoding frames."""
+"""WebSocket with `wsproto` parsing frames."""
 
 from __future__ import annotations
 
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import CloseConnection, Message, Ping, Pong, Request
 from wsproto.extensions import Extension
-from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
+from wsproto.frame_protocol import FrameDecoder, FrameProtocol, Opcode, RsvBits
 
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
-from uvicorn.protocols.websockets.frames import Frame, FrameError, invalid_text
+from uvicorn.protocols.websockets.frames import FrameError, invalid_text
 from uvicorn.protocols.websockets.handshake import Handshake
 from uvicorn.protocols.websockets.session import WebSocketSession
 
 
 class DeflateExtension(Extension):
-    """Makes the library inflate fragments with the stream that whole messages are inflated with.
+    """Makes the library inflate with our stream, which holds its output to the limit.
 
     The library is given whole frames, so all of a frame's payload comes at once. What is raised here passes through it.
     """
@@ -48,7 +48,7 @@ class DeflateExtension(Extension):
         return RsvBits(True, False, False)
 
     def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes:
-        """Keep the payload until the frame is known to be the last of its message."""
+        """Keep the payload until the frame is complete, for then it is known whether it ends its message."""
         if self._payload is None:
             return data
         self._payload = data
@@ -88,27 +88,17 @@ class WSProtocol(WebSocketSession):
             subprotocols=list(handshake.subprotocols),
         )
 
-    def receive_frame(self, frame: Frame) -> None:
-        """Parse a ping, a pong or a fragment."""
-        self.conn.receive_data(frame.data)
+    def parse(self, data: bytes) -> None:
+        """Parse one frame, which is no close frame."""
+        self.conn.receive_data(data)
         for event in self.conn.events():
-            if isinstance(event, Ping):
-                self.on_ping(bytes(event.payload), bytes(self.conn.send(event.response())))
+            if isinstance(event, Message):
+                payload = event.data
+                self.on_piece(payload if isinstance(payload, str) else bytes(payload), event.message_finished)
+            elif isinstance(event, Ping):
+                self.on_ping(bytes(event.payload))
             elif isinstance(event, Pong):
                 self.on_pong(bytes(event.payload))
-            elif isinstance(event, Message):
-                data = event.data
-                self.on_fragment(data if isinstance(data, str) else bytes(data), event.message_finished)
             elif isinstance(event, CloseConnection):
                 # Close frames are not parsed here: the library could not make sense of what it was given.
                 raise invalid_text() if event.code == 1007 else FrameError(event.code, event.reason or "")
-
-    def encode_close(self, code: int, reason: str) -> bytes:
-        """Return a close frame; 1005 stands for none with a code."""
-        # The library knows the code for none by identity.
-        number = CloseReason.NO_STATUS_RCVD if code == 1005 else code
-        return bytes(self.conn.send(CloseConnection(number, reason)))
-
-    def encode_ping(self, payload: bytes) -> bytes:
-        """Return a ping frame."""
-        return bytes(self.conn.send(Ping(payload)))

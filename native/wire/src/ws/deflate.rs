@@ -183,11 +183,10 @@ impl Inflater {
         Self { window, history: Vec::new(), stream: None, ended: None }
     }
 
-    /// Inflate more of a message, into `sink`, piece by piece; `last` says that the data is of its last fragment.
+    /// Inflate more of a message, into `sink`, piece by piece.
     pub(crate) fn push(
         &mut self,
         data: &[u8],
-        last: bool,
         pool: &mut StreamPool,
         mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -208,7 +207,6 @@ impl Inflater {
         self.stream = Some(stream);
         match &mut self.ended {
             None => Ok(()),
-            Some(_) if !last => Err(Failure::Deflate),
             Some(empty) => match rest {
                 [] => Ok(()),
                 [EMPTY] if !*empty => {
@@ -394,7 +392,7 @@ mod tests {
             plain.extend_from_slice(piece);
             Ok(())
         };
-        inflater.push(payload, true, pool, &mut sink)?;
+        inflater.push(payload, pool, &mut sink)?;
         inflater.finish(pool, &mut sink)?;
         Ok(plain)
     }
@@ -537,11 +535,10 @@ mod tests {
             assert_eq!(inflate(&mut theirs, &[last, behind].concat(), &mut pool), Err(Failure::Deflate));
             theirs = Inflater::new(AGREED);
         }
-        assert_eq!(
-            theirs.push(last, false, &mut pool, |_| Ok(())),
-            Err(Failure::Deflate),
-            "in a fragment before the last"
-        );
+        for piece in [last, b"", b"\x00", b""] {
+            assert_eq!(theirs.push(piece, &mut pool, |_| Ok(())), Ok(()));
+        }
+        assert_eq!(theirs.push(b"\x00", &mut pool, |_| Ok(())), Err(Failure::Deflate));
     }
 
     #[test]
@@ -561,7 +558,7 @@ mod tests {
         let mut pool = StreamPool::default();
         let payload = deflate(&mut Deflater::once(), &vec![b'a'; 1 << 20], &mut pool);
         let (mut seen, mut inflater) = (0, Inflater::new(AGREED));
-        let result = inflater.push(&payload, true, &mut pool, |piece| {
+        let result = inflater.push(&payload, &mut pool, |piece| {
             seen += piece.len();
             if seen > 100_000 { Err(Failure::TooBig) } else { Ok(()) }
         });

@@ -256,9 +256,7 @@ impl Reader {
         let Some(message) = &mut self.message else { return Ok(()) };
         let content = &mut message.content;
         match &mut self.inflater {
-            Some(inflater) if message.deflated => {
-                inflater.push(piece, frame.fin, pool, |plain| content.push(plain, limits))
-            }
+            Some(inflater) if message.deflated => inflater.push(piece, pool, |plain| content.push(plain, limits)),
             _ => {
                 content.expect(piece.len(), frame.left);
                 content.push(piece, limits)
