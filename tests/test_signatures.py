@@ -164,7 +164,7 @@ def test_a_new_row_reaches_signature_and_page_through_the_script(copy_of_the_tre
     assert written.returncode == 0, written.stderr
     assert "    new_row: int | None = 4,\n" in (copy_of_the_tree / "uvicorn" / "main.py").read_text()
     page = (copy_of_the_tree / "docs" / "settings.md").read_text()
-    assert "## New\n\n### `new_row`\n\nSomething new.\n\n- Command line: `--new-row`\n" in page
+    assert "## New\n\n### `new_row`\n\nSomething new.\n\n*A whole number; default `4`.*\n" in page
 
     assert sync(copy_of_the_tree, "--check").returncode == 0
 
