@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -595,6 +596,43 @@ def test_guard_goes_by_the_deadline_of_how_far_the_server_has_come() -> None:
         guard.join(30)
     assert not guard.is_alive()
     assert not interruptions
+
+
+EMBEDDED = """
+import asyncio, contextlib, signal, uvicorn, uvicorn.interruption
+from uvicorn.interruption import end_after_signals
+
+uvicorn.interruption.LAST_WAIT = 0.2
+
+class Mine(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self):
+        yield
+
+async def app(scope, receive, send):
+    raise NotImplementedError
+
+async def main():
+    config = uvicorn.Config(app, port=0, lifespan="off", log_level="warning", timeout_graceful_shutdown=1)
+    server = Mine(config)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, server.handle_exit, signal.SIGTERM, None)
+    loop.call_later(0.1, signal.raise_signal, signal.SIGTERM)
+    await server.serve()
+    return server
+
+signal.signal(signal.SIGUSR2, lambda *arguments: None)
+end_after_signals(600.0, signal.SIGUSR2)  # so there is a timer, as behind a server that captured signals
+server = asyncio.run(main())
+server._guard.join()
+signal.sigtimedwait([signal.SIGCONT], 3.0)
+print("the program goes on")
+"""
+
+
+def test_program_that_captures_signals_itself_goes_on_behind_its_server() -> None:
+    done = subprocess.run([sys.executable, "-c", EMBEDDED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "the program goes on\n"), done.stderr
 
 
 def test_process_that_ignores_its_interruption_is_killed(cwd: Path) -> None:

@@ -96,12 +96,20 @@ class Guard(threading.Thread):
         self._timing = threading.Lock()  # nothing is set once it is over
 
     def stop(self) -> None:
-        """The server has ended."""
+        """The server has ended: nothing ends the process any more."""
         with self._timing:
-            self._is_over.set()
+            if not self._is_over.is_set():
+                self._is_over.set()
+                end_in(None)
 
     def run(self) -> None:
-        """Watch until the server has ended."""
+        """Watch until the server has ended, or its loop is closed."""
+        try:
+            self._watch()
+        finally:
+            self.stop()
+
+    def _watch(self) -> None:
         while not self._wait(self._deadline() - time.monotonic()):
             if self._deadline() > time.monotonic():
                 continue  # the server has come further meanwhile

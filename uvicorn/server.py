@@ -268,7 +268,12 @@ class Server:
                 "install_signal_handlers is not called: SIGINT and SIGTERM end the server. Override capture_signals."
             )
         with self.capture_signals(), _awake():
-            await self._serve(sockets)
+            try:
+                await self._serve(sockets)
+            finally:
+                # Also where a program captures signals itself: its process goes on.
+                if self._guard is not None:
+                    self._guard.stop()
 
     async def _serve(self, sockets: list[socket.socket] | None) -> None:
         config = self.config
