@@ -180,11 +180,11 @@ class H1Stream:
             self._carrier.write(data)
 
     def begin_file(self, length: int, more: bool) -> bool:
-        """Make ready for `length` bytes of the body, which come through `file` or past the transport."""
+        """Make ready for `length` bytes of the body, which come through `file` or by the file route."""
         return self.writer.begin_part(length, more)
 
     def sent_past(self, size: int) -> None:
-        """Count `size` of these bytes as sent past the transport."""
+        """Count `size` of these bytes as sent by the file route."""
         metrics = self._connection.settings.metrics
         if metrics is not None:
             metrics.add(BYTES_SENT, size)
