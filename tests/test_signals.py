@@ -651,6 +651,7 @@ def test_worker_whose_parent_was_killed_does_not_outlive_its_startup(cwd: Path, 
     arguments = ["--port", "0", "--timeout-graceful-shutdown", "1", "--workers", "1", "--limit-worker-lifetime", "99"]
     with ServerProcess(f"app:{name}", *arguments, cwd=cwd) as server:
         server.wait_for("starting" if name == "never_starting" else "blocking")
+        server.wait_for("Started server process")  # on the other stream, in any order
         (worker,) = server.pids()
         os.kill(server.pid, signal.SIGKILL)
 
