@@ -15,8 +15,8 @@ from bench import stats
 from bench.errors import BenchError
 from bench.stats import Interval
 
-# History of the stored form: 1 = first, 2 = speed-ups by load generator, with the machine.
-SCHEMA = 2
+# History of the stored form: 1 = first, 2 = speed-ups by load generator, with the machine, 3 = several machines.
+SCHEMA = 3
 # The speed-up may be this much smaller than the stored one, and instructions this much more, before it is a regression.
 RATIO_MARGIN = 0.10
 # On another machine than the one they were stored on, where the kernel's share of a request is another.
@@ -74,21 +74,29 @@ def identity(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine(environment: Mapping[str, Any]) -> str:
-    """What stored speed-ups belong to."""
-    return f"{environment['cpu']}, {environment['cores']} cores"
+    """What stored speed-ups and CPU times belong to: on a virtual machine the kernel tells more than the CPU does."""
+    return f"{environment['cpu']}, {environment['cores']} cores, Linux {environment['kernel']}"
 
 
 def check_stored(stored: Any) -> dict[str, Any]:
     """The stored values, of the right form; raises BenchError when they are not."""
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
         raise BenchError(f"the stored gate values are not of schema {SCHEMA}")
-    if not isinstance(stored.get("ratios"), dict) or not all(map(_positive, stored["ratios"].values())):
-        raise BenchError("the stored gate values have no proper ratios")
-    for part in ("instructions", "time", "calls"):
+    for part in ("instructions", "calls"):
         # A part that was added later may be missing; it is then reported as not judged.
         if not _positive(stored.get(part, None if part == "instructions" else {})):
             raise BenchError(f"the stored gate values have no proper {part}")
+    machines = stored.get("machines")
+    if not isinstance(machines, dict) or not all(map(_proper_machine, machines.values())):
+        raise BenchError("the stored gate values have no proper machines")
     return stored
+
+
+def _proper_machine(values: Any) -> bool:
+    """Speed-ups by load generator, and CPU times where they were stored."""
+    if not isinstance(values, dict) or not isinstance(values.get("ratios"), dict):
+        return False
+    return all(map(_positive, values["ratios"].values())) and _positive(values.get("time", {}))
 
 
 def _positive(values: Any) -> bool:

@@ -160,8 +160,13 @@ def _measured_values(gate: Gate) -> dict[str, Any]:
     return {
         "identity": judge.identity(gate.described["targets"][gate.target.label()]),
         "instructions": _counted(gate, gate.target, _listed(gate.arguments.cases)) if gate.arguments.cases else {},
-        "time": {case: stats.mean(values) for case, values in times.items()},
         "calls": _calls(gate, gate.target, _listed(gate.arguments.calls)),
+        "machines": {
+            judge.machine(gate.described): {
+                "ratios": {},
+                "time": {case: stats.mean(all_) for case, all_ in times.items()},
+            }
+        },
     }
 
 
@@ -230,17 +235,23 @@ def _comparable(gate: Gate) -> tuple[list[str], str]:
         return [], "speed-ups were not judged: the stored ones are of the native core, which is not built here"
     if gate.arguments.update:
         return wanted, ""
-    stored = gate.stored["ratios"].get(gate.tool, {})
+    machine, values = _nearest(gate)
+    stored = values["ratios"].get(gate.tool, {})
     known = [name for name in wanted if name in stored]
-    if _foreign(gate):
+    if known and machine != judge.machine(gate.described):
         wider = f"judged with a margin of {judge.FOREIGN_MARGIN:.0%}"
-        _note(gate, f"the stored speed-ups are of another machine ({gate.stored.get('machine')}): {wider}")
+        _note(gate, f"the stored speed-ups are of another machine ({machine}): {wider}")
     missing = ", ".join(name for name in wanted if name not in known)
     return known, f"no stored speed-up through {gate.tool} for {missing}" if missing else ""
 
 
-def _foreign(gate: Gate) -> bool:
-    return bool(gate.stored.get("machine") != judge.machine(gate.described))
+def _nearest(gate: Gate) -> tuple[str, dict[str, Any]]:
+    """The stored values of this machine; without any, those of the machine that was measured last."""
+    machines: dict[str, dict[str, Any]] = gate.stored["machines"]
+    here = judge.machine(gate.described)
+    if here in machines or not machines:
+        return here, machines.get(here, {"ratios": {}})
+    return max(machines.items(), key=lambda item: str(item[1].get("created", "")))
 
 
 def _note(gate: Gate, text: str) -> None:
@@ -257,8 +268,10 @@ def _paired(gate: Gate, workloads: Sequence[str], *, seed: int = 1) -> dict[str,
             if gate.arguments.base:
                 found[name] = judge.judge_ratio(f"CPU of the base over this, {name}", 1.0, interval)
             else:
-                stored = gate.stored["ratios"][gate.tool][name]
-                margin = judge.FOREIGN_MARGIN if _foreign(gate) else judge.RATIO_MARGIN
+                machine, values = _nearest(gate)
+                stored = values["ratios"][gate.tool][name]
+                here = machine == judge.machine(gate.described)
+                margin = judge.RATIO_MARGIN if here else judge.FOREIGN_MARGIN
                 found[name] = judge.judge_ratio(f"speed-up over upstream, {name}", stored, interval, margin)
     return found
 
@@ -333,7 +346,7 @@ def _times_judged(gate: Gate) -> list[Line]:
                 for case in suspects:
                     found.setdefault(case, []).append(own[case] / base[case])
         for case in suspects:
-            stored = 1.0 if gate.arguments.base else gate.stored["time"][case]
+            stored = 1.0 if gate.arguments.base else _nearest(gate)[1]["time"][case]
             lines[case] = judge.judge_time(case, stored, stats.mean_interval(found[case]))
     return list(lines.values())
 
@@ -349,10 +362,14 @@ def _comparable_cases(gate: Gate, part: str, known: Sequence[str]) -> list[str]:
     if _identity(gate) != gate.stored.get("identity"):
         _note(gate, f"{part} was not judged: the stored values are of another interpreter or compiler (use --base)")
         return []
-    if part == "time" and "machine" in gate.stored and _foreign(gate):
-        _note(gate, "CPU time was not judged: the stored values are of another machine")
-        return []
-    stored = gate.stored.get(part, {})
+    if part == "time":
+        machine, values = _nearest(gate)
+        if machine != judge.machine(gate.described):
+            _note(gate, "CPU time was not judged: the stored values are of another machine")
+            return []
+        stored = values.get("time", {})
+    else:
+        stored = gate.stored.get(part, {})
     missing = [case for case in wanted if case not in stored]
     if missing:
         _note(gate, f"no stored {part} for {', '.join(missing)}")
@@ -406,25 +423,27 @@ def _store(gate: Gate) -> int:
     with process.pinned(gate.runner.cores.server):
         times = cputime.several(gate.target, _listed(gate.arguments.time), STORED_BLOCKS * cputime.PROCESSES)
     calls = _calls(gate, gate.target, _listed(gate.arguments.calls))
-    # Instructions and system calls apply to every machine; if only they are stored, values of one machine stay.
-    place = {"machine": judge.machine(gate.described), "kernel": gate.described["kernel"]}
-    if old and not (workloads or times):
-        place = {key: old.get(key, "") for key in place}
-    kept = old if old.get("machine") == place["machine"] else {}
+    machine = judge.machine(gate.described)
+    machines: dict[str, dict[str, Any]] = dict(old.get("machines", {}))
     measured = {name: round(one.value, 4) for name, one in found.items()}
     spread = {name: [round(one.low, 4), round(one.high, 4)] for name, one in found.items()}
+    if measured or times:
+        kept = machines.get(machine, {})
+        machines[machine] = {
+            "created": common.now(),
+            "commit": gate.described["commit"],
+            "ratios": {**kept.get("ratios", {}), **({gate.tool: measured} if measured else {})},
+            "intervals": {**kept.get("intervals", {}), **({gate.tool: spread} if spread else {})},
+            "time": {case: round(stats.mean(all_), 4) for case, all_ in times.items()} or kept.get("time", {}),
+        }
     identity = judge.identity(gate.described["targets"][gate.target.label()])
     values = {
         "schema": judge.SCHEMA,
-        "created": common.now(),
-        **place,
-        "commit": gate.described["commit"],
         "identity": identity if counts else old.get("identity", identity),
-        "ratios": {**kept.get("ratios", {}), **({gate.tool: measured} if measured else {})},
-        "intervals": {**kept.get("intervals", {}), **({gate.tool: spread} if spread else {})},
+        # Instructions and system calls apply to every machine.
         "instructions": {case: round(one, 1) for case, one in counts.items()} or old.get("instructions", {}),
-        "time": {case: round(stats.mean(values), 4) for case, values in times.items()} or kept.get("time", {}),
         "calls": {case: round(one, 2) for case, one in calls.items()} or old.get("calls", {}),
+        "machines": machines,
     }
     _write(gate.arguments.stored, values)
     rows = tuple((name, f"{value:,.3f}") for name, value in {**measured, **counts}.items())

@@ -68,7 +68,8 @@ def test_an_unchanged_tree_passes_twenty_times_out_of_twenty_and_a_slowed_one_fa
     assert caught >= 19
 
 
-GOOD: dict[str, Any] = {"schema": 2, "ratios": {"wrk": {"hello": 2}}, "instructions": {"h11:get": 9}}
+MACHINE = {"created": "2020", "ratios": {"wrk": {"hello": 2}}, "time": {"native:get": 1.0}}
+GOOD: dict[str, Any] = {"schema": 3, "instructions": {"h11:get": 9}, "machines": {"Another": MACHINE}}
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,12 @@ GOOD: dict[str, Any] = {"schema": 2, "ratios": {"wrk": {"hello": 2}}, "instructi
         pytest.param([], id="list"),
         pytest.param({**GOOD, "schema": 99}, id="other schema"),
         pytest.param({**GOOD, "instructions": None}, id="no instructions"),
-        pytest.param({**GOOD, "ratios": {"hello": 2}}, id="ratios without a generator"),
-        pytest.param({**GOOD, "ratios": {"wrk": {"hello": 0}}}, id="zero"),
-        pytest.param({**GOOD, "ratios": {"wrk": {"hello": "2"}}}, id="text"),
+        pytest.param({**GOOD, "machines": None}, id="no machines"),
+        pytest.param({**GOOD, "machines": {"Another": {}}}, id="no ratios"),
+        pytest.param({**GOOD, "machines": {"Another": {"ratios": {"hello": 2}}}}, id="ratios without a generator"),
+        pytest.param({**GOOD, "machines": {"Another": {"ratios": {"wrk": {"hello": 0}}}}}, id="zero"),
+        pytest.param({**GOOD, "machines": {"Another": {"ratios": {"wrk": {"hello": "2"}}}}}, id="text"),
+        pytest.param({**GOOD, "machines": {"Another": {**MACHINE, "time": {"native:get": -1}}}}, id="negative time"),
     ],
 )
 def test_stored_values_of_the_wrong_form_are_refused(stored: Any) -> None:
@@ -230,13 +234,12 @@ def test_cpu_time_and_system_calls_are_held_against_stored_ones(
     (tmp_path / "gate.json").write_text(json.dumps(GOOD))
     assert run("--update") == 0
     stored = json.loads((tmp_path / "gate.json").read_text())
-    assert (stored["time"], stored["calls"]) == (times, calls)
-    # What is of another machine stays as it is when only counts are stored.
-    (tmp_path / "gate.json").write_text(json.dumps({**stored, "machine": "Another", "ratios": GOOD["ratios"]}))
+    [here] = stored["machines"].keys() - {"Another"}
+    assert (stored["machines"][here]["time"], stored["calls"]) == (times, calls)
+    assert stored["machines"]["Another"] == MACHINE
+    # Values of machines stay as they are when only counts are stored.
     assert run("--update", "--time", "") == 0
-    kept = json.loads((tmp_path / "gate.json").read_text())
-    assert (kept["machine"], kept["ratios"], kept["time"]) == ("Another", GOOD["ratios"], times)
-    (tmp_path / "gate.json").write_text(json.dumps(stored))
+    assert json.loads((tmp_path / "gate.json").read_text())["machines"] == stored["machines"]
     assert run() == 0
     assert run("--base", str(trees.base)) == 0
     times["native:get"] = 1.1
@@ -364,7 +367,8 @@ def test_without_valgrind_the_other_part_goes_on(
 
 def _stored(path: Path, tree: Path, hello: float, machine: str = "") -> None:
     described = environment.describe([targets.find(f"ours:root={tree}")], environment.cores(0))
-    values = {**GOOD, "machine": machine or judge.machine(described), "ratios": {"closedloop": {"hello": hello}}}
+    machines = {machine or judge.machine(described): {"created": "2021", "ratios": {"closedloop": {"hello": hello}}}}
+    values = {**GOOD, "machines": {**GOOD["machines"], **machines}}
     path.write_text(json.dumps(values))
 
 
@@ -433,6 +437,16 @@ def test_speed_ups_of_another_machine_have_a_wider_margin(
     assert gate(*LOAD) == 1
 
 
+def test_cpu_time_of_another_machine_is_not_judged(
+    gate: Callable[..., int], tmp_path: Path, counting: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gate("--update", *INSTRUCTIONS) == 0
+    stored = json.loads((tmp_path / "gate.json").read_text())
+    (tmp_path / "gate.json").write_text(json.dumps({**stored, "machines": {"Another": MACHINE}}))
+    assert gate("--time", "native:get", *INSTRUCTIONS) == 0
+    assert "CPU time was not judged: the stored values are of another machine" in capsys.readouterr().out
+
+
 def test_speed_ups_of_each_generator_are_stored_side_by_side(
     gate: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counting: dict[str, float]
 ) -> None:
@@ -440,7 +454,8 @@ def test_speed_ups_of_each_generator_are_stored_side_by_side(
     assert gate("--update", *INSTRUCTIONS) == 0
     assert gate("--update", *LOAD) == 0
     stored = json.loads((tmp_path / "gate.json").read_text())
-    assert stored["ratios"]["closedloop"]["hello"] == pytest.approx(3.0, rel=0.01)
+    [here] = stored["machines"].values()
+    assert here["ratios"]["closedloop"]["hello"] == pytest.approx(3.0, rel=0.01)
     assert stored["instructions"] == {"h11:get": 1000.0}
 
 
