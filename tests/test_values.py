@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from uvicorn._declare import union_members
 from uvicorn._values import accepts, check
 from uvicorn.config import Config
 from uvicorn.faults import SettingError
+from uvicorn.importer import import_from_string
 from uvicorn.settings import ROWS
 
 WRONG = {
@@ -79,6 +81,7 @@ def test_message_is_the_same_from_everywhere(name: str, tmp_path: Path) -> None:
         ("log_level", 15, 15),
         ("http", "module:Class", "module:Class"),
         ("http", RawConfigParser, RawConfigParser),
+        ("loop", asyncio.new_event_loop, asyncio.new_event_loop),
         ("host", ["a", "b"], ["a", "b"]),
         ("uds", Path("socket"), Path("socket")),
         ("ssl_keyfile_password", b"hush", b"hush"),
@@ -114,6 +117,7 @@ def test_objects_pass_as_they_are(value: Any) -> None:
         ("access_log", 2, "true or false, not 2."),
         ("use_colors", [1], "true or false, not [1]."),
         ("http", 3, "one of auto, h11, httptools, zttp, native or an import string or a protocol class, not 3."),
+        ("loop", 5, "one of none, auto, asyncio, uvloop, zuvloop or an import string or a function, not 5."),
         ("reload_dirs", 5, "a list of paths, not 5."),
         ("mount", [5], "a list of texts, not 5."),
         ("asgi_extensions", ["push"], "of http.response.trailers, "),
@@ -137,6 +141,12 @@ def test_default_is_taken_and_every_setting_says_what_it_takes(name: str) -> Non
     row = ROWS[name]
     assert check(row, row.default) is row.default
     assert accepts(row)
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.check or row.parse])
+def test_functions_that_check_values_exist(name: str) -> None:
+    for path in filter(None, (ROWS[name].check, ROWS[name].parse)):
+        assert callable(import_from_string(path))
 
 
 def test_member_of_a_union_may_have_bars_inside() -> None:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -95,15 +96,15 @@ def _checked(row: Row, value: Any, convert: Any, is_command: bool, name: str = "
         raise SettingError(f"{name} must be {accepted}, not {shown}{hint}.") from None
 
 
-class Values:
+class Values(ABC):
     """What one setting takes."""
 
     def __init__(self, row: Row) -> None:
         self.row = row
 
+    @abstractmethod
     def accepts(self, is_command: bool = False) -> str:
         """Say it in words."""
-        raise NotImplementedError
 
     def convert(self, value: Any, is_command: bool) -> Any:
         """Return what the setting makes of a value.
@@ -113,9 +114,9 @@ class Values:
         """
         return self.convert_one(value, is_command)
 
+    @abstractmethod
     def convert_one(self, value: Any, is_command: bool) -> Any:
         """Do the same for one of several."""
-        raise NotImplementedError
 
 
 class Switch(Values):

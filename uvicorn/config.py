@@ -787,7 +787,7 @@ class Config(Settings):
             return self._known_loop_factory(LOOP_FACTORIES[self.loop])
         hint = f"loop is one of {', '.join(LOOP_FACTORIES)}, or an import string."
         try:
-            with blaming_package("loop", self.loop):
+            with blaming_package("loop", str(self.loop)):
                 factory = import_from_string(self.loop)
         except ImportFromStringError as exc:
             fail("Error loading custom loop setup function. %s", exc, hint=hint)

@@ -263,7 +263,7 @@ def run(
     port: int = 8000,
     uds: str | os.PathLike[str] | None = None,
     fd: int | None = None,
-    loop: LoopFactoryType | str = "auto",
+    loop: LoopFactoryType | Callable[[], asyncio.AbstractEventLoop] | str = "auto",
     http: type[asyncio.Protocol] | HTTPProtocolType | str = "auto",
     http2: bool = False,
     ws: type[asyncio.Protocol] | WSProtocolType | str = "auto",
