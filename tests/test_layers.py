@@ -40,6 +40,7 @@ LAYERS = [
     "protocols.http.carrier",
     "protocols.http.protocol_settings",
     "protocols.websockets.close_handshake",
+    "protocols.websockets.answer protocols.websockets.incoming",
     "protocols.websockets.output protocols.websockets.peer_end",
     "protocols.websockets.session_log",
     "protocols.http.request_reader protocols.native_cores protocols.websockets.denial protocols.websockets.inbox",

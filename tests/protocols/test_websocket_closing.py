@@ -976,9 +976,9 @@ async def test_no_object_of_a_connection_uses_a_dict(ws_protocol_cls: Any) -> No
         peer.send(handshake()[-1:])
         objects = [session]
         if isinstance(session, WebSocketSession):
-            objects += [session._reader, session._handshake, session.flow, session.closer]
-            objects += [session.keepalive, session.inbox, session._peer_end, session._head]
-            objects += [session._output, session._log, session._closing]
+            objects += [session._incoming, session._incoming.frames, session._answer, session._answer.handshake]
+            objects += [session.flow, session.keepalive, session.inbox, session._incoming.peer_end, session._head]
+            objects += [session._output, session._output.closer, session._log, session._closing]
         await peer.until(lambda: peer.wire.written)
         objects += [session._log.frames] if isinstance(session, WebSocketSession) and session._log.frames else []
         for item in objects:

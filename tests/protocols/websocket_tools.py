@@ -303,7 +303,7 @@ class Peer:
     @property
     def kept(self) -> int:
         """Bytes of the client's that the session has not looked at yet."""
-        kept = self.session.buffered if self.timers.native is not None else len(self.session._reader)
+        kept = self.session.buffered if self.timers.native is not None else len(self.session._incoming.frames)
         assert isinstance(kept, int)
         return kept
 

@@ -12,15 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.websockets.closing import Closer
-from uvicorn.protocols.websockets.frames import Close, FrameError, FrameSplitter, encode_close
-from uvicorn.protocols.websockets.inbox import Inbox
+from uvicorn.protocols.websockets.frames import Close, FrameError, encode_close
+from uvicorn.protocols.websockets.incoming import Incoming
 from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
 from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
-from uvicorn.protocols.websockets.peer_end import PeerEnd
-from uvicorn.protocols.websockets.session_log import SessionLog
 
 _ACCEPTED = SessionState.ACCEPTED
 
@@ -33,56 +29,36 @@ class Ended(Protocol):
     def stop_keepalive(self) -> None:
         """No more pings, no more deadlines."""
 
-    def drop_pieces(self) -> None:
-        """No message will be complete any more."""
-
 
 class CloseHandshake:
     """How one session ends.
 
     Args:
         session: whose state it moves on; let go of by `release`.
-        reader: of frames, the client's close frame among them.
-        flow: of the transport.
-        inbox: where the application is told.
-        peer_end: what the client has sent last, behind what the application can still answer.
-        closer: of the transport.
-        output: what close frames are written to.
-        log: of the connection.
+        incoming: what the client sends, its close frame behind that.
+        output: what close frames are written to, and what is closed.
 
     Attributes:
         awaiting: we have sent a close frame, and read on for the client's.
     """
 
-    __slots__ = ("awaiting", "_session", "_reader", "_flow", "_inbox", "_peer_end", "_closer", "_output", "_log")
+    __slots__ = ("awaiting", "_session", "_frames", "_incoming", "_output", "_closer", "_log")
 
-    def __init__(
-        self,
-        session: Ended,
-        reader: FrameSplitter,
-        flow: FlowControl,
-        inbox: Inbox,
-        peer_end: PeerEnd,
-        closer: Closer,
-        output: Output,
-        log: SessionLog,
-    ) -> None:
+    def __init__(self, session: Ended, incoming: Incoming, output: Output) -> None:
         self.awaiting = False
         self._session = session
-        self._reader = reader
-        self._flow = flow
-        self._inbox = inbox
-        self._peer_end = peer_end
-        self._closer = closer
+        self._frames = incoming.frames
+        self._incoming = incoming
         self._output = output
-        self._log = log
+        self._closer = output.closer
+        self._log = output.log
 
     def tell(self, code: int, reason: str | None = None) -> None:
         """Tell the application that the connection has ended; the first to say so is right."""
-        if self._inbox.end is None:
+        if self._incoming.inbox.end is None:
             if self._session.state is _ACCEPTED:
                 self._log.ended(code)
-            self._inbox.put_end(code, reason)
+            self._incoming.inbox.put_end(code, reason)
 
     def begin(self) -> None:
         """From now on nothing is sent but what the close needs; writers who wait find out."""
@@ -90,7 +66,7 @@ class CloseHandshake:
         session.state = SessionState.CLOSING
         self._log.closed()
         session.stop_keepalive()
-        session.drop_pieces()
+        self._incoming.drop_pieces()
         self._output.end()
 
     def release(self) -> None:
@@ -102,8 +78,8 @@ class CloseHandshake:
     def close(self, code: int, reason: str = "") -> None:
         """Start the closing handshake and wait for the client's part of it (section 7.1.2), not for ever."""
         self._say(code, reason)
-        if self._peer_end:
-            self._peer_end.take_effect()
+        if self._incoming.peer_end:
+            self._incoming.peer_end.take_effect()
         else:
             self._await_answer()
 
@@ -125,31 +101,31 @@ class CloseHandshake:
             return
         self.awaiting = True
         self._closer.close_within(CLOSE_TIMEOUT)
-        self._flow.resume_reading()
+        self._output.flow.resume_reading()
         self.look_for_answer()
 
     def look_for_answer(self) -> None:
         """Look for the answer to our close frame in what was read; nothing else counts any more."""
         try:
-            close = self._reader.read_close()
+            close = self._frames.read_close()
             if close is None:
                 return
             self.receive(close)
         except FrameError:
             self._closer.close()
         self.awaiting = False
-        self._reader.clear()
+        self._frames.clear()
 
     # From the client's.
 
     def act_behind_messages(self, act: Callable[[], None]) -> None:
         """The client has sent its last: `act` on it when the application has had the chance to answer all before it."""
-        if self._inbox.is_awaited():
+        if self._incoming.inbox.is_awaited():
             act()
             return
-        self._flow.pause_reading()
+        self._output.flow.pause_reading()
         self._session.stop_keepalive()  # no pong would be read
-        self._peer_end.wait(act)
+        self._incoming.peer_end.wait(act)
 
     def receive(self, close: Close) -> None:
         """A close frame."""
@@ -157,7 +133,7 @@ class CloseHandshake:
         if self._log.frames is not None:
             self._log.frames.close("<", code, reason)
         if self._session.state is _ACCEPTED:
-            self._reader.clear()
+            self._frames.clear()
             self.act_behind_messages(partial(self._answer, code, reason))
         else:
             self._closer.close()
@@ -181,9 +157,9 @@ class CloseHandshake:
             return
         self._say(error.code, error.reason)
         if error.is_last:
-            self._reader.clear()
+            self._frames.clear()
             if not self._output.transport.is_closing():
-                self._flow.resume_reading()
+                self._output.flow.resume_reading()
                 self._closer.linger()
         else:
             # It may be in the middle of a message that is refused: its library would fail if we half-closed.
@@ -191,7 +167,7 @@ class CloseHandshake:
 
     def receive_end(self) -> None:
         """The client sends nothing more, and still reads: answers to all that it has sent."""
-        if not self._peer_end:
+        if not self._incoming.peer_end:
             self.act_behind_messages(self._leave)
 
     def _leave(self) -> None:
@@ -204,4 +180,4 @@ class CloseHandshake:
         self.tell(1005 if self._session.state is _ACCEPTED else 1006)
         self.begin()
         self.awaiting = False
-        self._reader.clear()
+        self._frames.clear()

@@ -7,39 +7,49 @@ import asyncio
 from uvicorn.metrics import BYTES_SENT
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.readers import Readers
+from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.session_log import SessionLog
 from uvicorn.state import ServerState
 
 
 class Output:
-    """Writes to one transport.
+    """Writes to one transport, and ends it.
 
     Args:
+        loop: the event loop.
         transport: of the connection.
-        flow: of the transport.
         state: of the server.
         readers: those who wait for clients that do not read.
         log: of the connection.
 
     Attributes:
-        transport: of the connection.
+        transport, log: as above.
+        metrics: of the server, if it counts.
+        flow: of the transport.
+        closer: of the transport.
     """
 
-    __slots__ = ("transport", "_flow", "_state", "_readers", "_log", "_pong")
+    __slots__ = ("transport", "log", "metrics", "flow", "closer", "_readers", "_pong")
 
     def __init__(
-        self, transport: asyncio.Transport, flow: FlowControl, state: ServerState, readers: Readers, log: SessionLog
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        state: ServerState,
+        readers: Readers,
+        log: SessionLog,
     ) -> None:
         self.transport = transport
-        self._flow = flow
-        self._state = state
+        self.log = log
+        self.metrics = state.metrics
+        self.flow = FlowControl(transport, state.context)
+        self.closer = Closer(loop, transport)
         self._readers = readers
-        self._log = log
         self._pong = b""  # the answer to the latest ping, while the peer does not read
 
     def send(self, data: bytes) -> None:
         """Write `data` to a transport that is open."""
-        metrics = self._state.metrics
+        metrics = self.metrics
         if metrics is not None:
             metrics.add(BYTES_SENT, len(data))
         self.transport.write(data)
@@ -51,13 +61,13 @@ class Output:
 
     def write_head(self, response: bytes) -> None:
         """Write the head of the answer to the handshake, with its body if it has one."""
-        if self._log.frames is not None:
-            self._log.frames.head(">", response)
+        if self.log.frames is not None:
+            self.log.frames.head(">", response)
         self.write(response)
 
     def write_pong(self, pong: bytes) -> None:
         """Answer a ping."""
-        if self._flow.write_paused:
+        if self.flow.write_paused:
             # RFC 6455 section 5.5.3: only the latest need be answered. A peer that does not read gets no heap of them.
             self._pong = pong
         else:
@@ -67,24 +77,24 @@ class Output:
 
     def pause(self) -> None:
         """The transport's buffer is above its high-water mark."""
-        self._flow.pause_writing()
+        self.flow.pause_writing()
         self._readers.wait(self)
 
     def resume(self) -> None:
         """The transport's buffer is low again."""
         self._readers.forget(self)
-        self._flow.resume_writing()
+        self.flow.resume_writing()
         if self._pong:
             pong, self._pong = self._pong, b""
             self.write(pong)
 
     def reader_is_late(self) -> None:
         """The client has taken next to nothing in all its time."""
-        self._log.trace("%sWebSocket client does not read")
+        self.log.trace("%sWebSocket client does not read")
         self.transport.abort()
 
     def end(self) -> None:
         """From now on nothing is sent but what the close needs; writers who wait find out."""
         self._readers.forget(self)
         self._pong = b""
-        self._flow.resume_writing()
+        self.flow.resume_writing()

@@ -15,14 +15,17 @@ class PeerEnd:
 
     What that leads to waits until the application has had the chance to answer all before it: until it asks for more,
     ends, or some time after it took the last event.
+
+    Attributes:
+        inbox: what the application has not received yet.
     """
 
-    __slots__ = ("_loop", "_clock", "_inbox", "_act", "_timer")
+    __slots__ = ("_loop", "_clock", "inbox", "_act", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inbox: Inbox) -> None:
         self._loop = loop
         self._clock = clock_of(loop)
-        self._inbox = inbox
+        self.inbox = inbox
         self._act: Callable[[], None] | None = None
         self._timer: GraceTimer | None = None
 
@@ -33,8 +36,8 @@ class PeerEnd:
     def wait(self, act: Callable[[], None]) -> None:
         """Have `act` called when it takes effect."""
         self._act = act
-        if self._inbox.queue:
-            self._inbox.begin()
+        if self.inbox.queue:
+            self.inbox.begin()
         self._await_answers()
 
     def take_effect(self) -> None:
@@ -47,7 +50,7 @@ class PeerEnd:
             act()
 
     def _await_answers(self) -> None:
-        left = self._inbox.took_at + ANSWER_SECONDS - self._clock()
+        left = self.inbox.took_at + ANSWER_SECONDS - self._clock()
         if left > 0:
             self._timer = GraceTimer(self._loop, left, self._await_answers)
         else:

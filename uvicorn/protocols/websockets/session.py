@@ -12,16 +12,15 @@ What ends an open connection from the client's side, a close frame, a mistake or
 behind the messages in front of it, when the application has taken those and asks for more: until then it can answer. So
 it makes no difference which of them came in one segment.
 
-The session joins what waits for the application (`inbox.py`), what is written (`output.py`), pings (`keepalive.py`),
-the end of it all (`close_handshake.py`) and the lines about that (`session_log.py`). It writes frames itself
-(`frames.py`); a library reads them, in the hooks of a subclass: `open` and `parse`.
+The session joins the answer to the handshake (`answer.py`), the client's messages (`incoming.py`), what is written
+(`output.py`), pings (`keepalive.py`) and the end of it all (`close_handshake.py`). A library reads frames, in the hooks of
+a subclass: `open`, `describe` and `parse`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import io
 import logging
 from collections.abc import Sequence
 from typing import Any, cast
@@ -38,7 +37,6 @@ from uvicorn.metrics import (
     ACCEPTED,
     BYTES_RECEIVED,
     GONE,
-    MESSAGES_RECEIVED,
     MESSAGES_SENT,
     OPENED,
     SESSIONS_GONE,
@@ -46,8 +44,7 @@ from uvicorn.metrics import (
 )
 from uvicorn.overload import REFUSED
 from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.head import HeadLimits, RequestRefused, asks_for_head
+from uvicorn.protocols.http.head import HeadLimits, RequestRefused
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.http.response import as_body, as_bytes
@@ -59,17 +56,14 @@ from uvicorn.protocols.utils import (
     start_task,
     tls_of,
 )
+from uvicorn.protocols.websockets.answer import Answer
 from uvicorn.protocols.websockets.attributes import Attributes
 from uvicorn.protocols.websockets.close_handshake import CloseHandshake
-from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE, Deflate, negotiate
-from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.frames import (
     FIN,
     RSV1,
-    Close,
     FrameError,
-    FrameSplitter,
     Opcode,
     encode_control,
     encode_message,
@@ -80,17 +74,15 @@ from uvicorn.protocols.websockets.handshake import (
     Handshake,
     HandshakeReader,
     Header,
-    accept_response,
-    refuse_response,
 )
 from uvicorn.protocols.websockets.inbox import Inbox
+from uvicorn.protocols.websockets.incoming import Incoming
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
 from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
 from uvicorn.protocols.websockets.session_log import SessionLog
-from uvicorn.request_id import with_line
 from uvicorn.state import ServerState
 
 # Read for every message.
@@ -121,25 +113,23 @@ class WebSocketSession(Attributes):
         "transport",
         "scope",
         "state",
-        "closer",
-        "_output",
-        "_handshake",
-        "_head",
-        "_reader",
         "_deflate",
-        "_extension",
-        "_pieces",
-        "_peer_end",
-        "_ended",
-        "_response",
         "_half_closed",
-        "_closing",
+        "_ended",
+        "_head",
         "_log",
-        "_id_line",
         "_task",
         "_place",
+        "_output",
+        "_incoming",
+        "_answer",
+        "_closing",
         "__weakref__",
     )
+
+    # From `connection_made` on.
+    _incoming: Incoming
+    _answer: Answer
 
     def __init__(
         self,
@@ -156,28 +146,16 @@ class WebSocketSession(Attributes):
         self.server_state = server_state
         self.loop = _loop or asyncio.get_event_loop()
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)  # until connection_made
-        self.flow: FlowControl = cast(FlowControl, None)
         self.scope: WebSocketScope | None = None  # until the handshake is read
         self.state = SessionState.CONNECTING
         self.keepalive = KeepAlive(self.loop, self, config.ws_ping_interval, config.ws_ping_timeout)
         self.inbox = Inbox(config.ws_max_queue, clock_of(self.loop))
-        self.closer: Closer = cast(Closer, None)
-        self._output: Output = cast(Output, None)
-        self._closing: CloseHandshake = cast(CloseHandshake, None)
-        self._handshake: Handshake | None = None
-        self._head = HandshakeReader(
-            HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
-        )
-        self._reader = FrameSplitter(config.ws_max_size)
         self._deflate: Deflate | None = None
-        self._extension = b""  # what the client is told about it
-        self._pieces: io.BytesIO | None = None  # of a message that comes in pieces, put together; a text in UTF-8
-        self._peer_end = PeerEnd(self.loop, self.inbox)
-        self._ended = ""  # what the application did to end the connection
-        self._response: DenialResponse | None = None
         self._half_closed = False  # the client has nothing more to send
+        self._ended = ""  # what the application did to end the connection
+        limits = HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
+        self._head = HandshakeReader(limits)
         self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head)
-        self._id_line = b""  # what the answer says of the request's id
         self._task: asyncio.Task[None] | None = None
         self._place: Place | None = None  # among the requests that are active, until it is accepted
 
@@ -220,14 +198,14 @@ class WebSocketSession(Attributes):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The HTTP protocol hands over its connection."""
         self.transport = cast(asyncio.Transport, transport)
-        self.flow = FlowControl(self.transport, self.server_state.context)
-        self.closer = Closer(self.loop, self.transport)
-        readers = self.server_state.readers(self.loop, self.config.timeout_write)
-        self._output = output = Output(self.transport, self.flow, self.server_state, readers, self._log)
-        self._closing = CloseHandshake(
-            self, self._reader, self.flow, self.inbox, self._peer_end, self.closer, output, self._log
-        )
-        self.server_state.connections.add(self)
+        state, config = self.server_state, self.config
+        readers = state.readers(self.loop, config.timeout_write)
+        self._output = output = Output(self.loop, self.transport, state, readers, self._log)
+        self.flow = output.flow
+        self._incoming = incoming = Incoming(config.ws_max_size, PeerEnd(self.loop, self.inbox), output)
+        self._answer = Answer(self._head, state, output)
+        self._closing = CloseHandshake(self, incoming, output)
+        state.connections.add(self)
         self._count(OPENED, UPGRADED)
         self._log.connected(self.transport)
 
@@ -236,10 +214,10 @@ class WebSocketSession(Attributes):
         self.server_state.connections.discard(self)
         self._count(GONE, SESSIONS_GONE)
         self._log.trace("%sWebSocket connection lost")
-        self._peer_end.take_effect()
+        self._incoming.peer_end.take_effect()
         self._closing.lose()
         self.state = SessionState.CLOSED
-        self.closer.cancel()
+        self._output.closer.cancel()
         self.keepalive.close()
         self._closing.release()
 
@@ -252,10 +230,10 @@ class WebSocketSession(Attributes):
             if self.state is _ACCEPTED:
                 self._closing.receive_end()
                 return True
-        self._peer_end.take_effect()
+        self._incoming.peer_end.take_effect()
         self._closing.lose()
         # Closing waits for what is still to be written, which a peer that has gone never reads.
-        self.closer.close_within(CLOSE_TIMEOUT)
+        self._output.closer.close_within(CLOSE_TIMEOUT)
         return False
 
     def pause_writing(self) -> None:
@@ -283,15 +261,12 @@ class WebSocketSession(Attributes):
         if self.scope is None:
             self._receive_head(data)
         elif self.state is _ACCEPTED:
-            self._reader.feed(data)
+            self._incoming.frames.feed(data)
             self._read_frames()
         elif self.state is SessionState.CONNECTING:
-            # Frames behind a handshake that the application has not answered yet.
-            self._reader.feed(data)
-            if len(self._reader) > HIGH_WATER_LIMIT:
-                self.flow.pause_reading()
+            self._incoming.hold(data)  # the application has not answered the handshake in front of them
         elif self._closing.awaiting:
-            self._reader.feed(data)
+            self._incoming.frames.feed(data)
             self._closing.look_for_answer()
 
     # The handshake.
@@ -303,20 +278,20 @@ class WebSocketSession(Attributes):
         try:
             handshake = self._head.receive(data)
             if handshake is not None:
-                self._handshake = handshake
+                self._answer.handshake = handshake
                 if type(self).handle_connect is WebSocketSession.handle_connect:
                     self._begin(handshake)
                 else:
                     self.handle_connect(self.describe(handshake))
-                self._reader.feed(self._head.take_rest())
+                self._incoming.frames.feed(self._head.take_rest())
         except RequestRefused as refused:
             self._log.refused(refused)
             self._refuse(refused.status, f"Failed to open a WebSocket connection: {refused.reason}.\n")
 
     def handle_connect(self, event: Any) -> None:
         """The handshake is valid; `event` is how the library would describe it. For methods of programs."""
-        assert self._handshake is not None
-        self._begin(self._handshake)
+        assert self._answer.handshake is not None
+        self._begin(self._answer.handshake)
 
     def _begin(self, handshake: Handshake) -> None:
         """The handshake is valid: start the application."""
@@ -334,14 +309,14 @@ class WebSocketSession(Attributes):
         if config.ws_per_message_deflate:
             agreed = negotiate(handshake.extensions, config.ws_max_size)
             if agreed is not None:
-                self._deflate, self._extension = agreed
-                self._reader.allow_compression()
+                self._deflate, self._answer.extension = agreed
+                self._incoming.frames.allow_compression()
         line = base.line(b"GET", handshake.target, b"1")
         self.scope = base.build_websocket(line, handshake.headers, handshake.subprotocols)
         request_ids = self.server_state.request_ids(config)
         if request_ids is not None:
             self.scope["request_id"] = request_id = request_ids.of(handshake.headers, base.client)
-            self._id_line = request_ids.line(request_id)
+            self._answer.id_line = request_ids.line(request_id)
         formatted = getattr(self.server_state.protocol_settings, "formatted", None)
         self._log.asked(self.scope, None if formatted is None else formatted.begin(self.scope))
         if self._log.frames is not None:
@@ -374,39 +349,23 @@ class WebSocketSession(Attributes):
 
     def _accept(self, message: Any) -> None:
         """Open the connection as the application says, and read what has come meanwhile."""
-        assert self._handshake is not None
-        response = accept_response(
-            self._handshake,
-            self.server_state.default_head,
-            message.get("headers") or (),
-            message.get("subprotocol"),
-            self._extension,
-        )
-        response = with_line(response, self._id_line)
+        answer = self._answer
+        response = answer.encode_accept(message)
         if self.state is not SessionState.CONNECTING:
-            # Reading the headers ran code of the application, which has sent something meanwhile.
-            self._send_other(message)
+            self._send_other(message)  # reading it ran code of the application, which has sent something meanwhile
         self._log.answered(101, response)
         self.state = _ACCEPTED
-        self._handshake = None
         self._count(ACCEPTED)
         self._give_place_back()
         self.open(self._deflate)
-        self._output.write_head(response)
-        self._log.opened()
+        answer.accept(response)
         self.start_keepalive()
         self.inbox.begin()
         self._resume_reading()
 
     def _refuse(self, status: int, text: str, fields: Sequence[Header] = ()) -> None:
         """Answer with a response of the server's own."""
-        head_request = asks_for_head(self._head.head)
-        default_head = self.server_state.default_head + self._id_line
-        response = refuse_response(status, text.encode(), default_head, head_request, fields)
-        self._log.answered(status, response)
-        if self._log.entry is not None:
-            self._log.entry.sent = len(text)
-        self._output.write_head(response)
+        self._answer.refuse(status, text, fields)
         self._rejected(status)
 
     def send_500_response(self) -> None:
@@ -420,9 +379,9 @@ class WebSocketSession(Attributes):
         self._closing.begin()
         self.flow.resume_reading()
         if self._half_closed:
-            self.closer.close()
+            self._output.closer.close()
         else:
-            self.closer.linger()
+            self._output.closer.linger()
 
     # The application's side.
 
@@ -458,14 +417,14 @@ class WebSocketSession(Attributes):
             # As with any response that was started: the client sees that it is not complete.
             self._closing.tell(1006)
             self._closing.begin()
-            self.closer.close()
+            self._output.closer.close()
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next event; `websocket.disconnect` is the last, and comes again however often it is asked for."""
         inbox = self.inbox
         if not inbox.queue or inbox.receivers.waiters:
             if not inbox.queue:
-                self._peer_end.take_effect()
+                self._incoming.peer_end.take_effect()
             if not await inbox.wait():
                 return inbox.repeat_end()
         event = inbox.take()
@@ -522,11 +481,8 @@ class WebSocketSession(Attributes):
             if kind == "websocket.accept":
                 self._accept(message)
             elif kind == "websocket.close":
-                response = refuse_response(403, b"", self.server_state.default_head + self._id_line)
-                self._log.answered(403, response)
                 self._ended = "after sending 'websocket.close'"
-                self._output.write_head(response)
-                self._rejected(403)
+                self._refuse(403, "")
             elif kind == "websocket.http.response.start":
                 self._start_response(message)
             else:
@@ -561,53 +517,32 @@ class WebSocketSession(Attributes):
         self._closing.close(code, truncate_reason(message.get("reason") or ""))
 
     def _start_response(self, message: Any) -> None:
-        headers = message.get("headers") or ()
-        default_head = self.server_state.default_head
-        response = DenialResponse(message["status"], headers, default_head, own_line=self._id_line)
+        response = self._answer.encode_denial(message)
         if self.state is not SessionState.CONNECTING:
             self._send_other(message)  # as for an accept
-        self._response = response
-        self._log.answered(response.status, response.head)
+        self._answer.deny(response)
         self.state = SessionState.DENYING
 
     def _send_response_body(self, body: bytes, more_body: bool) -> None:
-        assert self._response is not None
-        self._output.write(self._response.encode(body, more_body))
-        if self._log.entry is not None:
-            self._log.entry.head, self._log.entry.sent = self._response.head, self._response.sent
+        response = self._answer.send(body, more_body)
         if not more_body:
             self._ended = "after response already completed"
-            self._rejected(self._response.status)
+            self._rejected(response.status)
 
     # Frames from the client.
 
     def _read_frames(self) -> None:
         """Read what is there, as long as the application keeps up."""
-        reader = self._reader
         try:
-            while not self.flow.read_paused:
-                piece = reader.read()
-                if piece is None:
-                    return
-                if isinstance(piece, Close):
-                    self._closing.receive(piece)
-                    return
-                self.parse(piece)
+            close = self._incoming.read(self.parse)
         except FrameError as error:
             self._closing.receive_mistake(error)
-
-    def _deliver(self, content: str | bytes) -> None:
-        """Queue a message for the application, and stop reading when it falls behind."""
-        metrics = self.server_state.metrics
-        if metrics is not None:
-            metrics.add(MESSAGES_RECEIVED)
-        if self.inbox.put(content):
-            self.flow.pause_reading()
-        if self._log.frames is not None:
-            self._log.frames.message(content)
+        else:
+            if close is not None:
+                self._closing.receive(close)
 
     def _resume_reading(self) -> None:
-        if self._peer_end:
+        if self._incoming.peer_end:
             return
         self.flow.resume_reading()
         self.keepalive.restart_deadline()
@@ -615,18 +550,7 @@ class WebSocketSession(Attributes):
 
     def on_piece(self, piece: str | bytes, final: bool) -> None:
         """All or some of a message; all pieces of one message are text, or all bytes."""
-        pieces = self._pieces
-        if pieces is None:
-            if final:
-                self._deliver(piece)
-                return
-            # Not a list: an object for each piece would take many times the place of what it carries.
-            pieces = self._pieces = io.BytesIO()
-        pieces.write(piece.encode() if isinstance(piece, str) else piece)
-        if final:
-            self._pieces = None
-            content = pieces.getvalue()
-            self._deliver(content.decode() if isinstance(piece, str) else content)
+        self._incoming.add(piece, final)
 
     def on_pong(self, payload: bytes) -> None:
         """A pong."""
@@ -639,10 +563,6 @@ class WebSocketSession(Attributes):
         self._output.write_pong(encode_control(Opcode.PONG, payload))
 
     # The end.
-
-    def drop_pieces(self) -> None:
-        """No message will be complete any more."""
-        self._pieces = None
 
     def keepalive_timeout(self) -> None:
         """The client did not answer a ping in time."""
