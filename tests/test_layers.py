@@ -36,6 +36,7 @@ LAYERS = [
     "protocols.http.attributes protocols.http.h1_stream protocols.websockets.attributes",
     "protocols.http.patience protocols.http.refusal",
     "protocols.http.closing",
+    "protocols.http.parts",
     "protocols.http.input",
     "protocols.http.carrier",
     "protocols.http.protocol_settings",

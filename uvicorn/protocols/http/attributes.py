@@ -41,7 +41,7 @@ def _in_scopes(name: str, meaning: str) -> Any:
     """An attribute that is the same in all scopes of the connection; `None` before there is one."""
 
     def get(self: Attributes) -> Any:
-        return getattr(self._base, name, None)
+        return getattr(self._base, name) if self._is_made else None
 
     def assign(self: Attributes, value: Any) -> None:
         setattr(self._base, name, value)
@@ -75,6 +75,10 @@ class Attributes(asyncio.Protocol):
     server = _in_scopes("server", "The address of this end.")
     scheme = _in_scopes("scheme", "`http` or `https`.")
 
+    @property
+    def _is_made(self) -> bool:
+        return hasattr(self, "_input")
+
     def _own_settings(self) -> Any:
         self.settings = copy.copy(self.settings)
         return self.settings
@@ -103,13 +107,13 @@ class Attributes(asyncio.Protocol):
     @app_state.setter
     def app_state(self, state: dict[str, Any]) -> None:
         self._app_state = state
-        if self._base is not None:
+        if self._is_made:
             self._base.state = state
 
     @property
     def cycle(self) -> RequestResponseCycle | None:
         """That of the request being answered; in a class of the program's also the one whose connection was lost."""
-        if self._lost is not None or self._input is None:
+        if self._lost is not None or not self._is_made:
             return self._lost
         return self._input.cycle
 
@@ -192,7 +196,7 @@ class Attributes(asyncio.Protocol):
         settings = self._own_settings()
         settings.root_path = path
         settings.read_head = None
-        if self._base is not None:
+        if self._is_made:
             self._base.mount(path)
             self._reader.read_in_python()
 

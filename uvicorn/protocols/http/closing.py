@@ -11,13 +11,10 @@ The states are those of `Reading`: a connection that lingers or is closed reads 
 from __future__ import annotations
 
 from uvicorn.protocols.http import limits
-from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.cycle import COMPLETE
-from uvicorn.protocols.http.deadline import Deadline, Waits
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.input import Input
-from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, RequestReader
-from uvicorn.protocols.http.response_writer import ResponseWriter
+from uvicorn.protocols.http.deadline import Waits
+from uvicorn.protocols.http.parts import Parts
+from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT
 from uvicorn.protocols.http.states import ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NONE, ENDING_NOW, HERE
 
 
@@ -25,12 +22,7 @@ class Closing:
     """How one connection ends.
 
     Args:
-        carrier: of the connection to close.
-        flow: of its transport.
-        reader: what reads nothing any more.
-        writer: of the response that may not be complete.
-        deadline: for the client's end.
-        source: the client's input.
+        parts: of the connection.
 
     Attributes:
         ending: what the end of the server means for the connection.
@@ -38,22 +30,14 @@ class Closing:
 
     __slots__ = ("ending", "_carrier", "_flow", "_reader", "_writer", "_deadline", "_input")
 
-    def __init__(
-        self,
-        carrier: Carrier,
-        flow: FlowControl,
-        reader: RequestReader,
-        writer: ResponseWriter,
-        deadline: Deadline,
-        source: Input,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.ending = ENDING_NONE
-        self._carrier = carrier
-        self._flow = flow
-        self._reader = reader
-        self._writer = writer
-        self._deadline = deadline
-        self._input = source
+        self._carrier = parts.carrier
+        self._flow = parts.flow
+        self._reader = parts.reader
+        self._writer = parts.writer
+        self._deadline = parts.deadline
+        self._input = parts.source
 
     def close(self, linger: bool = False) -> None:
         """Close once everything is written; with `linger` only after the peer had a chance to read it."""

@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from uvicorn.metrics import BYTES_SENT
-from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.closing import Closing
 from uvicorn.protocols.http.event_pool import EventPool
 from uvicorn.protocols.http.files import SocketRoute, route_past
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.head import Field
-from uvicorn.protocols.http.input import Input
+from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.request_reader import BODY, RequestReader
+from uvicorn.protocols.http.request_reader import BODY
 from uvicorn.protocols.http.response import BodyFraming, encode_interim, encode_parts, error_response
-from uvicorn.protocols.http.response_writer import AWAITING, ResponseWriter
+from uvicorn.protocols.http.response_writer import AWAITING
 from uvicorn.protocols.http.states import ENDING_NONE, HERE
 from uvicorn.request_id import with_line
 from uvicorn.state import ServerState
@@ -68,27 +67,17 @@ class H1Stream:
         "_patience",
     )
 
-    def __init__(
-        self,
-        connection: Face,
-        carrier: Carrier,
-        flow: FlowControl,
-        reader: RequestReader,
-        writer: ResponseWriter,
-        source: Input,
-        closing: Closing,
-        patience: Patience,
-    ) -> None:
-        self.flow = flow
+    def __init__(self, connection: Face, parts: Parts, closing: Closing, patience: Patience) -> None:
+        self.flow = parts.flow
         self.logger: logging.Logger = connection.logger
-        self.writer = writer
+        self.writer = parts.writer
         self.keep_alive = True
         self.id_line = b""
         self.finish: Callable[[], None] = connection.on_response_complete
         self._connection = connection
-        self._carrier = carrier
-        self._reader = reader
-        self._input = source
+        self._carrier = parts.carrier
+        self._reader = parts.reader
+        self._input = parts.source
         self._closing = closing
         self._patience = patience
 

@@ -15,7 +15,6 @@ from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle
 from uvicorn.protocols.http.deadline import NOTHING, Deadline
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.request_reader import BODY, HEAD, LINGER, WAIT, Piece, RequestReader
 from uvicorn.protocols.http.states import KNOWN, OPEN
 
@@ -28,16 +27,14 @@ class Input:
         flow: of its transport.
         reader: what the input is read by.
         deadline: for the rest of a body.
-        settings: of the connection.
         context: in which turns are taken.
 
     Attributes:
         cycle: of the request that is being answered, whose body is read; `None` between requests.
         end: of the client's input.
-        settings: of the connection; assigned when a program gives it some of its own.
     """
 
-    __slots__ = ("cycle", "end", "settings", "_carrier", "_flow", "_reader", "_deadline", "_context", "_heeded")
+    __slots__ = ("cycle", "end", "_carrier", "_flow", "_reader", "_deadline", "_context", "_heeded")
 
     def __init__(
         self,
@@ -45,12 +42,10 @@ class Input:
         flow: FlowControl,
         reader: RequestReader,
         deadline: Deadline,
-        settings: ProtocolSettings,
         context: contextvars.Context,
     ) -> None:
         self.cycle: RequestResponseCycle | None = None
         self.end = OPEN
-        self.settings = settings
         self._carrier = carrier
         self._flow = flow
         self._reader = reader
@@ -80,7 +75,7 @@ class Input:
         if piece.data and len(cycle.body) > HIGH_WATER_LIMIT:
             self.regulate()
         if deadline.waits:
-            deadline.put_off(piece.size / limits.BODY_BYTES_PER_SECOND, self.settings.timeout_body)
+            deadline.put_off(piece.size / limits.BODY_BYTES_PER_SECOND, self._carrier.settings.timeout_body)
 
     # Whether the socket is read.
 
@@ -138,12 +133,12 @@ class Input:
     def _heed_end(self) -> None:
         transport = self._carrier.transport
         sock = transport.get_extra_info("socket")
-        if self._heeded < 0 and self.settings.real_loop and sock is not None and not transport.is_closing():
+        if self._heeded < 0 and self._carrier.settings.real_loop and sock is not None and not transport.is_closing():
             self._heeded = sock.fileno()
-            self.settings.hang_ups.watch(self._heeded, self._hung_up)
+            self._carrier.settings.hang_ups.watch(self._heeded, self._hung_up)
 
     def _ignore_end(self) -> None:
-        self.settings.hang_ups.unwatch(self._heeded)
+        self._carrier.settings.hang_ups.unwatch(self._heeded)
         self._heeded = -1
 
     def _hung_up(self, reset: bool) -> None:

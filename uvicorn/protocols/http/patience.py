@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from uvicorn.protocols.http import limits
 from uvicorn.protocols.http.closing import Closing
-from uvicorn.protocols.http.deadline import Deadline, Waits
-from uvicorn.protocols.http.input import Input
-from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.request_reader import RequestReader
+from uvicorn.protocols.http.deadline import Waits
+from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.states import ENDING_LAST_CALL, HERE
 
 
@@ -15,30 +13,22 @@ class Patience:
     """Sets the deadline of one connection, which is shorter when the server ends.
 
     Args:
-        deadline: of the connection.
-        reader: of the connection's requests.
-        source: knows whether more can come.
+        parts: of the connection.
         closing: knows whether the server ends, and is asked to close where nothing more can come.
-        settings: of the connection.
-
-    Attributes:
-        settings: of the connection; assigned when a program gives it some of its own.
     """
 
-    __slots__ = ("settings", "_deadline", "_reader", "_input", "_closing")
+    __slots__ = ("_carrier", "_deadline", "_reader", "_input", "_closing")
 
-    def __init__(
-        self, deadline: Deadline, reader: RequestReader, source: Input, closing: Closing, settings: ProtocolSettings
-    ) -> None:
-        self.settings = settings
-        self._deadline = deadline
-        self._reader = reader
-        self._input = source
+    def __init__(self, parts: Parts, closing: Closing) -> None:
+        self._carrier = parts.carrier
+        self._deadline = parts.deadline
+        self._reader = parts.reader
+        self._input = parts.source
         self._closing = closing
 
     def await_first(self) -> None:
         """The client has connected."""
-        self._deadline.set(Waits.FIRST, self.settings.timeout_head)
+        self._deadline.set(Waits.FIRST, self._carrier.settings.timeout_head)
 
     def await_request(self) -> None:
         """Nothing is being asked: wait for the next request, not for ever, nor for what can no longer come."""
@@ -48,7 +38,7 @@ class Patience:
             if self._closing.ending is ENDING_LAST_CALL:
                 self._deadline.set(Waits.LAST_CALL, limits.LAST_CALL_SECONDS)
             else:
-                self._deadline.set(Waits.IDLE, self.settings.timeout_idle)
+                self._deadline.set(Waits.IDLE, self._carrier.settings.timeout_idle)
 
     def await_head(self) -> None:
         """A head has begun and is not complete; that of the first request has no deadline of its own."""
@@ -57,11 +47,11 @@ class Patience:
             if self._closing.ending is ENDING_LAST_CALL:
                 self._deadline.set(Waits.LAST_CALL, limits.LAST_CALL_SECONDS)
             else:
-                self._deadline.set(Waits.HEAD, self.settings.timeout_head)
+                self._deadline.set(Waits.HEAD, self._carrier.settings.timeout_head)
 
     def await_body(self) -> None:
         """The client has its time to send some of the request's body."""
-        self._deadline.set(Waits.BODY, self.settings.timeout_body)
+        self._deadline.set(Waits.BODY, self._carrier.settings.timeout_body)
 
     def discard_body(self) -> None:
         """The application has answered without reading the whole body: keep the connection if the rest is short."""
@@ -73,6 +63,6 @@ class Patience:
         self._input.resume()
         last_call = self._closing.ending is ENDING_LAST_CALL
         if not deadline.waits or last_call:
-            deadline.set(Waits.DISCARD, limits.LAST_CALL_SECONDS if last_call else self.settings.timeout_body)
+            deadline.set(Waits.DISCARD, limits.LAST_CALL_SECONDS if last_call else self._carrier.settings.timeout_body)
         else:
             deadline.waits = Waits.DISCARD

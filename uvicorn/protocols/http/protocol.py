@@ -15,6 +15,7 @@ At most one request is being answered. Later input waits in the reader, and read
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Any, cast
@@ -33,6 +34,7 @@ from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.head import CHUNKED, Field, Look, RequestLine, RequestRefused, asks_for_head
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.input import Input
+from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.refusal import Refusal
@@ -41,7 +43,7 @@ from uvicorn.protocols.http.response import encode_interim
 from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.protocols.http.runner import Runner
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE
+from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure, is_ssl, tls_of
 from uvicorn.state import ServerState
 
@@ -87,6 +89,20 @@ class HTTPProtocol(Attributes):
         "__weakref__",
     )
 
+    # From `connection_made` on.
+    flow: FlowControl
+    _carrier: Carrier
+    _writer: ResponseWriter
+    _deadline: Deadline
+    _closing: Closing
+    _patience: Patience
+    _refusal: Refusal
+    _runner: Runner  # while requests are served
+
+    # Of the request in hand, if its head was not known.
+    _look: Look
+    _line: RequestLine
+
     def __init__(
         self,
         config: ProtocolConfig,
@@ -107,25 +123,11 @@ class HTTPProtocol(Attributes):
         self.server_state = server_state
         self._app_state = app_state
         self._logger = logging.getLogger("uvicorn.error")
-        # The rooms of a connection, once there is one.
-        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.flow: FlowControl = cast(FlowControl, None)
-        self._base: ScopeBase = cast(ScopeBase, None)
-        self._reader: RequestReader = cast(RequestReader, None)
-        self._carrier: Carrier = cast(Carrier, None)
-        self._input: Input = cast(Input, None)
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)  # until connection_made
         self._lost: RequestResponseCycle | None = None
-        self._writer: ResponseWriter = cast(ResponseWriter, None)
-        self._refusal: Refusal = cast(Refusal, None)
-        self._runner: Runner = cast(Runner, None)
-        self._deadline: Deadline = cast(Deadline, None)
-        self._closing: Closing = cast(Closing, None)
-        self._patience: Patience = cast(Patience, None)
         self._announced = False  # before there was one
         self._keep_alive: asyncio.TimerHandle | None = None  # a program's own
         self._scope: Any = None
-        self._look: Look = cast(Look, None)  # at the head of the request in hand
-        self._line: RequestLine = cast(RequestLine, None)  # what its request line means
         self._is_fed = False  # the library reads it, body included
         self._is_leaving = False  # it opens a WebSocket
         self._adopted: RequestResponseCycle | None = None  # a program has made it, and starts the application
@@ -153,7 +155,7 @@ class HTTPProtocol(Attributes):
     @logger.setter
     def logger(self, logger: logging.Logger) -> None:
         self._logger = logger
-        if self._carrier is not None:
+        if self._is_made:
             self._carrier.logger = logger
 
     @property
@@ -162,16 +164,16 @@ class HTTPProtocol(Attributes):
 
         The next data cancels a timer that a program assigns. Assigning `None` leaves the connection without a limit.
         """
-        if self._keep_alive is not None:
+        if self._keep_alive is not None or not self._is_made:
             return self._keep_alive
         reader = self._reader
-        idle = reader is not None and self.cycle is None and reader.state is HEAD and not reader.pending
+        idle = self.cycle is None and reader.state is HEAD and not reader.pending
         return self._deadline.timer if idle else None
 
     @timeout_keep_alive_task.setter
     def timeout_keep_alive_task(self, timer: asyncio.TimerHandle | None) -> None:
         self._keep_alive = timer
-        if self._deadline is not None and self._deadline.waits is _IDLE:
+        if self._is_made and self._deadline.waits is _IDLE:
             self._deadline.drop()
 
     # The event loop's side.
@@ -197,15 +199,16 @@ class HTTPProtocol(Attributes):
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, settings.read_head)
         self._carrier = carrier = Carrier(transport, is_tls, base, reader, settings, self.logger, self.connection_lost)
         self._deadline = deadline = Deadline(self.loop, transport, context, settings, self._expired)
-        self._input = source = Input(carrier, flow, reader, deadline, settings, context)
+        self._input = source = Input(carrier, flow, reader, deadline, context)
         self._writer = writer = ResponseWriter()
-        self._closing = closing = Closing(carrier, flow, reader, writer, deadline, source)
+        parts = Parts(carrier, flow, reader, writer, deadline, source)
+        self._closing = closing = Closing(parts)
         if self._announced:
             closing.announce()
-        self._patience = patience = Patience(deadline, reader, source, closing, settings)
-        self._refusal = Refusal(carrier, reader, writer, source, closing, self.server_state, settings)
-        stream = H1Stream(self, carrier, flow, reader, writer, source, closing, patience)
-        self._runner = Runner(self.loop, carrier, self.server_state, base, source, stream, deadline, settings)
+        self._patience = patience = Patience(parts, closing)
+        self._refusal = Refusal(parts, closing, self.server_state)
+        stream = H1Stream(self, parts, closing, patience)
+        self._runner = Runner(self.loop, self.server_state, base, parts, stream)
         self.server_state.connections.add(self)
         if settings.metrics is not None:
             settings.metrics.add(OPENED)
@@ -222,9 +225,14 @@ class HTTPProtocol(Attributes):
         lost, self._scope = self.cycle if self.settings.customised else None, None
         self._input.close()
         self._lost = lost
-        self._runner = cast(Runner, None)  # whose stream knows its connection
+        self._drop_runner()
         self.flow.resume_writing()
         self._carrier.leave()
+
+    def _drop_runner(self) -> None:
+        """No more requests: the runner's stream knows this connection, which would be left to the garbage collector."""
+        with contextlib.suppress(AttributeError):
+            del self._runner
 
     def _forget(self) -> None:
         """This protocol is not on its connection any more."""
@@ -343,8 +351,10 @@ class HTTPProtocol(Attributes):
         if self._reader.state < LINGER and cycle is not self._adopted:
             if settings.customised:
                 self._start_asgi_task(cycle, app)
-            else:
+            elif settings.has_rules or source.end is not OPEN:
                 runner.begin(cycle, app)
+            else:
+                runner.start(cycle, cycle.run_asgi(app), True)
 
     def _leaves(self, head: bytes, look: Look) -> bool:
         """Deal with a request that is for another server, or for the WebSocket protocol. Returns false for others."""
@@ -565,7 +575,7 @@ class HTTPProtocol(Attributes):
         data = head + self._reader.rest()
         self._reader.stop(CLOSED)
         self._deadline.close()
-        self._runner = cast(Runner, None)
+        self._drop_runner()
         protocol = self.settings.ws_protocol_class(
             config=self.settings.config, server_state=self.server_state, app_state=self.app_state
         )
@@ -578,7 +588,7 @@ class HTTPProtocol(Attributes):
 
     def announce_close(self) -> None:
         """The next response whose head is encoded is the last, and says so; nothing else changes."""
-        if self._closing is None:
+        if not self._is_made:
             self._announced = True
         else:
             self._closing.announce()
@@ -612,9 +622,8 @@ class HTTPProtocol(Attributes):
 
     def _own_settings(self) -> ProtocolSettings:
         settings: ProtocolSettings = super()._own_settings()
-        for room in (self._carrier, self._input, self._patience, self._refusal, self._runner):
-            if room is not None:
-                room.settings = settings
+        if self._is_made:
+            self._carrier.settings = settings
         return settings
 
     def timeout_keep_alive_handler(self) -> None:

@@ -7,15 +7,12 @@ from collections.abc import Callable
 
 from uvicorn.middleware.proxy_headers import is_trusted_gateway
 from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.closing import Closing
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE
 from uvicorn.protocols.http.head import Framing, RequestRefused
-from uvicorn.protocols.http.input import Input
-from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.request_reader import LINGER, RequestReader
+from uvicorn.protocols.http.parts import Parts
+from uvicorn.protocols.http.request_reader import LINGER
 from uvicorn.protocols.http.response import error_response
-from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.status import STATUS_PHRASES
 from uvicorn.state import ServerState
@@ -25,35 +22,18 @@ class Refusal:
     """Refuses a request on one connection, which then closes.
 
     Args:
-        carrier: what the response goes to.
-        reader: what the request was read by.
-        writer: knows whether the request is HEAD.
-        source: knows the request in hand.
+        parts: of the connection.
         closing: ends the connection.
         state: of the server.
-        settings: of the connection.
-
-    Attributes:
-        settings: of the connection; assigned when a program gives it some of its own.
     """
 
-    __slots__ = ("settings", "_carrier", "_reader", "_writer", "_input", "_closing", "_state")
+    __slots__ = ("_carrier", "_reader", "_writer", "_input", "_closing", "_state")
 
-    def __init__(
-        self,
-        carrier: Carrier,
-        reader: RequestReader,
-        writer: ResponseWriter,
-        source: Input,
-        closing: Closing,
-        state: ServerState,
-        settings: ProtocolSettings,
-    ) -> None:
-        self.settings = settings
-        self._carrier = carrier
-        self._reader = reader
-        self._writer = writer
-        self._input = source
+    def __init__(self, parts: Parts, closing: Closing, state: ServerState) -> None:
+        self._carrier = parts.carrier
+        self._reader = parts.reader
+        self._writer = parts.writer
+        self._input = parts.source
         self._closing = closing
         self._state = state
 
@@ -65,7 +45,7 @@ class Refusal:
             head_request: the refused request is a HEAD, if it has no cycle.
             say: sends a 400; it is the protocol's, because programs have their own.
         """
-        cycle, settings = self._input.cycle, self.settings
+        cycle, settings = self._input.cycle, self._carrier.settings
         if cycle is not None and cycle.state is COMPLETE:
             # The rest of an unwanted body.
             self._closing.close(linger=True)
@@ -100,7 +80,7 @@ class Refusal:
 
     def may_ask_for_https(self, base: ScopeBase) -> bool:
         """Tell whether the client of `base` may ask for a resource of https (RFC 9110 section 7.4)."""
-        return base.scheme == "https" or is_trusted_gateway(self.settings.app, base.client)
+        return base.scheme == "https" or is_trusted_gateway(self._carrier.settings.app, base.client)
 
     def warn_of_upgrade(self, framing: Framing) -> None:
         """Log that the connection does not become what its client asks for: the request is one like any other."""

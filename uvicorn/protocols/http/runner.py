@@ -11,13 +11,11 @@ from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.gate import Gate, Place
 from uvicorn.overload import PARKED, REFUSED, RETURNING, WAITING
 from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.carrier import Carrier
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
-from uvicorn.protocols.http.deadline import NOTHING, Deadline
+from uvicorn.protocols.http.deadline import NOTHING
 from uvicorn.protocols.http.h1_stream import H1Stream
 from uvicorn.protocols.http.head import Look
-from uvicorn.protocols.http.input import Input
-from uvicorn.protocols.http.protocol_settings import ProtocolSettings
+from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.response_writer import AWAITING
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.states import HERE, OPEN
@@ -34,53 +32,29 @@ class Runner:
 
     Args:
         loop: the event loop.
-        carrier: of the connection.
         state: of the server.
         base: of each scope.
-        source: gives a request the body behind it.
+        parts: of the connection.
         stream: what responses go to.
-        deadline: of the connection.
-        settings: of the connection.
-
-    Attributes:
-        settings: of the connection; assigned when a program gives it some of its own.
     """
 
-    __slots__ = (
-        "settings",
-        "_loop",
-        "_carrier",
-        "_state",
-        "_base",
-        "_input",
-        "_stream",
-        "_deadline",
-    )
+    __slots__ = ("_loop", "_state", "_base", "_carrier", "_input", "_deadline", "_stream")
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        carrier: Carrier,
-        state: ServerState,
-        base: ScopeBase,
-        source: Input,
-        stream: H1Stream,
-        deadline: Deadline,
-        settings: ProtocolSettings,
+        self, loop: asyncio.AbstractEventLoop, state: ServerState, base: ScopeBase, parts: Parts, stream: H1Stream
     ) -> None:
-        self.settings = settings
         self._loop = loop
-        self._carrier = carrier
         self._state = state
         self._base = base
-        self._input = source
+        self._carrier = parts.carrier
+        self._input = parts.source
+        self._deadline = parts.deadline
         self._stream = stream
-        self._deadline = deadline
 
     def meet(self, scope: HTTPScope, look: Look, expect_continue: bool) -> RequestResponseCycle:
         """Make the cycle of a request whose head was read; `enter` and `begin` follow."""
         stream = self.expect(look)
-        cycle = self._input.cycle = self.settings.cycle_class(stream, scope, True, expect_continue)
+        cycle = self._input.cycle = self._carrier.settings.cycle_class(stream, scope, True, expect_continue)
         return cycle
 
     def expect(self, look: Look) -> H1Stream:
@@ -95,7 +69,7 @@ class Runner:
 
     def enter(self, cycle: RequestResponseCycle, look: Look) -> ASGI3Application:
         """The head of a request was read: count it, and return who answers it."""
-        settings = self.settings
+        settings = self._carrier.settings
         forwarded = look[5][4] or settings.customised  # a program may have put such a field there
         app = settings.app if forwarded else settings.direct_app
         if settings.has_rules or settings.limit_concurrency is not None:
@@ -108,24 +82,17 @@ class Runner:
 
     def begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Start the answer to a request, with the part of its body that has arrived."""
-        settings, state, source = self.settings, self._state, self._input
-        if source.end is not OPEN:
+        if self._input.end is not OPEN:
             cycle.disconnect(reachable=True)
-        if settings.has_rules and self._is_dealt_with(cycle, app):
+        if self._carrier.settings.has_rules and self._is_dealt_with(cycle, app):
             return
-        context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
-        eager = settings.eager and source.end is not HERE
-        task = start_task(self._loop, cycle.run_asgi(app), context, eager)
-        if not (eager and task.done()):
-            cycle.task = task
-            state.tasks.add(task)
-            task.add_done_callback(state.tasks.discard)
+        self.start(cycle, cycle.run_asgi(app), True)
 
     # Where not every request goes to the application at once.
 
     def _choose(self, app: ASGI3Application, scope: HTTPScope, forwarded: bool) -> ASGI3Application:
         """Choose the application for a request: `app`, unless it is rejected or asks for a mounted file."""
-        settings, state = self.settings, self._state
+        settings, state = self._carrier.settings, self._state
         limit = settings.limit_concurrency
         if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
             self._carrier.logger.warning(texts.CONCURRENCY_EXCEEDED)
@@ -138,23 +105,20 @@ class Runner:
         return app
 
     def _is_dealt_with(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
-        """Tell whether no task is needed now: the answer is there and can be written, or the request has to wait."""
-        settings = self.settings
+        """Answer a request without its application, or leave the start of that to the gate. Returns false otherwise."""
+        settings = self._carrier.settings
         if settings.mounts is not None and settings.mounts.has_made(app):
             answer = cast("Answer", app)
             if answer.body is None or settings.customised or not self.answers_at_once():
                 return False
             cycle.answer(answer.status, answer.headers, answer.body)
             return True
-        return settings.gate is not None and not self._passes(cycle, app, settings.gate)
-
-    def _passes(self, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate) -> bool:
-        """Tell whether a request is not counted; otherwise start its application, have it wait, or refuse it."""
-        if app is self.settings.unavailable_app:
-            return True
+        gate = settings.gate
+        if gate is None or app is settings.unavailable_app:
+            return False
         place = gate.enter(cycle.scope, may_wait=not cycle.peer_gone)
         if place is None:
-            return True
+            return False
         held = _Held(self, cycle, app, gate, place)
         if place.state is WAITING:
             cycle.held = place.held = held
@@ -162,13 +126,13 @@ class Runner:
             held.refuse()
         else:
             held.start(app)
-        return False
+        return True
 
     def start(
         self, cycle: RequestResponseCycle, coroutine: Coroutine[Any, Any, None], eagerly: bool
     ) -> asyncio.Task[None]:
         """Start what answers a request in the loop's next turn, when all others are read; or now, if that may be."""
-        settings, state = self.settings, self._state
+        settings, state = self._carrier.settings, self._state
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
         eager = eagerly and settings.eager and self._input.end is not HERE
         task = start_task(self._loop, coroutine, context, eager)

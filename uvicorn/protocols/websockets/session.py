@@ -13,8 +13,8 @@ behind the messages in front of it, when the application has taken those and ask
 it makes no difference which of them came in one segment.
 
 The session joins the answer to the handshake (`answer.py`), the client's messages (`incoming.py`), what is written
-(`output.py`), pings (`keepalive.py`) and the end of it all (`close_handshake.py`). A library reads frames, in the hooks of
-a subclass: `open`, `describe` and `parse`.
+(`output.py`), pings (`keepalive.py`) and the end of it all (`close_handshake.py`). A library reads frames, in the hooks
+of a subclass: `open`, `describe` and `parse`.
 """
 
 from __future__ import annotations
