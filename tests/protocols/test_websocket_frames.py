@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -104,14 +105,14 @@ def test_no_input_does_more_than_end_the_stream(data: bytes, deflate: bool) -> N
 def test_half_a_frame_is_not_looked_at_again_for_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """D5, for a WebSocket: reading a large frame in small pieces is linear work."""
     looks = 0
-    extended_length = frames._extended_length
+    extent = frames._extent
 
-    def count(data: bytes) -> int:
+    def count(data: bytes, start: int) -> Any:
         nonlocal looks
         looks += 1
-        return extended_length(data)
+        return extent(data, start)
 
-    monkeypatch.setattr(frames, "_extended_length", count)
+    monkeypatch.setattr(frames, "_extent", count)
     reader = FrameSplitter(None)
     data = frame(BINARY, b"x" * 100_000)
     items: list[bytes | Close] = []
@@ -119,7 +120,7 @@ def test_half_a_frame_is_not_looked_at_again_for_every_byte(monkeypatch: pytest.
         reader.feed(data[start : start + 7])
         items += read_all(reader)
     assert joined(items) == [(BINARY, b"x" * 100_000)]
-    assert looks == 1
+    assert looks < 5  # while the header comes
 
 
 def test_nothing_is_kept_of_what_was_read() -> None:

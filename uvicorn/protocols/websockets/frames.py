@@ -214,21 +214,17 @@ class FrameSplitter:
         is_whole = second >= 0x80 and first in self._expected
         if not is_whole:
             self._check(first, second)
-        length = second & 0x7F
-        body = start + 6
-        if length > 125:
-            body = start + (8 if length == 126 else 14)
-        if len(data) < body:
+        extent = _extent(data, start)
+        if extent is None:
             self._wait()
             return None
-        if length > 125:
-            length = _extended_length(data[start + 2 : body - 4])
-        end = body + length
+        body, end = extent
         if first & 0x08:
             if end > len(data):
                 self._wait()
                 return None
         else:
+            length = end - body
             if not is_whole or length > self._max_size:
                 self._count(first, length, body - start)
             if end > len(data):
@@ -285,14 +281,10 @@ class FrameSplitter:
                 return None
             first, second = data[start], data[start + 1]
             _check_shape(first, second)
-            length = second & 0x7F
-            body = start + 6
-            if length > 125:
-                body = start + (8 if length == 126 else 14)
-                if len(data) < body:
-                    return None
-                length = _extended_length(data[start + 2 : body - 4])
-            end = body + length
+            extent = _extent(data, start)
+            if extent is None:
+                return None
+            end = extent[1]
             if first & 0x0F == Opcode.CLOSE:
                 return parse_close(bytes(data[start:end])) if end <= len(data) else None
             self._start = end
@@ -347,12 +339,24 @@ _WHOLE = frozenset((FIN | Opcode.TEXT, FIN | Opcode.BINARY))
 _WHOLE_DEFLATED = frozenset(_SHORT)
 
 
-def _extended_length(data: bytes | bytearray) -> int:
-    """Return a length given in two or eight bytes (RFC 6455 section 5.2: the shortest form, below 2**63)."""
-    length = int.from_bytes(data, "big")
-    if length < (126 if len(data) == 2 else 65536) or length >> 63:
-        raise FrameError(*failures.LENGTH)
-    return length
+def _extent(data: bytes | bytearray, start: int) -> tuple[int, int] | None:
+    """Return where the payload of a frame begins and ends; `None` if its header is not complete.
+
+    Raises:
+        FrameError: its length is not in the shortest form, or not below 2**63 (RFC 6455 section 5.2).
+    """
+    length = data[start + 1] & 0x7F
+    body = start + 6
+    if length > 125:
+        body = start + (8 if length == 126 else 14)
+    if len(data) < body:
+        return None
+    if length > 125:
+        shortest = 126 if length == 126 else 65536
+        length = int.from_bytes(data[start + 2 : body - 4], "big")
+        if length < shortest or length >> 63:
+            raise FrameError(*failures.LENGTH)
+    return body, body + length
 
 
 def too_big(max_size: int) -> FrameError:
