@@ -175,7 +175,7 @@ async def event_case(kind: str, transport: str) -> Operation:
                 asyncio.Event()
 
         return fresh
-    pool = resolve("uvicorn.protocols.http.event_pool:EventPool")(256)
+    pool = resolve("uvicorn.serving.event_pool:EventPool")(256)
 
     async def pooled(operations: int) -> None:
         acquire, release = pool.acquire, pool.release

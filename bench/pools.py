@@ -57,7 +57,7 @@ def drop(one: object) -> None:
 
 def event_cases(capacities: list[int]) -> dict[str, Operation]:
     """The event pool at each capacity, plain, preallocated and with expiry, and fresh events."""
-    pool_class = importlib.import_module("uvicorn.protocols.http.event_pool").EventPool
+    pool_class = importlib.import_module("uvicorn.serving.event_pool").EventPool
     found = {
         "events, no pool": cycle(asyncio.Event, drop),
         f"events, no pool, bursts of {BURST}": burst(asyncio.Event, drop),

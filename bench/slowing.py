@@ -74,7 +74,7 @@ SLOWED = (
         "protocols/http/httptools_impl.py",
         _METHOD.replace("CLASS", "HttpToolsProtocol"),
     ),
-    Slowed("the access log", "native:log", "config.py", _APPLICATION.replace("CONDITION", "self.access_log")),
+    Slowed("the access log", "native:log", "config/__init__.py", _APPLICATION.replace("CONDITION", "self.access_log")),
     Slowed(
         "WebSockets",
         "websocket:echo",

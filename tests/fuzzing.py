@@ -19,9 +19,9 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
+from uvicorn.files import representation
+from uvicorn.listening.proxy_protocol import MAX_LENGTH, MalformedHeader, read
 from uvicorn.middleware.forwarded import ForwardedMiddleware
-from uvicorn.protocols.http import representation
-from uvicorn.proxy_protocol import MAX_LENGTH, MalformedHeader, read
 
 if sys.version_info >= (3, 11):
     import tomllib

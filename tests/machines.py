@@ -10,7 +10,7 @@ import pytest
 
 from tests.utils import deep_after
 from tests.websockets import ws_class
-from uvicorn import sockets
+from uvicorn.listening import sockets
 
 
 @pytest.fixture(

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import uvicorn
+from tests.listening.test_systemd import get
 from tests.process import ROOT, ServerProcess
-from tests.test_systemd import get
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the image is one for Linux")
 

@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from tests.process import ROOT
 from uvicorn.config import HTTP_PROTOCOLS, LIFESPAN, LOOP_FACTORIES, WS_PROTOCOLS
-from uvicorn.settings import ROWS
+from uvicorn.config.settings import ROWS
 
 OWN_TREES = ("uvicorn", "native", "bench", "tests", "scripts", "examples", "setup.py", "Makefile", "pyproject.toml")
 SUFFIXES = "py|rs|toml|ya?ml|md|conf|cfg|service|socket|html|svg|jsonl?"

@@ -43,8 +43,8 @@ from tests.utils import (
 from uvicorn import server as module
 from uvicorn._compat import asyncio_run
 from uvicorn.config import Config
-from uvicorn.drain import Stage
 from uvicorn.server import Server
+from uvicorn.serving.drain import Stage
 
 pytestmark = pytest.mark.anyio
 
@@ -396,7 +396,7 @@ FAILURES: dict[str, Callable[[pytest.MonkeyPatch, Server], object]] = {
     "a host that is none": lambda patch, server: setattr(server.config, "host", 0),
     "a backlog that is none": lambda patch, server: setattr(server.config, "backlog", "many"),
     "the protocol": lambda patch, server: setattr(server, "_protocol_factory", fail),
-    "the sockets' source": lambda patch, server: patch.setattr("uvicorn.sockets.source_of", fail),
+    "the sockets' source": lambda patch, server: patch.setattr("uvicorn.listening.sockets.source_of", fail),
     "the line in the log": lambda patch, server: setattr(server, "_log_started_message", fail),
     "what is told of the stage": lambda patch, server: setattr(server, "on_stage", fail_once),
     "certificates": lambda patch, server: setattr(server, "_watch_certificates", fail),

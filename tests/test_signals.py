@@ -20,9 +20,9 @@ import pytest
 from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import assert_signal, open_connection, read_until, turns, wait_for, wait_until
 from uvicorn.config import Config
-from uvicorn.interruption import Guard, Interruption
 from uvicorn.protocols.http.auto import CORE
 from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
+from uvicorn.serving.interruption import Guard, Interruption
 
 if sys.platform == "win32":
     pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
@@ -500,8 +500,8 @@ def test_timer_does_not_outlive_its_server(cwd: Path) -> None:
     """A program that goes on is not ended by it, and neither is one that has a handler of its own in front."""
     (cwd / "main.py").write_text(
         "import asyncio, os, signal, time, uvicorn\n"
-        "import uvicorn.interruption, uvicorn.server\n"
-        "uvicorn.interruption.LAST_WAIT = uvicorn.server.LAST_WAIT = 0.2\n"
+        "import uvicorn.serving.interruption, uvicorn.server\n"
+        "uvicorn.serving.interruption.LAST_WAIT = uvicorn.server.LAST_WAIT = 0.2\n"
         "calls = []\n"
         "signal.signal(signal.SIGTERM, lambda *_: calls.append(1))\n"
         "server = uvicorn.Server(uvicorn.Config('app:app', port=0, timeout_graceful_shutdown=0))\n"
@@ -599,10 +599,10 @@ def test_guard_goes_by_the_deadline_of_how_far_the_server_has_come() -> None:
 
 
 EMBEDDED = """
-import asyncio, contextlib, signal, uvicorn, uvicorn.interruption
-from uvicorn.interruption import end_after_signals
+import asyncio, contextlib, signal, uvicorn, uvicorn.serving.interruption
+from uvicorn.serving.interruption import end_after_signals
 
-uvicorn.interruption.LAST_WAIT = 0.2
+uvicorn.serving.interruption.LAST_WAIT = 0.2
 
 class Mine(uvicorn.Server):
     @contextlib.contextmanager

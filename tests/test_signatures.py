@@ -15,7 +15,7 @@ import pytest
 
 import uvicorn
 from uvicorn.config import LOGGING_CONFIG
-from uvicorn.settings import ROWS
+from uvicorn.config.settings import ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -145,7 +145,7 @@ def sync(tree: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_new_row_reaches_signature_and_page_through_the_script(copy_of_the_tree: Path) -> None:
-    table = copy_of_the_tree / "uvicorn" / "settings.py"
+    table = copy_of_the_tree / "uvicorn" / "config" / "settings.py"
     source = table.read_text()
     assert source.count("    def __post_init__") == 1
     row = '    new_row: int | None = setting(default=4, section="New", kw_only=True, help="Something new.")\n\n'

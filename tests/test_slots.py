@@ -24,7 +24,15 @@ from uvicorn.protocols.http.cycle import RequestResponseCycle
 
 pytestmark = pytest.mark.anyio
 
-MODULES = ["uvicorn.state", "uvicorn.access"]
+MODULES = [
+    "uvicorn.access.log",
+    "uvicorn.files.mounted",
+    "uvicorn.files.representation",
+    "uvicorn.files.sending",
+    "uvicorn.serving.event_pool",
+    "uvicorn.serving.readers",
+    "uvicorn.serving.state",
+]
 
 PATCHED = {
     "uvicorn.protocols.http.h11_impl.H11Protocol",
@@ -34,7 +42,7 @@ PATCHED = {
     "uvicorn.protocols.websockets.websockets_impl.WebSocketProtocol",
     "uvicorn.protocols.websockets.websockets_sansio_impl.WebSocketsSansIOProtocol",
     "uvicorn.protocols.websockets.wsproto_impl.WSProtocol",
-    "uvicorn.state.ServerState",
+    "uvicorn.serving.state.ServerState",
 }
 """Those of upstream's names, whose methods are patched to set attributes."""
 

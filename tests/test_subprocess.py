@@ -19,8 +19,8 @@ from tests.utils import wait_for
 from uvicorn import _subprocess as module
 from uvicorn._subprocess import end_with_parent, get_subprocess, spawn, subprocess_started, terminate_self
 from uvicorn.config import Config
-from uvicorn.faults import blaming
-from uvicorn.supervisors.grace import GracePeriods
+from uvicorn.config.errors import blaming
+from uvicorn.serving.grace_periods import GracePeriods
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 

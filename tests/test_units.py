@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.listening.test_systemd import APP, Manager, get, handed_over
 from tests.process import ROOT, ServerProcess
-from tests.test_systemd import APP, Manager, get, handed_over
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="systemd is a program for Linux")
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from tests.utils import join_threads
-from uvicorn import _subprocess, server, sockets
+from uvicorn import _subprocess, server
 from uvicorn.config import Config
+from uvicorn.listening import sockets
 from uvicorn.server import Server
 from uvicorn.supervisors.basereload import BaseReload
 from uvicorn.supervisors.worker import ProcessWorker

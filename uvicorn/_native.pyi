@@ -371,7 +371,7 @@ class RequestResponseCycle(_Coroutine):
 
 @final
 class FileSink:
-    """The response that a file becomes a part of: a `uvicorn.protocols.http.files.FileSink`."""
+    """The response that a file becomes a part of: a `uvicorn.files.sending.FileSink`."""
 
     @property
     def file_route(self) -> FileRoute | None: ...

@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.faults import SETTING_FAILURE, report_fault
-from uvicorn.interruption import end_with_pipe, kill_self
+from uvicorn.config.errors import SETTING_FAILURE, report_error
+from uvicorn.serving.interruption import end_with_pipe, kill_self
 
 # Unless it is known what would be forked (`supervisors/start.py`): a fork of a parent that has threads, event loops or
 # an imported application is not safe.
@@ -89,7 +89,7 @@ def subprocess_started(
     except KeyboardInterrupt:
         pass  # Ctrl+C reaches the whole process group; the parent reports it
     except Exception as exc:
-        if not report_fault(exc):
+        if not report_error(exc):
             raise
         sys.exit(SETTING_FAILURE)
 
@@ -97,7 +97,7 @@ def subprocess_started(
 def _longest_end(config: Config) -> float | None:
     """Seconds after which a parent that is there kills a child it has told to end."""
     # Its package imports this module.
-    from uvicorn.supervisors.grace import GracePeriods
+    from uvicorn.serving.grace_periods import GracePeriods
 
     return GracePeriods.of(config).total
 

@@ -540,7 +540,7 @@ class Events(Protocol):
 
 
 class ProtocolConfig(Protocol):
-    """The settings that protocols read from the configuration; ``uvicorn.settings`` documents each."""
+    """The settings that protocols read from the configuration; ``uvicorn.config.settings`` documents each."""
 
     # The settings are written by scripts/sync-settings: begin.
     http2: bool

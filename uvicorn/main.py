@@ -1,6 +1,6 @@
 """The command line and ``run``, its equal in Python: from settings to a running server, and to the exit status.
 
-Every option comes from a row of ``uvicorn.settings``, and so does the signature of ``run``, which
+Every option comes from a row of ``uvicorn.config.settings``, and so does the signature of ``run``, which
 ``scripts/sync-settings`` writes.
 """
 
@@ -37,11 +37,9 @@ from uvicorn.config import (
     LoopFactoryType,
     WSProtocolType,
 )
-from uvicorn.faults import SETTING_FAILURE, STARTUP_FAILURE, exit_status, report_fault
-from uvicorn.options import PREFIX, TableCommand, misspelt_variables, option_of
-from uvicorn.process_one import handle_as_default, is_init
-from uvicorn.server import Server
-from uvicorn.settings import (
+from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, exit_status, report_error
+from uvicorn.config.options import PREFIX, TableCommand, misspelt_variables, option_of
+from uvicorn.config.settings import (
     ROWS,
     CountType,
     ExtensionType,
@@ -51,13 +49,15 @@ from uvicorn.settings import (
     TicketsType,
     WhenFullType,
 )
-from uvicorn.sockets import close_later
+from uvicorn.listening.sockets import close_later
+from uvicorn.server import Server
+from uvicorn.serving.process_one import handle_as_default, is_init
 from uvicorn.worker_events import WorkerEvent
 
 if TYPE_CHECKING:
     from configparser import RawConfigParser
 
-    from uvicorn.settings_file import PoolSettings
+    from uvicorn.config.settings_file import PoolSettings
     from uvicorn.supervisors import ChangeReload, Multiprocess
     from uvicorn.supervisors.threaded import ThreadedServer
 
@@ -117,7 +117,7 @@ def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | 
     """Let the settings of a file be what the command line and the environment do not say."""
     if path is None or ctx.resilient_parsing:
         return
-    from uvicorn.settings_file import SettingsFileError, read_settings
+    from uvicorn.config.settings_file import SettingsFileError, read_settings
 
     try:
         found = read_settings(path)
@@ -201,14 +201,14 @@ def _start(app: Any, **options: Any) -> None:
         else:
             run(**_with_defaults(options))
     except Exception as exc:
-        if not report_fault(exc):
+        if not report_error(exc):
             raise
         sys.exit(exit_status(exc))
 
 
 def _check(options: dict[str, Any], environment: dict[str, str]) -> None:
     """Print what would be served."""
-    from uvicorn.checking import findings
+    from uvicorn.config.checking import findings
     from uvicorn.supervisors.pools import Surroundings
 
     directory = options.pop("app_dir", None)
@@ -375,7 +375,7 @@ def run(
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.
-    """Serve an application until a signal stops it; the settings are those of ``uvicorn.settings``.
+    """Serve an application until a signal stops it; the settings are those of ``uvicorn.config.settings``.
 
     ``app_dir`` is where the application is looked for first. With ``reload`` or several ``workers`` this process only
     supervises those that serve. Returns after a graceful end.
@@ -415,8 +415,8 @@ def run(
 
 def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
     """Notify the service manager of a server in this process; each of its event loops feeds the watchdog."""
-    from uvicorn.drain import Stage
-    from uvicorn.systemd import Reloads, shares_of_service
+    from uvicorn.listening.systemd import Reloads, shares_of_service
+    from uvicorn.serving.drain import Stage
 
     shares = shares_of_service(loops)
     if not shares:
@@ -470,7 +470,7 @@ def _supervise(config: Config, server: Server) -> None:
         else:
             supervisor = this.Multiprocess(config, sockets=sockets)
             if config.systemd:
-                from uvicorn.systemd import shares_of_service
+                from uvicorn.listening.systemd import shares_of_service
 
                 supervisor.notifier = next(iter(shares_of_service()), None)
         supervisor.refuse = stack.close

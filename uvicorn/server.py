@@ -25,15 +25,21 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from uvicorn import metrics
-from uvicorn import sockets as listening
-from uvicorn._ansi import style
 from uvicorn._compat import asyncio_run
-from uvicorn.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
-from uvicorn.admission import Door
-from uvicorn.buffers import BufferLimit
 from uvicorn.config import Config
-from uvicorn.drain import (
+from uvicorn.config.errors import STARTUP_FAILURE, blaming
+from uvicorn.listening import sockets as listening
+from uvicorn.listening.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
+from uvicorn.listening.connection_limit import ConnectionLimit
+from uvicorn.listening.loads import WorkerLoad
+from uvicorn.logging.ansi import style
+from uvicorn.metrics import page as metrics
+from uvicorn.metrics.memory import FreedMemory, keep_freed_memory
+from uvicorn.metrics.page import Page
+from uvicorn.middleware.lifecycle import Report
+from uvicorn.protocols.http.hooks import replaced
+from uvicorn.serving.buffers import BufferLimit
+from uvicorn.serving.drain import (
     ENDING,
     LEAST_LIFESPAN_SHUTDOWN,
     Drain,
@@ -44,22 +50,16 @@ from uvicorn.drain import (
     first_of,
     wait_until_idle,
 )
-from uvicorn.faults import STARTUP_FAILURE, blaming
-from uvicorn.interruption import BLOCKED, LAST_WAIT, Guard, Interruption, end_after_signals, end_in
-from uvicorn.loads import LoadPlace
-from uvicorn.memory import FreedMemory, keep_freed_memory
-from uvicorn.metrics import Page
-from uvicorn.middleware.lifecycle import Report
-from uvicorn.process_one import server_has_ended
-from uvicorn.protocols.http.hooks import replaced
-from uvicorn.state import ForcedEnd, ServerState
+from uvicorn.serving.interruption import BLOCKED, LAST_WAIT, Guard, Interruption, end_after_signals, end_in
+from uvicorn.serving.process_one import server_has_ended
+from uvicorn.serving.state import ForcedEnd, ServerState
 
 if TYPE_CHECKING:
-    from uvicorn.debugging import Debugging, Observer
     from uvicorn.lifespan.off import LifespanOff
     from uvicorn.lifespan.on import LifespanOn
-    from uvicorn.measurement import Measurement
-    from uvicorn.vigil import Vigil
+    from uvicorn.observing.debugging import Debugging, Observer
+    from uvicorn.observing.measurement import Measurement
+    from uvicorn.tls.renewal import CertificateWatch
 
 __all__ = ["HANDLED_SIGNALS", "STARTUP_FAILURE", "Config", "Server", "ServerState", "asyncio_run", "style"]
 
@@ -99,7 +99,7 @@ class Server:
         on_stage: called with each `Stage` the server enters, on the thread of its event loop.
         on_reload: called with true before and with false after a look for new certificates that SIGHUP asked for, in
             another thread.
-        door: counts connections where they are limited; that of the whole process, if its loops share one.
+        connection_limit: counts connections where they are limited; that of the whole process, if its loops share one.
         has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
             then reports RETIRING and serves on until it is told to end.
         stage: how far it has come.
@@ -126,13 +126,13 @@ class Server:
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         self.on_reload: Callable[[bool], None] = lambda begins: None
         self.has_successor = False
-        self.load_place: LoadPlace | None = None
+        self.load_place: WorkerLoad | None = None
         self.metrics_page: Page | None = None
-        self.door: Door | None = None
+        self.connection_limit: ConnectionLimit | None = None
         self._measurement: Measurement | None = None
         self._freed_memory: FreedMemory | None = None
         self._buffers: BufferLimit | None = None
-        self._vigil: Vigil | None = None
+        self._certificate_watch: CertificateWatch | None = None
         self._debugging: Debugging | None = None
         self.stage = Stage.STARTING
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -382,16 +382,18 @@ class Server:
         config = self.config
         if config.ssl is None:
             return
-        from uvicorn.vigil import Vigil
+        from uvicorn.tls.renewal import CertificateWatch
 
         page, place = self.server_state.metrics, self.load_place
-        self._vigil = Vigil(config.ssl, config.ssl_reload, page, place, config.ticket_secret, self.on_reload)
-        self._vigil.start()
+        self._certificate_watch = CertificateWatch(
+            config.ssl, config.ssl_reload, page, place, config.ticket_secret, self.on_reload
+        )
+        self._certificate_watch.start()
 
     def renew_certificates(self) -> None:
         """Look at once whether there are new ones, if `ssl_reload` is set; from any thread or signal handler."""
-        if self._vigil is not None:
-            self._vigil.wake()
+        if self._certificate_watch is not None:
+            self._certificate_watch.wake()
 
     def _log_started_message(self, listeners: Sequence[socket.socket]) -> None:
         """Log where the server can be reached, `listeners` being the sockets of its configured address."""
@@ -435,7 +437,7 @@ class Server:
         if self.metrics_page is None and self.config.metrics is None:
             return
         # Imported by those that need it.
-        from uvicorn.measurement import Measurement
+        from uvicorn.observing.measurement import Measurement
 
         with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
             names = self.config.certificate_names
@@ -447,7 +449,7 @@ class Server:
         if self.config.in_flight is None:
             return
         # Imported by those that need it.
-        from uvicorn.debugging import Debugging
+        from uvicorn.observing.debugging import Debugging
 
         self._debugging = Debugging(self.config, self.config.in_flight)
         if self._measurement is not None:
@@ -479,14 +481,14 @@ class Server:
     def _checkpoint(self) -> Checkpoint:
         """What connections have to pass: nothing, unless that is set."""
         config = self.config
-        if self.door is None and config.limits_connections:
-            self.door = Door(config.limit_connections, config.limit_connections_per_address)
+        if self.connection_limit is None and config.limits_connections:
+            self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
         page = self.server_state.metrics
         if page is None:
-            return Checkpoint(config.expects_introduction, self.door)
+            return Checkpoint(config.expects_introduction, self.connection_limit)
         return Checkpoint(
             config.expects_introduction,
-            self.door,
+            self.connection_limit,
             functools.partial(page.add, metrics.REFUSED),
             functools.partial(page.add, metrics.UNINTRODUCED),
         )
@@ -656,8 +658,8 @@ class Server:
 
     def _stop_listening(self) -> None:
         """Refuse new connections."""
-        if self._vigil is not None:
-            self._vigil.stop()
+        if self._certificate_watch is not None:
+            self._certificate_watch.stop()
         for server in self.servers:
             server.close()
         if self._source is not None:

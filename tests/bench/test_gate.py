@@ -265,7 +265,7 @@ def test_the_proof_shows_what_passes_and_what_is_caught(
     """With counts that tell what was slowed: one of the slowdowns is not seen, which the proof must say."""
     monkeypatch.setattr(slowing, "iterations", lambda target, case: 100)
     slow_read = "_slow(self, data)"
-    seen = {"http/native_impl.py": slow_read, "http/httptools_impl.py": slow_read, "config.py": "_slow_load"}
+    seen = {"http/native_impl.py": slow_read, "http/httptools_impl.py": slow_read, "config/__init__.py": "_slow_load"}
 
     def count(tree: Target, cases: Sequence[str]) -> dict[str, float]:
         package = Path(tree.options.get("root", targets.ROOT)) / "uvicorn"

@@ -95,11 +95,11 @@ def test_each_state_of_a_tree_is_built_once_and_imported_from_a_place_of_its_own
     assert [path.name for path in (first / "uvicorn").glob("_native*.so")] == ["_native.so"]
     assert (first / "uvicorn" / "_native.so").read_bytes().startswith(b"built of ")
     assert imported() == first
-    append(tree / "uvicorn" / "config.py", "\nCHANGED = True\n")
+    append(tree / "uvicorn" / "config" / "__init__.py", "\nCHANGED = True\n")
     second = imported()
     assert second != first
-    assert "CHANGED" in (second / "uvicorn" / "config.py").read_text()
-    assert "CHANGED" not in (first / "uvicorn" / "config.py").read_text()
+    assert "CHANGED" in (second / "uvicorn" / "config" / "__init__.py").read_text()
+    assert "CHANGED" not in (first / "uvicorn" / "config" / "__init__.py").read_text()
     assert len(log) == 1
     append(tree / "native" / "bindings" / "src" / "lib.rs", "\n// changed\n")
     third = imported()

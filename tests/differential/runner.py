@@ -17,10 +17,10 @@ from typing import Any
 from tests.differential.case import Case, Client
 from tests.differential.player import Application
 from tests.protocols.harness import make_config
-from uvicorn.acceptor import NativeAcceptor
 from uvicorn.importer import import_from_string
-from uvicorn.protocols.http import limits
-from uvicorn.state import ServerState
+from uvicorn.listening.acceptor import NativeAcceptor
+from uvicorn.rules import limits
+from uvicorn.serving.state import ServerState
 
 #: The protocol class, and whether its connections are accepted, read and written natively, or through the loop.
 IMPLEMENTATIONS = {

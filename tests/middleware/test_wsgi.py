@@ -17,9 +17,9 @@ import pytest
 
 from tests.utils import turns, wait_until
 from uvicorn.config import Config
-from uvicorn.faults import SettingError
+from uvicorn.config.errors import SettingError
 from uvicorn.middleware import wsgi
-from uvicorn.middleware.wsgi import Places
+from uvicorn.middleware.wsgi import RequestLimit
 
 pytestmark = pytest.mark.anyio
 
@@ -607,7 +607,7 @@ async def refuse(scope: Any, receive: Any, send: Any) -> None:
 
 async def test_more_requests_than_places_wait_in_their_order() -> None:
     held = Held()
-    places = Places(held, 1, None)
+    places = RequestLimit(held, 1, None)
     calls = [asyncio.create_task(call(places, http_scope(), [])) for _ in range(3)]
     await turns()
     assert len(held.running) == 1
@@ -624,7 +624,7 @@ async def test_more_requests_than_places_wait_in_their_order() -> None:
 
 async def test_a_place_that_is_given_to_one_who_leaves_goes_to_the_next() -> None:
     held = Held()
-    places = Places(held, 1, None)
+    places = RequestLimit(held, 1, None)
     # Not by `call`, whose deadline is a task between theirs and the caller's before 3.12.
     calls = [asyncio.create_task(places(http_scope(), refuse, refuse)) for _ in range(3)]
     await turns()
@@ -640,7 +640,7 @@ async def test_a_place_that_is_given_to_one_who_leaves_goes_to_the_next() -> Non
 
 async def test_a_request_without_a_place_can_be_refused_at_once() -> None:
     held = Held()
-    places = Places(held, 1, refuse)
+    places = RequestLimit(held, 1, refuse)
     first = asyncio.create_task(call(places, http_scope(), []))
     await turns()
     with pytest.raises(ConnectionRefusedError):
@@ -655,7 +655,7 @@ async def test_a_request_without_a_place_can_be_refused_at_once() -> None:
 
 async def test_other_scopes_need_no_place() -> None:
     held = Held()
-    lifespan = asyncio.create_task(call(Places(held, 0, refuse), {"type": "lifespan"}, []))
+    lifespan = asyncio.create_task(call(RequestLimit(held, 0, refuse), {"type": "lifespan"}, []))
     await turns()
     held.running[0].set()
     await lifespan

@@ -20,8 +20,8 @@ from tests import loops, machines
 from tests.native.test_transport import Recorder
 from tests.protocols.harness import GET, echo, request, respond, serve
 from tests.utils import wait_until
-from uvicorn import sockets as listening
-from uvicorn.acceptor import NativeAcceptor
+from uvicorn.listening import sockets as listening
+from uvicorn.listening.acceptor import NativeAcceptor
 
 native = pytest.importorskip("uvicorn._native")
 

@@ -28,8 +28,8 @@ from tests.native.http2_client import (
 )
 from tests.protocols.harness import body_of, respond, serve
 from tests.utils import turns, wait_until
-from uvicorn.protocols.http import limits
 from uvicorn.protocols.http.native_impl import NativeProtocol
+from uvicorn.rules import limits
 
 pytestmark = pytest.mark.anyio
 

@@ -139,8 +139,8 @@ async def test_client_that_has_too_many_streams_parked_loses_the_oldest(
     native: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D11"""
-    monkeypatch.setattr("uvicorn.overload.LEAST_PARKED", 4)
-    monkeypatch.setattr("uvicorn.overload.PARKED_FOR_EACH", 1)
+    monkeypatch.setattr("uvicorn.overload.admission.LEAST_PARKED", 4)
+    monkeypatch.setattr("uvicorn.overload.admission.PARKED_FOR_EACH", 1)
     settings: Any = {"limit_active_requests": 1, "limit_queue": 0, "timeout_queue": LONG, "http2": True}
     async with serve(native, echo, **settings) as service:
         client = await connect(service)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.access.test_log import Stream, configure
+from tests.access.test_request_id import TRACE, TRACEPARENT, is_made
 from tests.native.http2_client import connect
 from tests.native.test_http2_websocket import open_one
 from tests.protocols.harness import Calls, respond, serve
 from tests.protocols.test_http_request_id import TRUSTING
-from tests.test_access import Stream, configure
-from tests.test_request_id import TRACE, TRACEPARENT, is_made
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -25,7 +25,7 @@ from tests.native.http2_client import (
 )
 from tests.protocols.harness import Calls, respond, serve
 from tests.utils import turns, wait_until
-from uvicorn.protocols.http.limits import MAX_EAGER_REQUESTS
+from uvicorn.rules.limits import MAX_EAGER_REQUESTS
 
 wsproto = pytest.importorskip("wsproto")
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.protocols.harness import GET, Client, Service, echo, request, respond, serve
 from tests.utils import wait_until
-from uvicorn.acceptor import NativeAcceptor
+from uvicorn.listening.acceptor import NativeAcceptor
 
 Victim = Callable[[Service, Client], Awaitable[None]]
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.protocols.harness import GET, GET_10, Client, Service, request, respond, serve
 from tests.utils import turns, wait_until
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from tests.native.http2_client import HTTP2Client, reset
 from tests.protocols.harness import Client, body_of, request
 from tests.utils import GIL, running_thread, wait_for
 from uvicorn.config import Config
-from uvicorn.metrics import Page
+from uvicorn.metrics.page import Page
 from uvicorn.supervisors.threaded import ThreadedServer
 
 websockets = pytest.importorskip("websockets.asyncio.client", reason="the client of the test")

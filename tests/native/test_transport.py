@@ -16,8 +16,8 @@ import pytest
 from tests import loops
 from tests.protocols.harness import GET, request, respond, serve
 from tests.utils import wait_until
-from uvicorn import sockets as listening
-from uvicorn.acceptor import NativeAcceptor
+from uvicorn.listening import sockets as listening
+from uvicorn.listening.acceptor import NativeAcceptor
 
 pytest.importorskip("uvicorn._native")
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.utils import turns, wait_until
-from uvicorn import sockets as listening
-from uvicorn.acceptor import OPEN, Checkpoint
 from uvicorn.config import Config
-from uvicorn.state import ServerState
+from uvicorn.listening import sockets as listening
+from uvicorn.listening.acceptor import OPEN, Checkpoint
+from uvicorn.serving.state import ServerState
 
 App = Callable[..., Awaitable[Any]]
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uvicorn.protocols.http import refusals
-from uvicorn.protocols.http.body import ChunkedDecoder, LengthDecoder
-from uvicorn.protocols.http.head import RequestRefused
-from uvicorn.protocols.http.limits import CHUNK_BYTES_PER_WASTE, MAX_CHUNK_WASTE, MAX_TRAILER_BYTES
-from uvicorn.protocols.http.refusals import Refusal
+from uvicorn.protocols.http.wire.body import ChunkedDecoder, LengthDecoder
+from uvicorn.protocols.http.wire.head import RequestRefused
+from uvicorn.rules import refusals
+from uvicorn.rules.limits import CHUNK_BYTES_PER_WASTE, MAX_CHUNK_WASTE, MAX_TRAILER_BYTES
+from uvicorn.rules.refusals import Refusal
 
 
 def decode(decoder: Any, *pieces: bytes) -> tuple[bytes, bytes]:

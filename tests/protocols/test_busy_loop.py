@@ -32,12 +32,12 @@ from tests.protocols.websocket_tools import (
     parse_frames,
 )
 from tests.utils import turns, wait_until
-from uvicorn import admission
-from uvicorn.acceptor import Checkpoint, WatchedServer
-from uvicorn.drain import Drain, Latch
-from uvicorn.protocols.http import limits as http_limits
+from uvicorn.listening import connection_limit
+from uvicorn.listening.acceptor import Checkpoint, WatchedServer
 from uvicorn.protocols.websockets import close_handshake, peer_end
-from uvicorn.protocols.websockets import limits as websocket_limits
+from uvicorn.rules import limits as http_limits
+from uvicorn.rules import websocket_limits
+from uvicorn.serving.drain import Drain, Latch
 
 pytestmark = pytest.mark.anyio
 
@@ -244,16 +244,16 @@ async def tls_handshake(ground: Ground) -> None:
 
 async def turned_away(ground: Ground) -> None:
     """Who is still sending when there is no room for it reads so."""
-    ground.set(admission, "LAST_MOMENT")
+    ground.set(connection_limit, "LAST_MOMENT")
     ours, theirs = socket.socketpair()
-    farewells = admission.Farewells(asyncio.get_running_loop())
+    rejections = connection_limit.Rejections(asyncio.get_running_loop())
     client = Client(theirs)
     with theirs:
-        farewells.tell(ours)
+        rejections.tell(ours)
         await busy(sends(client, GET))
         assert (await client.response()).status == 503
         assert await client.rest() == b""  # no reset
-        await wait_until(lambda: not len(farewells))
+        await wait_until(lambda: not len(rejections))
 
 
 async def proxy_header(ground: Ground) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.utils import turns
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, STARTED, CycleState, RequestResponseCycle
-from uvicorn.protocols.http.event_pool import EventPool
+from uvicorn.serving.event_pool import EventPool
 
 pytestmark = pytest.mark.anyio
 

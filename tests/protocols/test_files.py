@@ -23,8 +23,8 @@ from tests import loops, machines
 from tests.protocols import harness
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, PATIENCE, Service, descriptors, request
 from tests.utils import wait_until
-from uvicorn.protocols.http import files
-from uvicorn.protocols.http.files import KERNEL_PIECE, PIECE, FileRange
+from uvicorn.files import sending as files
+from uvicorn.files.sending import KERNEL_PIECE, PIECE, FileRange
 
 serve = functools.partial(harness.serve, asgi_extensions="all")
 

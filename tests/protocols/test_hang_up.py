@@ -1,4 +1,4 @@
-"""Hearing of the other end's closing without reading: `uvicorn.protocols.http.hang_up`."""
+"""Hearing of the other end's closing without reading: `uvicorn.protocols.http.h1.hang_up`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests import loops
 from tests.protocols.harness import descriptors
 from tests.utils import wait_until
-from uvicorn.protocols.http.hang_up import HangUps
+from uvicorn.protocols.http.h1.hang_up import HangUps
 
 pytestmark = [
     pytest.mark.anyio,

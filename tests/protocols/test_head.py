@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uvicorn.protocols.http import head as rules
-from uvicorn.protocols.http import refusals
-from uvicorn.protocols.http.head import (
+from uvicorn.protocols.http.wire import head as rules
+from uvicorn.protocols.http.wire.head import (
     CHUNKED,
     Framing,
     HeadLimits,
@@ -23,7 +22,8 @@ from uvicorn.protocols.http.head import (
     split_fields,
     split_target,
 )
-from uvicorn.protocols.http.refusals import Refusal
+from uvicorn.rules import refusals
+from uvicorn.rules.refusals import Refusal
 
 GOOD = b"GET /a?b HTTP/1.1\r\nHost: a\r\nX-Y:\t1 \r\n\r\n"
 HOST = (b"host", b"a")

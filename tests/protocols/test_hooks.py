@@ -827,7 +827,7 @@ async def test_attribute_assigned_in_the_constructor_of_the_auto_class_has_its_e
 @pytest.mark.parametrize("name", ["app", "transport", "scope", "client", "scheme", "ws_protocol_class", "access_log"])
 def test_attributes_of_a_native_subclass_cannot_be_assigned(core: Any, name: str) -> None:
     """Assigned without effect they would be a trap."""
-    from uvicorn.state import ServerState
+    from uvicorn.serving.state import ServerState
 
     async def make() -> Any:
         config = make_config(respond(), core)

@@ -15,7 +15,7 @@ from tests.utils import wait_until
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
 

@@ -23,8 +23,8 @@ from tests import loops, machines
 from tests.protocols.harness import GET, GET_CLOSE, Calls, Client, Service, echo, request, respond, serve
 from tests.utils import wait_until
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.protocols.http import limits
-from uvicorn.state import ServerState
+from uvicorn.rules import limits
+from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
 

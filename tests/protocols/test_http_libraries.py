@@ -14,7 +14,9 @@ from tests.protocols import harness
 from tests.protocols.harness import Calls
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.head import (
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.wire.head import (
     PLAIN,
     HeadLimits,
     RequestRefused,
@@ -24,10 +26,8 @@ from uvicorn.protocols.http.head import (
     native_reader,
     split_fields,
 )
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.http.recurring import Recurring
-from uvicorn.protocols.http.request_reader import HEAD, Known, Piece, RequestReader
-from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.wire.recurring import Recurring
+from uvicorn.protocols.http.wire.request_reader import HEAD, Known, Piece, RequestReader
 
 LINE = b"GET / HTTP/1.1\r\n"
 

@@ -643,7 +643,7 @@ async def test_refused_client_that_does_not_go_is_dropped(
     http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13: reading on has an end as well."""
-    monkeypatch.setattr("uvicorn.protocols.http.limits.LINGER_SECONDS", 0.2)
+    monkeypatch.setattr("uvicorn.rules.limits.LINGER_SECONDS", 0.2)
     async with serve(http_protocol_cls, echo) as service:
         client = await service.connect()
         await client.send(b"nonsense\r\n\r\n")

@@ -22,8 +22,7 @@ from tests.protocols.harness import GET, HEAD, Calls, Client, Response, Service,
 from tests.protocols.websocket_tools import handshake
 from tests.utils import open_connection, run_server, server_port, turns, wait_until
 from uvicorn.config import Config
-from uvicorn.gate import QUIET, Gate, client_of
-from uvicorn.metrics import (
+from uvicorn.metrics.page import (
     ADMITTED,
     LIMIT_LOWERED,
     LIMIT_RAISED,
@@ -36,8 +35,9 @@ from uvicorn.metrics import (
     Page,
     ShedReason,
 )
-from uvicorn.overload import SILENCE, START, AdaptiveLimit, FixedLimit
-from uvicorn.state import ServerState
+from uvicorn.overload.admission import SILENCE, START, AdaptiveLimit, FixedLimit
+from uvicorn.overload.gate import QUIET, Gate, client_of
+from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
 
@@ -903,8 +903,8 @@ async def test_client_that_has_too_many_parked_loses_the_oldest(
     http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """D11: 503 if nothing was sent, otherwise the response is broken off."""
-    monkeypatch.setattr("uvicorn.overload.LEAST_PARKED", 4)
-    monkeypatch.setattr("uvicorn.overload.PARKED_FOR_EACH", 1)
+    monkeypatch.setattr("uvicorn.overload.admission.LEAST_PARKED", 4)
+    monkeypatch.setattr("uvicorn.overload.admission.PARKED_FOR_EACH", 1)
     ends: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

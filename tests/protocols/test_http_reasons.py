@@ -11,10 +11,10 @@ import pytest
 
 from tests import loops
 from tests.protocols.harness import GET, echo, request, respond, serve
-from uvicorn.protocols.http import refusals
-from uvicorn.protocols.http.limits import MAX_DISCARDED
-from uvicorn.protocols.http.refusals import Refusal
-from uvicorn.protocols.http.status import STATUS_PHRASES
+from uvicorn.rules import refusals
+from uvicorn.rules.limits import MAX_DISCARDED
+from uvicorn.rules.refusals import Refusal
+from uvicorn.rules.status import STATUS_PHRASES
 
 pytestmark = pytest.mark.anyio
 

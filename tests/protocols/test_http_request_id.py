@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from tests import machines
+from tests.access.test_log import Stream, configure
+from tests.access.test_request_id import TRACE, TRACEPARENT, is_made
 from tests.doubles import MockLoop, MockTransport
 from tests.protocols.harness import GET, Calls, make_config, request, respond, serve
 from tests.protocols.websocket_tools import Application, connected, handshake
-from tests.test_access import Stream, configure
-from tests.test_request_id import TRACE, TRACEPARENT, is_made
 from tests.utils import wait_until
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ import pytest
 from tests.doubles import MockTransport
 from tests.protocols.harness import GET, Calls, echo, make_config, request, respond, serve
 from tests.utils import deep_after, turns, wait_until
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
 

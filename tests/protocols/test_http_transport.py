@@ -78,7 +78,7 @@ async def test_client_that_leaves_during_its_upload_leaves_nothing(
     http_protocol_cls: Any, how: str, pieces: int, busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The application answers without reading, so the end of the input is seen by nobody."""
-    monkeypatch.setattr("uvicorn.protocols.http.limits.LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr("uvicorn.rules.limits.LINGER_SECONDS", 3600.0)
     app = Held(pieces)
     async with serve(http_protocol_cls, app) as service:
         before = sockets()

@@ -25,10 +25,10 @@ from tests import loops, machines
 from tests.native import http2_client
 from tests.protocols.harness import Response, Service, descriptors, request, respond, serve
 from tests.utils import turns, wait_until
-from uvicorn import beneath
-from uvicorn.beneath import Directory
-from uvicorn.protocols.http import mounted
-from uvicorn.protocols.http.media_types import media_type
+from uvicorn.files import directory as beneath
+from uvicorn.files import mounted
+from uvicorn.files.directory import Directory
+from uvicorn.files.media_types import media_type
 
 pytestmark = [
     pytest.mark.anyio,

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests import machines
+from tests.access.test_log import Stream, configure
 from tests.protocols.harness import GET, Client, Service, request, respond, serve
-from tests.test_access import Stream, configure
 from tests.utils import PATIENCE, wait_until
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("recycling")]
 

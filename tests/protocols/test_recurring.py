@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocols import harness
-from uvicorn.protocols.http.recurring import Recurring
+from uvicorn.protocols.http.wire.recurring import Recurring
 
 
 def note(store: Recurring[Any], key: bytes, value: Any) -> None:

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fuzzing import ETAG, asked_for
-from uvicorn.protocols.http import representation
-from uvicorn.protocols.http.representation import IDENTITY, MAX_RANGES, choose_coding, parse_date, precondition, ranges
+from uvicorn.files import representation
+from uvicorn.files.representation import IDENTITY, MAX_RANGES, choose_coding, parse_date, precondition, ranges
 
 pieces = st.sampled_from([b"0", b"1", b"9", b"15", b"-", b",", b" ", b"\t", b"bytes", b"=", b"x", b"\xff", b"4" * 30])
 soup = st.lists(pieces, max_size=20).map(b"".join)

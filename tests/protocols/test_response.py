@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uvicorn.protocols.http import response as encoding
-from uvicorn.protocols.http.response import (
+from uvicorn.protocols.http.wire import response as encoding
+from uvicorn.protocols.http.wire.response import (
     HEADER_RE,
     HEADER_VALUE_RE,
     STATUS_LINE,
@@ -22,7 +22,7 @@ from uvicorn.protocols.http.response import (
     encode_line,
     error_response,
 )
-from uvicorn.protocols.http.status import STATUS_PHRASES
+from uvicorn.rules.status import STATUS_PHRASES
 
 NONE, LENGTH, CHUNKED, CLOSE = BodyFraming.NONE, BodyFraming.LENGTH, BodyFraming.CHUNKED, BodyFraming.CLOSE
 FIVE = (b"content-length", b"5")

@@ -24,7 +24,7 @@ from tests.protocols.harness import Client, request
 from tests.protocols.websocket_tools import TEXT, frame, handshake
 from tests.utils import run_server, server_port, wait_until
 from uvicorn.config import Config
-from uvicorn.shortcuts import VARIABLE
+from uvicorn.rules.shortcuts import VARIABLE
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from tests.vectors.judge import verdict
 from tests.vectors.loader import Vector, groups, load
 from tests.vectors.replay import loaded_config, new_server, replay
 from tests.vectors.responses import BrokenResponse, parse
+from uvicorn.config.settings import Settings
 from uvicorn.importer import import_from_string
-from uvicorn.settings import Settings
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 http_protocol_cls = machines.each
 

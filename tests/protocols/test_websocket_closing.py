@@ -34,11 +34,11 @@ from tests.protocols.websocket_tools import (
     listen,
 )
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
-from uvicorn.protocols.http.readers import unsent
 from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets import limits
 from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.session import WebSocketSession
+from uvicorn.rules import websocket_limits
+from uvicorn.serving.readers import unsent
 
 pytestmark = pytest.mark.anyio
 
@@ -386,7 +386,7 @@ async def test_half_closed_client_that_does_not_read_is_dropped_by_a_deadline(ws
         await peer.open()
         await peer.turn()
         peer.eof()
-        peer.timers.advance(limits.ANSWER_SECONDS)
+        peer.timers.advance(websocket_limits.ANSWER_SECONDS)
         await peer.until(lambda: app.done)
         assert isinstance(app.error, ClientDisconnected)
         assert not peer.wire.lost
@@ -570,7 +570,7 @@ async def test_connection_is_kept_until_the_client_has_closed_too(ws_protocol_cl
 
 async def test_client_that_does_not_answer_the_close_is_dropped_after_ten_seconds(ws_protocol_cls: Any) -> None:
     """W3 WSX-13"""
-    assert limits.CLOSE_TIMEOUT == 10.0
+    assert websocket_limits.CLOSE_TIMEOUT == 10.0
     app = sends({"type": "websocket.close"})
     async with connected(ws_protocol_cls, app) as peer:
         await peer.open()

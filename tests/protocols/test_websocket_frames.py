@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocols.websocket_tools import BINARY, PING, TEXT, close_frame, frame, parse_frames
-from uvicorn.protocols.http.head import RequestRefused
-from uvicorn.protocols.websockets import frames, limits
+from uvicorn.protocols.http.wire.head import RequestRefused
+from uvicorn.protocols.websockets import frames
 from uvicorn.protocols.websockets.deflate import Deflate, negotiate
 from uvicorn.protocols.websockets.frames import (
     Close,
@@ -21,6 +21,7 @@ from uvicorn.protocols.websockets.frames import (
     parse_close,
     truncate_reason,
 )
+from uvicorn.rules import websocket_limits
 
 masks = st.binary(min_size=4, max_size=4)
 
@@ -97,7 +98,7 @@ def test_no_input_does_more_than_end_the_stream(data: bytes, deflate: bool) -> N
     try:
         items = read_all(reader)
     except FrameError as error:
-        assert error.code in (1002, 1007, 1008, 1009) and 0 < len(error.reason) <= limits.MAX_CLOSE_REASON
+        assert error.code in (1002, 1007, 1008, 1009) and 0 < len(error.reason) <= websocket_limits.MAX_CLOSE_REASON
     else:
         assert all(len(item) <= 14 + 100 + 100 // 16 + 64 for item in items if isinstance(item, bytes))
 

@@ -23,7 +23,7 @@ from tests.protocols.websocket_tools import (
     frame,
     handshake,
 )
-from uvicorn.protocols.http.head import HeadLimits, RequestRefused
+from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
 from uvicorn.protocols.websockets.handshake import accept_response, parse_handshake
 
 pytestmark = pytest.mark.anyio

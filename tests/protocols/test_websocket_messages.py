@@ -31,8 +31,8 @@ from tests.protocols.websocket_tools import (
     listen,
 )
 from tests.utils import deep_after
-from uvicorn.protocols.websockets import limits
 from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE
+from uvicorn.rules import websocket_limits
 
 pytestmark = pytest.mark.anyio
 
@@ -355,8 +355,8 @@ async def test_headers_of_fragments_are_limited_to_what_these_carry_and_some(
     ws_reader_cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W9: exactly the limit passes, one more fragment closes with 1008."""
-    assert limits.MAX_OVERHEAD == 2**20
-    monkeypatch.setattr(limits, "MAX_OVERHEAD", 6 * 2000)
+    assert websocket_limits.MAX_OVERHEAD == 2**20
+    monkeypatch.setattr(websocket_limits, "MAX_OVERHEAD", 6 * 2000)
     app = Application()
     async with connected(ws_reader_cls, app) as peer:
         await peer.open()

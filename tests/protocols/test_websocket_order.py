@@ -35,7 +35,7 @@ from tests.protocols.websocket_tools import (
 )
 from tests.utils import deep_after
 from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets.limits import ANSWER_SECONDS
+from uvicorn.rules.websocket_limits import ANSWER_SECONDS
 
 pytestmark = pytest.mark.anyio
 

@@ -287,7 +287,7 @@ class Services:
 @contextlib.contextmanager
 def read_by(reader: str) -> Iterator[None]:
     """Have connections read by the native core where that is possible, or by the transports of the loop."""
-    from uvicorn import sockets
+    from uvicorn.listening import sockets
 
     genuine = sockets._poller_for
     if reader == "loop":

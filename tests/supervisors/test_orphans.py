@@ -13,8 +13,8 @@ import pytest
 
 from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import is_listening, open_connection, request, wait_for
-from uvicorn import process_one
 from uvicorn.protocols.http.auto import CORE
+from uvicorn.serving import process_one
 from uvicorn.supervisors import orphans
 
 if sys.platform != "linux":

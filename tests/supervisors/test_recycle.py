@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from uvicorn import memory
 from uvicorn.config import Config
-from uvicorn.memory import resident_memory
+from uvicorn.metrics import memory
+from uvicorn.metrics.memory import resident_memory
 from uvicorn.supervisors.recycle import MIB, Reason, RecycleLimits
 
 

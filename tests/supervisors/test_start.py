@@ -24,7 +24,7 @@ from tests.supervisors.test_preload import SERVES, descriptors, is_gone
 from tests.utils import request, wait_for
 from uvicorn._subprocess import is_command
 from uvicorn.config import LOGGING_CONFIG, Config
-from uvicorn.faults import SettingError
+from uvicorn.config.errors import SettingError
 from uvicorn.supervisors import Multiprocess, start
 from uvicorn.supervisors.pools import Plan, Pools
 from uvicorn.supervisors.signals import PARENTS_SIGNALS

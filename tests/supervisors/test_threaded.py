@@ -16,9 +16,9 @@ import pytest
 import uvicorn
 from tests.utils import request, running_thread, wait_for
 from uvicorn.config import Config
-from uvicorn.drain import Stage
-from uvicorn.metrics import BEGUN, Page
+from uvicorn.metrics.page import BEGUN, Page
 from uvicorn.server import Server
+from uvicorn.serving.drain import Stage
 from uvicorn.supervisors.threaded import ThreadedServer
 from uvicorn.supervisors.worker import make_server
 

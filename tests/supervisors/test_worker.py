@@ -19,8 +19,8 @@ import pytest
 
 from tests.utils import join_threads, open_connection, request, running_thread, wait_for
 from uvicorn.config import Config
-from uvicorn.drain import Stage
 from uvicorn.server import Server
+from uvicorn.serving.drain import Stage
 from uvicorn.supervisors.worker import REQUESTS, ProcessWorker
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -308,7 +308,7 @@ def test_long_answer_comes_in_pieces(worker: ProcessWorker, monkeypatch: pytest.
     """L5: of a child that is stopped while it writes there is nothing to wait for; what comes between is heard."""
     listings = [{"pid": 1, "stack": [f"a.py:{line} in \u00e9" for line in range(5000)]}]
     sent: list[Any] = []
-    monkeypatch.setattr("uvicorn.debugging.listings_of", lambda observers: listings)
+    monkeypatch.setattr("uvicorn.observing.debugging.listings_of", lambda observers: listings)
     worker.ask_for_requests()
     with monkeypatch.context() as recording:
         recording.setattr(worker, "_send", sent.append)
@@ -332,7 +332,7 @@ def test_child_answers_whatever_goes_wrong(worker: ProcessWorker, monkeypatch: p
     def fail(observers: Any) -> Any:
         raise RuntimeError("of the observers")
 
-    monkeypatch.setattr("uvicorn.debugging.listings_of", fail)
+    monkeypatch.setattr("uvicorn.observing.debugging.listings_of", fail)
     worker.ask_for_requests()
     worker._tell_requests()
     worker.listen(0.0)

@@ -22,7 +22,7 @@ from tests.vectors.applications import APPLICATIONS, SeenRequest
 from tests.vectors.judge import PROBE, Observation, needs_probe
 from tests.vectors.loader import Vector
 from uvicorn.config import Config
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 __all__ = ["observe", "replay"]
 

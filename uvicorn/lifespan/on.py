@@ -18,7 +18,7 @@ from uvicorn._types import (
     LifespanStartupFailedEvent,
     ProtocolConfig,
 )
-from uvicorn.state import ForcedEnd
+from uvicorn.serving.state import ForcedEnd
 
 LifespanReceiveMessage = LifespanStartupEvent | LifespanShutdownEvent
 LifespanSendMessage = (

@@ -15,7 +15,7 @@ from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallab
 
 
 class Report(TypedDict):
-    """How a server is. `stage` names one of `uvicorn.drain.Stage` in small letters; `uptime` is in seconds."""
+    """How a server is. `stage` names one of `uvicorn.serving.drain.Stage` in small letters; `uptime` is in seconds."""
 
     pid: int
     stage: str

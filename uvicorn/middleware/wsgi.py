@@ -128,7 +128,7 @@ else:
                 await super().__call__(scope, receive, send)
 
 
-class Places:
+class RequestLimit:
     """Admits a limited number of requests; the others wait with their bodies unread, or are refused.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn._native as _native
 from uvicorn._types import ProtocolConfig
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 ARGUMENTS = ("config", "server_state", "app_state", "_loop")
 """Of the constructor of every protocol class, in their order; the last is optional."""

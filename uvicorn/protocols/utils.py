@@ -8,9 +8,9 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from uvicorn.access_arguments import get_client_addr as get_client_addr
-from uvicorn.access_arguments import get_path_with_query_string as get_path_with_query_string
-from uvicorn.grace import clock_of as clock_of
+from uvicorn.access.arguments import get_client_addr as get_client_addr
+from uvicorn.access.arguments import get_path_with_query_string as get_path_with_query_string
+from uvicorn.rules.grace import clock_of as clock_of
 
 EAGER_START = sys.version_info >= (3, 12)  # to compare versions for each request would cost more than all else
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from socket import socket
 from types import FrameType
 
-from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
-from uvicorn.process_one import server_has_ended
-from uvicorn.supervisors.grace import FORCED_WAIT, GracePeriods
+from uvicorn.logging.ansi import style
+from uvicorn.serving.grace_periods import FORCED_WAIT, GracePeriods
+from uvicorn.serving.process_one import server_has_ended
 from uvicorn.worker_events import how_ended
 
 HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from uvicorn._subprocess import arguments_of, be_a_module, subprocess_started
 from uvicorn.config import Config
-from uvicorn.faults import blaming
+from uvicorn.config.errors import blaming
 from uvicorn.supervisors.signals import SIGNALS, leave_signals_to_parent
 
 assert sys.platform != "win32", "nothing can be forked here"
@@ -39,12 +39,12 @@ from multiprocessing.popen_fork import Popen  # noqa: E402
 
 WORKERS_IMPORT = (
     "faulthandler",
-    "uvicorn.access",
-    "uvicorn.protocols.http.files",
+    "uvicorn.access.log",
+    "uvicorn.files.sending",
     "uvicorn.protocols.http.flow_control",
     "uvicorn.protocols.http.scope",
-    "uvicorn.protocols.tls",
-    "uvicorn.protocols.websockets.limits",
+    "uvicorn.tls.extension",
+    "uvicorn.rules.websocket_limits",
 )
 """What else every worker imports before it serves."""
 

@@ -16,30 +16,30 @@ from multiprocessing.context import SpawnProcess
 from socket import socket
 from typing import TYPE_CHECKING
 
-from uvicorn._ansi import style
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
-from uvicorn.drain import Stage
-from uvicorn.faults import STARTUP_FAILURE, blaming
-from uvicorn.loads import LoadTable
-from uvicorn.memory import resident_memory
-from uvicorn.process_one import is_init
+from uvicorn.config.errors import STARTUP_FAILURE, blaming
+from uvicorn.listening.loads import LoadTable
+from uvicorn.logging.ansi import style
+from uvicorn.metrics.memory import resident_memory
 from uvicorn.server import Server
-from uvicorn.supervisors.grace import GracePeriods
+from uvicorn.serving.drain import Stage
+from uvicorn.serving.grace_periods import GracePeriods
+from uvicorn.serving.process_one import is_init
 from uvicorn.supervisors.orphans import collect_orphans
-from uvicorn.supervisors.pool import Pool
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent
 from uvicorn.supervisors.start import WorkerStart
 from uvicorn.supervisors.worker import ProcessWorker, make_server
+from uvicorn.supervisors.worker_set import WorkerSet
 from uvicorn.worker_events import EventKind, WorkerEvents
 
 __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 
 if TYPE_CHECKING:
-    from uvicorn.exposition import Board, Exposition, WorkerFigures
+    from uvicorn.listening.systemd import Share
+    from uvicorn.observing.exposition import Board, Exposition, WorkerFigures
     from uvicorn.supervisors.threaded import ThreadedServer
-    from uvicorn.systemd import Share
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -93,7 +93,7 @@ class Multiprocess:
         self._start = WorkerStart(config)
         self._board = None if config.metrics is None else _new_board()
         self._placed: list[Process] = []
-        self._pool = Pool(
+        self._pool = WorkerSet(
             self._make_worker,
             config.workers,
             grace,
@@ -202,7 +202,7 @@ class Multiprocess:
         """
         if self._board is None or self.config.metrics is None or not self.tells_metrics:
             return None
-        from uvicorn.exposition import Exposition, bind
+        from uvicorn.observing.exposition import Exposition, bind
 
         with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
             exposition = Exposition(bind(self.config.metrics), self.metrics_text)
@@ -219,7 +219,7 @@ class Multiprocess:
 
     def figures(self) -> tuple[list[int], WorkerFigures]:
         """What the workers have counted, and what is known of them."""
-        from uvicorn.exposition import Lost, WorkerFigures
+        from uvicorn.observing.exposition import Lost, WorkerFigures
 
         with self._lock:
             running = [process.pid for process in self._pool.everyone if process.exitcode is None]
@@ -392,14 +392,14 @@ class Multiprocess:
 
 def _new_board() -> Board:
     # Imported where it is wanted: each worker imports this module.
-    from uvicorn.exposition import Board
+    from uvicorn.observing.exposition import Board
 
     return Board()
 
 
 def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
     """What the workers of all of these are doing that know it; they are asked side by side."""
-    from uvicorn.debugging import PATIENCE, shown
+    from uvicorn.observing.debugging import PATIENCE, shown
 
     workers: list[Process] = []
     for supervisor in supervisors:
@@ -426,7 +426,7 @@ def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
 
 def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
     """What the workers of all of these have counted, as Prometheus reads it."""
-    from uvicorn.exposition import Lost, WorkerFigures, render
+    from uvicorn.observing.exposition import Lost, WorkerFigures, render
 
     counted, known = zip(*(supervisor.figures() for supervisor in supervisors), strict=True)
     events: Counter[tuple[EventKind, str | None]] = Counter()

@@ -17,10 +17,10 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.exposition import Exposition, bind
-from uvicorn.faults import STARTUP_FAILURE, blaming, report_fault
-from uvicorn.process_one import is_init
-from uvicorn.sockets import close_later
+from uvicorn.config.errors import STARTUP_FAILURE, blaming, report_error
+from uvicorn.listening.sockets import close_later
+from uvicorn.observing.exposition import Exposition, bind
+from uvicorn.serving.process_one import is_init
 from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of, requests_of
 from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.signals import Handlers, Wakeup
@@ -120,7 +120,7 @@ class Pool:
             self.has_failed = True
         except Exception as exc:
             self.has_failed = True
-            if not report_fault(exc):
+            if not report_error(exc):
                 logger.exception("Pool %r failed; stopping the parent process", self.name)
         finally:
             self.close()
@@ -148,7 +148,7 @@ class Pools:
     def _notify(self) -> None:
         """Have the service manager told of all pools as of one service, if one of them is to tell it."""
         if any(pool.supervisor.config.systemd for pool in self.pools):
-            from uvicorn.systemd import shares_of_service
+            from uvicorn.listening.systemd import shares_of_service
 
             for pool, share in zip(self.pools, shares_of_service(len(self.pools)), strict=False):
                 pool.supervisor.notifier = share

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from uvicorn._subprocess import is_command
 from uvicorn.config import Config
-from uvicorn.faults import blaming
+from uvicorn.config.errors import blaming
 
 KNOWN = frozenset(
     {

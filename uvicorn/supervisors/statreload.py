@@ -9,7 +9,7 @@ from pathlib import Path
 from socket import socket
 
 from uvicorn.config import Config
-from uvicorn.reload_paths import FileFilter
+from uvicorn.config.reload_paths import FileFilter
 from uvicorn.supervisors.basereload import BaseReload
 
 logger = logging.getLogger("uvicorn.error")

@@ -22,19 +22,19 @@ from multiprocessing.connection import wait
 from types import FrameType
 from typing import Any
 
-from uvicorn.admission import Door
 from uvicorn.config import Config
-from uvicorn.debugging import Observer, OnSignal, listings_of, shown
-from uvicorn.drain import ENDING, Stage
-from uvicorn.exposition import Board, Exposition, bind
-from uvicorn.faults import STARTUP_FAILURE, blaming
-from uvicorn.interruption import BLOCKED, LAST_WAIT, end_after_signals, end_in
-from uvicorn.loads import LoadPlace, LoadTable
-from uvicorn.measurement import text_of
-from uvicorn.metrics import Page
-from uvicorn.process_one import server_has_ended
+from uvicorn.config.errors import STARTUP_FAILURE, blaming
+from uvicorn.listening.connection_limit import ConnectionLimit
+from uvicorn.listening.loads import LoadTable, WorkerLoad
+from uvicorn.metrics.page import Page
+from uvicorn.observing.debugging import Observer, OnSignal, listings_of, shown
+from uvicorn.observing.exposition import Board, Exposition, bind
+from uvicorn.observing.measurement import text_of
 from uvicorn.server import HANDLED_SIGNALS, Server
-from uvicorn.supervisors.grace import FORCED_WAIT
+from uvicorn.serving.drain import ENDING, Stage
+from uvicorn.serving.grace_periods import FORCED_WAIT
+from uvicorn.serving.interruption import BLOCKED, LAST_WAIT, end_after_signals, end_in
+from uvicorn.serving.process_one import server_has_ended
 from uvicorn.supervisors.health import LoopProbe
 from uvicorn.supervisors.signals import Wakeup
 
@@ -64,7 +64,7 @@ class ThreadedServer:
         self.on_reload: Callable[[int, bool], None] = lambda number, begins: None
         self.has_successor = False
         self.clean_up: Callable[[], None] = lambda: None
-        self.load_places: list[LoadPlace] = []
+        self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
         self._stage = Stage.STARTING
         self._reached: list[Stage] = []
@@ -75,9 +75,9 @@ class ThreadedServer:
         self._is_forced = False
         self._errors: list[BaseException] = []
         self._over = 0
-        self._door: Door | None = None
+        self._connection_limit: ConnectionLimit | None = None
         if config.limits_connections:
-            self._door = Door(config.limit_connections, config.limit_connections_per_address)
+            self._connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
 
     @property
     def loops(self) -> list[asyncio.AbstractEventLoop]:
@@ -181,7 +181,7 @@ class ThreadedServer:
         """Start one loop, and wait until it serves."""
         server = Server(self._config_of_loop())
         server.has_successor = self.has_successor
-        server.door = self._door
+        server.connection_limit = self._connection_limit
         if self.load_places:
             server.load_place = next(iter(self.load_places[number:]), None)
         elif table is not None:

@@ -10,7 +10,7 @@ from socket import socket
 from watchfiles import watch
 
 from uvicorn.config import Config
-from uvicorn.reload_paths import FileFilter
+from uvicorn.config.reload_paths import FileFilter
 from uvicorn.supervisors.basereload import BaseReload
 
 __all__ = ["FileFilter", "WatchFilesReload"]

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
-from uvicorn.drain import Stage
-from uvicorn.faults import STARTUP_FAILURE
-from uvicorn.loads import LoadPlace
-from uvicorn.memory import resident_memory
-from uvicorn.metrics import GONE, OPENED, Page
+from uvicorn.config.errors import STARTUP_FAILURE
+from uvicorn.listening.loads import WorkerLoad
+from uvicorn.metrics.memory import resident_memory
+from uvicorn.metrics.page import GONE, OPENED, Page
 from uvicorn.server import Server
+from uvicorn.serving.drain import Stage
 from uvicorn.supervisors.health import Heartbeat, LoopProbe
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
 from uvicorn.supervisors.signals import leave_signals_to_parent
 
 if TYPE_CHECKING:
-    from uvicorn.debugging import LoopListing
+    from uvicorn.observing.debugging import LoopListing
     from uvicorn.supervisors.threaded import ThreadedServer
 
 POLL_INTERVAL = 0.1
@@ -171,7 +171,7 @@ class ProcessWorker:
         self.config = config
         self._sockets = sockets
         self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.load_places: list[LoadPlace] = []
+        self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
         self.parent_conn, self.child_conn = Pipe()
         self._process: BaseProcess | None = None
@@ -321,7 +321,7 @@ class ProcessWorker:
 
     def _tell_requests(self) -> None:
         # Imported where it is wanted.
-        from uvicorn.debugging import listings_of
+        from uvicorn.observing.debugging import listings_of
 
         text = b"[]"
         try:

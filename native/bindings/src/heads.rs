@@ -1,7 +1,7 @@
 //! Strict checks on request heads before httptools or h11 parses them (`Shortcut::Heads`).
 //!
-//! `uvicorn/protocols/http/head.py` has the same rules in Python and names the mistake in a bad head. This code either accepts
-//! a head or leaves it to Python.
+//! `uvicorn/protocols/http/wire/head.py` has the same rules in Python and names the mistake in a bad head. This code
+//! either accepts a head or leaves it to Python.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -62,8 +62,8 @@ impl HeadReader {
         }
     }
 
-    /// Return the result of Python's `look_at` and the decoded request line, or `None` in place of the line where decoding
-    /// needs Python. Return `None` for a head that Python has to check.
+    /// Return the result of Python's `look_at` and the decoded request line, or `None` in place of the line where
+    /// decoding needs Python. Return `None` for a head that Python has to check.
     fn read<'py>(&self, py: Python<'py>, head: &Bound<'py, PyBytes>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let mut read = self.spare().take().unwrap_or_default();
         let bytes = head.as_bytes();

@@ -1,6 +1,6 @@
 //! What operators read in the log, and applications in the exceptions that they get.
 //!
-//! Written by scripts/sync-settings from uvicorn/protocols/http/texts.py. Do not edit.
+//! Written by scripts/sync-settings from uvicorn/rules/texts.py. Do not edit.
 
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 

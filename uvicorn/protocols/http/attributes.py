@@ -13,16 +13,16 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, Connection, HTTPScope, ProtocolConfig
-from uvicorn.access import AccessLog, FormattedLog, LoggerLog
-from uvicorn.access_format import LineFormat
+from uvicorn.access.format import LineFormat
+from uvicorn.access.log import AccessLog, FormattedLog, LoggerLog
 from uvicorn.protocols.http.hooks import original
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.cycle import RequestResponseCycle
-    from uvicorn.protocols.http.input import Input
-    from uvicorn.protocols.http.request_reader import RequestReader
+    from uvicorn.protocols.http.h1.input import Input
     from uvicorn.protocols.http.scope import ScopeBase
-    from uvicorn.state import ServerState
+    from uvicorn.protocols.http.wire.request_reader import RequestReader
+    from uvicorn.serving.state import ServerState
 
 
 def _setting(name: str, meaning: str) -> Any:

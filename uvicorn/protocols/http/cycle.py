@@ -24,15 +24,15 @@ from itertools import islice
 from typing import Any, Protocol
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, FileRoute, HTTPScope, Stream
-from uvicorn.access import Entry
-from uvicorn.metrics import Course
-from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.files import MOUNTED, send_file
+from uvicorn.access.log import Entry
+from uvicorn.files.sending import MOUNTED, send_file
+from uvicorn.metrics.page import Course
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
-from uvicorn.protocols.http.head import Field
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.http.response import accepts_trailers, as_body, check_links, check_trailers
+from uvicorn.protocols.http.wire.head import Field
+from uvicorn.protocols.http.wire.response import accepts_trailers, as_body, check_links, check_trailers
 from uvicorn.protocols.utils import is_thrown_away
+from uvicorn.rules import texts
 
 
 class CycleState(IntEnum):

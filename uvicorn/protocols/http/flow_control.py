@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
-from uvicorn.protocols.http.limits import HIGH_WATER_LIMIT as HIGH_WATER_LIMIT
+from uvicorn.rules.limits import HIGH_WATER_LIMIT as HIGH_WATER_LIMIT
 
 CLOSE_HEADER = (b"connection", b"close")
 

@@ -29,11 +29,9 @@ from uvicorn._types import (
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
-from uvicorn.protocols.http.head import CHUNKED, PLAIN, Field, RequestRefused
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
-from uvicorn.protocols.http.refusals import Refusal
-from uvicorn.protocols.http.status import STATUS_PHRASES as _PHRASES
+from uvicorn.protocols.http.wire.head import CHUNKED, PLAIN, Field, RequestRefused
 from uvicorn.protocols.utils import (
     get_client_addr,
     get_local_addr,
@@ -41,7 +39,9 @@ from uvicorn.protocols.utils import (
     get_remote_addr,
     is_ssl,
 )
-from uvicorn.state import ServerState
+from uvicorn.rules.refusals import Refusal
+from uvicorn.rules.status import STATUS_PHRASES as _PHRASES
+from uvicorn.serving.state import ServerState
 
 # With what upstream's module has beside its class.
 __all__ = [

@@ -28,11 +28,10 @@ from uvicorn._types import (
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
-from uvicorn.protocols.http.head import CHUNKED, PLAIN, Field, RequestRefused, native_field_list
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
-from uvicorn.protocols.http.refusals import Refusal
-from uvicorn.protocols.http.response import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE
+from uvicorn.protocols.http.wire.head import CHUNKED, PLAIN, Field, RequestRefused, native_field_list
+from uvicorn.protocols.http.wire.response import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE
 from uvicorn.protocols.utils import (
     get_client_addr,
     get_local_addr,
@@ -40,7 +39,8 @@ from uvicorn.protocols.utils import (
     get_remote_addr,
     is_ssl,
 )
-from uvicorn.state import ServerState
+from uvicorn.rules.refusals import Refusal
+from uvicorn.serving.state import ServerState
 
 # With what upstream's module has beside its class.
 __all__ = [

@@ -12,7 +12,7 @@ from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.native_cores import cores_and_state, cores_of
 from uvicorn.protocols.utils import is_secure
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 
 @original

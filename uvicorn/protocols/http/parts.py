@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uvicorn.protocols.http.carrier import Carrier
-from uvicorn.protocols.http.deadline import Deadline
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.input import Input
-from uvicorn.protocols.http.request_reader import RequestReader
-from uvicorn.protocols.http.response_writer import ResponseWriter
+from uvicorn.protocols.http.h1.carrier import Carrier
+from uvicorn.protocols.http.h1.deadline import Deadline
+from uvicorn.protocols.http.h1.input import Input
+from uvicorn.protocols.http.wire.request_reader import RequestReader
+from uvicorn.protocols.http.wire.response_writer import ResponseWriter
 
 
 class Parts(NamedTuple):

@@ -22,30 +22,30 @@ from typing import Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.metrics import BYTES_RECEIVED, GONE, OPENED
-from uvicorn.protocols.http import limits, refusals
+from uvicorn.metrics.page import BYTES_RECEIVED, GONE, OPENED
 from uvicorn.protocols.http.attributes import Attributes
-from uvicorn.protocols.http.carrier import Carrier
-from uvicorn.protocols.http.closing import Closing
 from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle, made_as_upstream
-from uvicorn.protocols.http.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.h1_stream import H1Stream
-from uvicorn.protocols.http.head import CHUNKED, Field, Look, RequestLine, RequestRefused, asks_for_head
+from uvicorn.protocols.http.h1.carrier import Carrier
+from uvicorn.protocols.http.h1.closing import Closing
+from uvicorn.protocols.http.h1.deadline import NOTHING, Deadline, Waits
+from uvicorn.protocols.http.h1.input import Input
+from uvicorn.protocols.http.h1.patience import Patience
+from uvicorn.protocols.http.h1.refusal import Refusal
+from uvicorn.protocols.http.h1.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
+from uvicorn.protocols.http.h1.stream import H1Stream
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.http.input import Input
 from uvicorn.protocols.http.parts import Parts
-from uvicorn.protocols.http.patience import Patience
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
-from uvicorn.protocols.http.refusal import Refusal
-from uvicorn.protocols.http.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
-from uvicorn.protocols.http.response import encode_interim
-from uvicorn.protocols.http.response_writer import ResponseWriter
 from uvicorn.protocols.http.runner import Runner
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.http.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
+from uvicorn.protocols.http.wire.head import CHUNKED, Field, Look, RequestLine, RequestRefused, asks_for_head
+from uvicorn.protocols.http.wire.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
+from uvicorn.protocols.http.wire.response import encode_interim
+from uvicorn.protocols.http.wire.response_writer import ResponseWriter
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure, is_ssl, tls_of
-from uvicorn.state import ServerState
+from uvicorn.rules import limits, refusals
+from uvicorn.serving.state import ServerState
 
 _IDLE = Waits.IDLE
 

@@ -10,24 +10,24 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn._types import ASGI3Application, ProtocolConfig
-from uvicorn.access import AccessLog, FormattedLog, LineBuffer, LoggerLog
-from uvicorn.gate import Gate
-from uvicorn.metrics import Page
+from uvicorn.access.log import AccessLog, FormattedLog, LineBuffer, LoggerLog
+from uvicorn.access.request_id import RequestIds
+from uvicorn.metrics.page import Page
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.overload.gate import Gate
 from uvicorn.protocols.http.cycle import RequestResponseCycle, made_by_us
 from uvicorn.protocols.http.flow_control import service_unavailable
-from uvicorn.protocols.http.hang_up import HangUps
-from uvicorn.protocols.http.head import HeadLimits, native_reader
+from uvicorn.protocols.http.h1.hang_up import HangUps
 from uvicorn.protocols.http.hooks import replaced
-from uvicorn.protocols.http.readers import Readers
-from uvicorn.protocols.http.recurring import Recurring
-from uvicorn.protocols.http.request_reader import Known
+from uvicorn.protocols.http.wire.head import HeadLimits, native_reader
+from uvicorn.protocols.http.wire.recurring import Recurring
+from uvicorn.protocols.http.wire.request_reader import Known
 from uvicorn.protocols.utils import EAGER_START, clock_of
-from uvicorn.request_id import RequestIds
-from uvicorn.shortcuts import Shortcut, chosen
+from uvicorn.rules.shortcuts import Shortcut, chosen
+from uvicorn.serving.readers import Readers
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.mounted import Mounts
+    from uvicorn.files.mounted import Mounts
 
 
 class ProtocolClass(Protocol):
@@ -139,7 +139,7 @@ class ProtocolSettings:
         self.mounts: Mounts | None = None
         if config.mounts:
             # Few servers need what it imports.
-            from uvicorn.protocols.http.mounted import Mounts
+            from uvicorn.files.mounted import Mounts
 
             self.mounts = Mounts.from_config(config)
         self.gate = gate

@@ -8,23 +8,23 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope
-from uvicorn.gate import Gate, Place
-from uvicorn.overload import PARKED, REFUSED, RETURNING, WAITING
-from uvicorn.protocols.http import texts
+from uvicorn.overload.admission import PARKED, REFUSED, RETURNING, WAITING
+from uvicorn.overload.gate import Gate, Slot
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
-from uvicorn.protocols.http.deadline import NOTHING
-from uvicorn.protocols.http.h1_stream import H1Stream
-from uvicorn.protocols.http.head import Look
+from uvicorn.protocols.http.h1.deadline import NOTHING
+from uvicorn.protocols.http.h1.states import HERE, OPEN
+from uvicorn.protocols.http.h1.stream import H1Stream
 from uvicorn.protocols.http.parts import Parts
-from uvicorn.protocols.http.response_writer import AWAITING
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.http.states import HERE, OPEN
+from uvicorn.protocols.http.wire.head import Look
+from uvicorn.protocols.http.wire.response_writer import AWAITING
 from uvicorn.protocols.utils import start_task
-from uvicorn.state import ServerState
+from uvicorn.rules import texts
+from uvicorn.serving.state import ServerState
 
 if TYPE_CHECKING:
     # Few servers need what it imports.
-    from uvicorn.protocols.http.mounted import Answer
+    from uvicorn.files.mounted import Answer
 
 
 class Runner:
@@ -162,7 +162,7 @@ class _Held:
     __slots__ = ("cycle", "app", "senders", "_runner", "_gate", "_place")
 
     def __init__(
-        self, runner: Runner, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate, place: Place
+        self, runner: Runner, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate, place: Slot
     ) -> None:
         self.cycle = cycle
         self.app = app

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from uvicorn.protocols.http.head import asks_for_head
+from uvicorn.access.request_id import with_line
+from uvicorn.protocols.http.wire.head import asks_for_head
 from uvicorn.protocols.websockets.denial import DenialResponse
 from uvicorn.protocols.websockets.handshake import (
     Handshake,
@@ -15,8 +16,7 @@ from uvicorn.protocols.websockets.handshake import (
     refuse_response,
 )
 from uvicorn.protocols.websockets.output import Output
-from uvicorn.request_id import with_line
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 
 class Answer:

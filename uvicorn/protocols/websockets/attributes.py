@@ -12,13 +12,13 @@ from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
 from uvicorn.protocols.websockets.outline import NEVER_CALLED, SessionState
+from uvicorn.rules.websocket_limits import CLOSE_TIMEOUT
 
 if TYPE_CHECKING:
     from uvicorn.protocols.websockets.close_handshake import CloseHandshake
     from uvicorn.protocols.websockets.output import Output
-    from uvicorn.state import ServerState
+    from uvicorn.serving.state import ServerState
 
 
 def _of_keepalive(name: str, meaning: str) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from uvicorn.grace import GraceTimer, has_pending_io
-from uvicorn.protocols.http.limits import READ_BYTES_PER_SECOND
-from uvicorn.protocols.http.readers import unsent
-from uvicorn.protocols.websockets import limits
+from uvicorn.rules import websocket_limits
+from uvicorn.rules.grace import GraceTimer, has_pending_io
+from uvicorn.rules.limits import READ_BYTES_PER_SECOND
+from uvicorn.serving.readers import unsent
 
 
 class Closer:
@@ -30,7 +30,7 @@ class Closer:
     def close(self) -> None:
         """Close once everything is written."""
         self._transport.close()
-        self.close_within(limits.CLOSE_TIMEOUT)
+        self.close_within(websocket_limits.CLOSE_TIMEOUT)
 
     def close_within(self, seconds: float) -> None:
         """Close in `seconds`, unless the peer does so before. One that is slow but reads gets its time again."""
@@ -43,7 +43,7 @@ class Closer:
         """Close after draining the peer's input, because the kernel would reset the connection otherwise."""
         if self._transport.is_closing():
             return
-        self.close_within(limits.LINGER_SECONDS)
+        self.close_within(websocket_limits.LINGER_SECONDS)
         if self._transport.can_write_eof():
             try:
                 self._transport.write_eof()
@@ -60,7 +60,7 @@ class Closer:
         transport = self._transport
         waits = transport.get_write_buffer_size() > 0
         if waits and self._unsent - unsent(transport) >= self._seconds * READ_BYTES_PER_SECOND:
-            self.close_within(limits.CLOSE_TIMEOUT)
+            self.close_within(websocket_limits.CLOSE_TIMEOUT)
         elif waits or transport.is_closing():
             transport.abort()
         else:

@@ -11,10 +11,9 @@ import sys
 import zlib
 from typing import TYPE_CHECKING
 
-from uvicorn.protocols.http import refusals
-from uvicorn.protocols.http.head import TOKEN, RequestRefused
-from uvicorn.protocols.websockets import failures
+from uvicorn.protocols.http.wire.head import TOKEN, RequestRefused
 from uvicorn.protocols.websockets.frames import FrameError, too_big
+from uvicorn.rules import failures, refusals
 
 if TYPE_CHECKING:
     from zlib import _Compress, _Decompress

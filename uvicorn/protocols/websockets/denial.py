@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from uvicorn.protocols.http.response import BodyFraming, encode_parts
-from uvicorn.protocols.http.response_writer import ResponseWriter
-from uvicorn.request_id import with_line
+from uvicorn.access.request_id import with_line
+from uvicorn.protocols.http.wire.response import BodyFraming, encode_parts
+from uvicorn.protocols.http.wire.response_writer import ResponseWriter
 
 
 class DenialResponse:

@@ -15,7 +15,7 @@ import sys
 from enum import IntEnum
 from typing import NamedTuple
 
-from uvicorn.protocols.websockets import failures, limits
+from uvicorn.rules import failures, websocket_limits
 
 FIN = 0x80
 RSV1 = 0x40
@@ -99,9 +99,9 @@ def encode_control(opcode: Opcode, payload: bytes) -> bytes:
 def truncate_reason(reason: str) -> str:
     """Return as much of `reason` as fits into a close frame, in whole characters."""
     encoded = reason.encode()
-    if len(encoded) <= limits.MAX_CLOSE_REASON:
+    if len(encoded) <= websocket_limits.MAX_CLOSE_REASON:
         return reason
-    return encoded[: limits.MAX_CLOSE_REASON].decode(errors="ignore")
+    return encoded[: websocket_limits.MAX_CLOSE_REASON].decode(errors="ignore")
 
 
 # The two bytes that begin a short frame: most messages are short.
@@ -312,7 +312,7 @@ class FrameSplitter:
         self._headers += header
         if self._size > self._limit:
             raise too_big(self._max_size)
-        if self._headers - self._size > limits.MAX_OVERHEAD:
+        if self._headers - self._size > websocket_limits.MAX_OVERHEAD:
             raise FrameError(*failures.TOO_MANY_FRAGMENTS)
         if not first & FIN:
             self._expected = _NONE

@@ -11,8 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 
-from uvicorn.protocols.http import refusals
-from uvicorn.protocols.http.head import (
+from uvicorn.protocols.http.wire.head import (
     TOKEN,
     HeadLimits,
     HeadScan,
@@ -23,8 +22,9 @@ from uvicorn.protocols.http.head import (
     split_fields,
     split_target,
 )
-from uvicorn.protocols.http.response import encode_line, error_response
-from uvicorn.protocols.websockets.limits import MAX_LOGGED_TARGET
+from uvicorn.protocols.http.wire.response import encode_line, error_response
+from uvicorn.rules import refusals
+from uvicorn.rules.websocket_limits import MAX_LOGGED_TARGET
 
 Header = tuple[bytes, bytes]
 

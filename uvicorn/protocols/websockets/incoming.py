@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
-from uvicorn.metrics import MESSAGES_RECEIVED
+from uvicorn.metrics.page import MESSAGES_RECEIVED
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.websockets.frames import Close, FrameSplitter
 from uvicorn.protocols.websockets.output import Output

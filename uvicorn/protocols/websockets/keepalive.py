@@ -11,7 +11,7 @@ import asyncio
 import os
 from typing import Protocol
 
-from uvicorn.grace import GraceTimer
+from uvicorn.rules.grace import GraceTimer
 
 
 class Pinged(Protocol):

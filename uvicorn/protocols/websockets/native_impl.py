@@ -10,7 +10,7 @@ from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.native_cores import cores_and_state
 from uvicorn.protocols.websockets.outline import CALLED_IN_PYTHON, NEVER_CALLED, SessionState
-from uvicorn.state import ServerState
+from uvicorn.serving.state import ServerState
 
 
 @original

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from uvicorn.metrics import BYTES_SENT
+from uvicorn.metrics.page import BYTES_SENT
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.readers import Readers
 from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.session_log import SessionLog
-from uvicorn.state import ServerState
+from uvicorn.serving.readers import Readers
+from uvicorn.serving.state import ServerState
 
 
 class Output:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from uvicorn.grace import GraceTimer, clock_of
 from uvicorn.protocols.websockets.inbox import Inbox
-from uvicorn.protocols.websockets.limits import ANSWER_SECONDS
+from uvicorn.rules.grace import GraceTimer, clock_of
+from uvicorn.rules.websocket_limits import ANSWER_SECONDS
 
 
 class PeerEnd:

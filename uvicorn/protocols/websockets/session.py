@@ -31,24 +31,13 @@ from uvicorn._types import (
     ProtocolConfig,
     WebSocketScope,
 )
-from uvicorn.gate import Place
-from uvicorn.grace import has_pending_io
-from uvicorn.metrics import (
-    ACCEPTED,
-    BYTES_RECEIVED,
-    GONE,
-    MESSAGES_SENT,
-    OPENED,
-    SESSIONS_GONE,
-    UPGRADED,
-)
-from uvicorn.overload import REFUSED
-from uvicorn.protocols.http import texts
-from uvicorn.protocols.http.head import HeadLimits, RequestRefused
+from uvicorn.metrics.page import ACCEPTED, BYTES_RECEIVED, GONE, MESSAGES_SENT, OPENED, SESSIONS_GONE, UPGRADED
+from uvicorn.overload.admission import REFUSED
+from uvicorn.overload.gate import Slot
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.http.readers import unsent
-from uvicorn.protocols.http.response import as_body, as_bytes
 from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
+from uvicorn.protocols.http.wire.response import as_body, as_bytes
 from uvicorn.protocols.utils import (
     ClientDisconnected,
     clock_of,
@@ -78,12 +67,15 @@ from uvicorn.protocols.websockets.handshake import (
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.incoming import Incoming
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.limits import CLOSE_TIMEOUT
 from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
 from uvicorn.protocols.websockets.session_log import SessionLog
-from uvicorn.state import ServerState
+from uvicorn.rules import texts
+from uvicorn.rules.grace import has_pending_io
+from uvicorn.rules.websocket_limits import CLOSE_TIMEOUT
+from uvicorn.serving.readers import unsent
+from uvicorn.serving.state import ServerState
 
 # Read for every message.
 _ACCEPTED = SessionState.ACCEPTED
@@ -157,7 +149,7 @@ class WebSocketSession(Attributes):
         self._head = HandshakeReader(limits)
         self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head)
         self._task: asyncio.Task[None] | None = None
-        self._place: Place | None = None  # among the requests that are active, until it is accepted
+        self._place: Slot | None = None  # among the requests that are active, until it is accepted
 
     # What a subclass does with its library.
 

@@ -7,13 +7,13 @@ import logging
 from typing import cast
 
 from uvicorn._types import WebSocketScope
-from uvicorn.access import Entry
+from uvicorn.access.log import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.protocols.http.head import RequestRefused
-from uvicorn.protocols.http.status import STATUS_PHRASES
+from uvicorn.protocols.http.wire.head import RequestRefused
 from uvicorn.protocols.utils import client_prefix, get_client_addr, get_path_with_query_string, get_remote_addr
 from uvicorn.protocols.websockets.frame_log import FrameLog
 from uvicorn.protocols.websockets.handshake import HandshakeReader, requested_target
+from uvicorn.rules.status import STATUS_PHRASES
 
 
 class SessionLog:

@@ -1,5 +1,5 @@
-//! What `receive()` and `send()` return: a [`Call`], which does nothing before it is awaited, and then what a call of an
-//! `async def` function would do. It can be handed to `create_task`, `gather`, `wait_for` and the like.
+//! What `receive()` and `send()` return: a [`Call`], which does nothing before it is awaited, and then what a call of
+//! an `async def` function would do. It can be handed to `create_task`, `gather`, `wait_for` and the like.
 //!
 //! ```text
 //! Created ──first step──▶ Running ──nothing to be waited for──▶ Closed
@@ -8,7 +8,8 @@
 //!                         Waiting ──close(), or forgotten──▶ Closed
 //! ```
 //!
-//! An application mostly awaits a call at once and keeps nothing of it. What is left then serves the next ([`SpareCall`]).
+//! An application mostly awaits a call at once and keeps nothing of it. What is left then serves the next
+//! ([`SpareCall`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -160,7 +161,7 @@ enum Operation {
 /// Where a call waits, or what it has passed its operation on to.
 struct Wait {
     source: Source,
-    place: Option<Place>,
+    place: Option<InLine>,
 }
 
 /// What gives the task something to wait for.
@@ -210,13 +211,13 @@ impl Source {
 }
 
 /// A place in one of the lines of a conversation. Whoever leaves it, in whatever way, lets the next have its turn.
-struct Place {
+struct InLine {
     conversation: Rc<dyn Conversation>,
     function: Function,
     ticket: u64,
 }
 
-impl Drop for Place {
+impl Drop for InLine {
     fn drop(&mut self) {
         let _ = Python::try_attach(|py| {
             undisturbed(py, || {
@@ -234,7 +235,7 @@ impl Wait {
         py: Python<'_>,
         conversation: &Rc<dyn Conversation>,
         function: Function,
-        place: Option<Place>,
+        place: Option<InLine>,
     ) -> PyResult<Self> {
         let core = conversation.host();
         let (source, future) = if let Some(waiter) = conversation.waiter(py)? {
@@ -248,7 +249,7 @@ impl Wait {
             line.wait_again(place.ticket, future);
             place
         } else {
-            Place { conversation: conversation.clone(), function, ticket: line.join(future) }
+            InLine { conversation: conversation.clone(), function, ticket: line.join(future) }
         };
         conversation.clone().begin_wait(py, function)?;
         conversation.advance(py, function)?;
@@ -256,7 +257,7 @@ impl Wait {
     }
 
     /// Wait for `future`, in the same place.
-    fn on(future: &Bound<'_, PyAny>, place: Place) -> PyResult<Self> {
+    fn on(future: &Bound<'_, PyAny>, place: InLine) -> PyResult<Self> {
         let iterator = future.call_method0("__await__")?.unbind();
         Ok(Self { source: Source::Iterator(iterator), place: Some(place) })
     }

@@ -7,7 +7,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::gate::Place;
+use super::gate::Slot;
 use super::host::Host;
 use super::message;
 use crate::base::error;
@@ -79,8 +79,8 @@ pub(crate) struct Facts {
 /// The class that applications know requests by.
 pub(super) const REQUEST: &str = "RequestResponseCycle";
 
-/// One call of an application, from its scope to its end. Any of these calls may run Python code, of the application too, and
-/// come back: the caller holds no borrow.
+/// One call of an application, from its scope to its end. Any of these calls may run Python code, of the application
+/// too, and come back: the caller holds no borrow.
 pub(crate) trait Conversation {
     fn host(&self) -> &Rc<Host>;
     fn scope(&self) -> &Py<PyDict>;
@@ -99,8 +99,8 @@ pub(crate) trait Conversation {
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>>;
     /// What is received when nothing else can be any more.
     fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
-    /// Take one message, unless it must wait, because of the transport or, unless it is `in_turn`, behind others. [Guarded]
-    /// here, where that costs no detour.
+    /// Take one message, unless it must wait, because of the transport or, unless it is `in_turn`, behind others.
+    /// [Guarded] here, where that costs no detour.
     ///
     /// [Guarded]: guard
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent>;
@@ -138,9 +138,9 @@ pub(crate) trait Conversation {
     fn returned(&self, py: Python<'_>, result: &Bound<'_, PyAny>) -> PyResult<()>;
     /// The application has raised `error`: whatever it is, it ends this and nothing else.
     fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()>;
-    /// Its call is over, in one of these ways or because it was thrown away. Returns what it had of the gate, if that can be
-    /// handed on to another in the last step of the call.
-    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Place>>>;
+    /// Its call is over, in one of these ways or because it was thrown away. Returns what it had of the gate, if that
+    /// can be handed on to another in the last step of the call.
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Slot>>>;
     /// Cut everything off after a panic, without a look at what it was doing.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 
@@ -150,8 +150,8 @@ pub(crate) trait Conversation {
     fn clear(&self);
 }
 
-/// Run an entry point of the application's. A panic is logged and ends what it talks to, and nothing else; the caller gets the
-/// default.
+/// Run an entry point of the application's. A panic is logged and ends what it talks to, and nothing else; the caller
+/// gets the default.
 #[inline]
 pub(crate) fn guard<R: Default>(
     conversation: &dyn Conversation,

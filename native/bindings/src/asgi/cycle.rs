@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::conversation::{Conversation, Facts, Progress, REQUEST, guard};
-use super::gate::Place;
+use super::gate::Slot;
 use super::host::Host;
 use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, in_context, is_coroutine, step};
@@ -135,7 +135,7 @@ impl RequestResponseCycle {
 
     /// The application's call is over. What it had of the gate can be handed on, or dropped.
     #[inline]
-    fn end(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Rc<Place>>> {
+    fn end(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Rc<Slot>>> {
         let place = conversation.end(py)?;
         self.forget_task(py)?;
         Ok(place)
@@ -256,8 +256,8 @@ impl RequestResponseCycle {
 }
 
 impl RequestResponseCycle {
-    /// The task was cancelled in the step that has just been taken without it: what it does then at the end of a step, it has
-    /// to do now.
+    /// The task was cancelled in the step that has just been taken without it: what it does then at the end of a step,
+    /// it has to do now.
     #[cold]
     fn cancelled_in_step(&self, py: Python<'_>, held: Held, error: PyErr) -> PyResult<Option<Py<PyAny>>> {
         let future = match held {
@@ -313,9 +313,9 @@ pub(crate) fn go_on_at_once(waiter: &Bound<'_, Waiter>, host: &Host) -> PyResult
 }
 
 impl RequestResponseCycle {
-    /// Take a step though the task still waits for `waiter`, and leave it waiting for that if the application comes to wait
-    /// for the same again: then there is nothing that the task has to know. Otherwise what came of the step is kept for the
-    /// step of the task, which has to follow before anything else happens. Whether it need not.
+    /// Take a step though the task still waits for `waiter`, and leave it waiting for that if the application comes to
+    /// wait for the same again: then there is nothing that the task has to know. Otherwise what came of the step is
+    /// kept for the step of the task, which has to follow before anything else happens. Whether it need not.
     fn step_at_once(&self, py: Python<'_>, waiter: &Bound<'_, Waiter>) -> PyResult<bool> {
         let task = self.run.here()?.task.borrow().as_ref().map(|task| task.clone_ref(py));
         let (Some(task), Some(context)) = (task, waiter.get().context(py)?) else { return Ok(false) };

@@ -18,7 +18,7 @@ use wire::method::Method;
 use super::access::entry::{Entry, Head};
 use super::access::lines::About;
 use super::conversation::{Conversation, Function, guard};
-use super::gate::{self, Gate, Place};
+use super::gate::{self, Gate, Slot};
 use super::host::Host;
 use super::identity::OwnField;
 use super::loan::Loan;
@@ -90,7 +90,7 @@ pub(super) enum Client {
 #[derive(Default)]
 pub(super) struct Seat {
     /// Until the application's call is over.
-    place: Cell<Option<Rc<Place>>>,
+    place: Cell<Option<Rc<Slot>>>,
     /// It was given back for as long as the application waits for the client.
     pub(super) parked: Cell<bool>,
 }
@@ -256,13 +256,13 @@ impl Exchange {
     // Where requests are admitted.
 
     /// It has this place, until the application's call is over.
-    pub(super) fn take_place(&self, place: Place) {
+    pub(super) fn take_place(&self, place: Slot) {
         self.seat.place.set(Some(Rc::new(place)));
     }
 
     /// The place that it has.
     #[inline]
-    pub(super) fn place(&self) -> Option<Rc<Place>> {
+    pub(super) fn place(&self) -> Option<Rc<Slot>> {
         let place = self.seat.place.take();
         self.seat.place.set(place.clone());
         place
@@ -270,7 +270,7 @@ impl Exchange {
 
     /// The application's call is over; returns the place that it had.
     #[inline]
-    pub(super) fn leave_place(&self) -> Option<Rc<Place>> {
+    pub(super) fn leave_place(&self) -> Option<Rc<Slot>> {
         self.seat.place.take()
     }
 

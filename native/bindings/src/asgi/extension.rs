@@ -1,7 +1,7 @@
 //! What few responses have: early hints, trailers, files. Nothing here is on the way of a plain response.
 //!
 //! The states and the words of the exceptions are those of `uvicorn/protocols/http/cycle.py`. Files are sent by its
-//! neighbour `files.py`, for every implementation; what it asks of a connection is [`FileSink`].
+//! neighbour `files/sending.py`, for every implementation; what it asks of a connection is [`FileSink`].
 
 use std::rc::Rc;
 
@@ -21,11 +21,11 @@ use crate::base::error::exception;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::places;
 
-/// A message of the server's own, of a file that it answers with itself: see `uvicorn/protocols/http/files.py`.
+/// A message of the server's own, of a file that it answers with itself: see `uvicorn/files/sending.py`.
 const MOUNTED: &str = "uvicorn.response.file";
 
-/// Take a message of type `kind` that not every response has, or refuse one that is out of order or not offered. What it
-/// gives, if it gives anything, must be awaited.
+/// Take a message of type `kind` that not every response has, or refuse one that is out of order or not offered. What
+/// it gives, if it gives anything, must be awaited.
 #[cold]
 pub(crate) fn send(
     exchange: &Rc<Exchange>,
@@ -122,7 +122,8 @@ fn add_trailer(trailers: &mut Trailers, name: &[u8], value: &[u8]) -> PyResult<(
     })
 }
 
-/// Whether the request says `TE: trailers` (RFC 9110 section 10.1.4). Whoever does not may not keep them (section 6.5.1).
+/// Whether the request says `TE: trailers` (RFC 9110 section 10.1.4). Whoever does not may not keep them (section
+/// 6.5.1).
 fn accepts_trailers(exchange: &Exchange, py: Python<'_>) -> PyResult<bool> {
     for header in exchange.scope.bind(py).as_any().get_item("headers")?.try_iter()? {
         if with_pair(&header?, |name, value| Ok(name == b"te" && has_member(value, b"trailers")))? {
@@ -132,7 +133,7 @@ fn accepts_trailers(exchange: &Exchange, py: Python<'_>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// The response that a file becomes a part of, as `uvicorn.protocols.http.files` wants it.
+/// The response that a file becomes a part of, as `uvicorn.files.sending` wants it.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct FileSink {
     exchange: ThreadBound<Rc<Exchange>>,

@@ -1,4 +1,4 @@
-//! Whether a request may be served now: asked of `uvicorn/gate.py`, which decides for all implementations.
+//! Whether a request may be served now: asked of `uvicorn/overload/gate.py`, which decides for all implementations.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use crate::base::ffi::thread_bound::ThreadBound;
 /// The status of a refusal.
 pub(crate) const STATUS: u16 = 503;
 
-/// `uvicorn.gate.Gate`, and what it has clients told.
+/// `uvicorn.overload.gate.Gate`, and what it has clients told.
 pub(crate) struct Gate {
     object: Py<PyAny>,
     pub(crate) fields: Py<PyAny>,
@@ -26,8 +26,8 @@ pub(crate) struct Gate {
 pub(crate) enum Decision {
     /// It is not counted.
     Uncounted,
-    Admitted(Place),
-    Waits(Place),
+    Admitted(Slot),
+    Waits(Slot),
     Refused,
 }
 
@@ -42,7 +42,7 @@ impl Gate {
         if gate.is_none() {
             return Ok(None);
         }
-        let states = state.py().import("uvicorn.overload")?;
+        let states = state.py().import("uvicorn.overload.admission")?;
         Ok(Some(Self {
             fields: gate.getattr("fields")?.unbind(),
             hints: gate.getattr("hints")?.unbind(),
@@ -65,18 +65,19 @@ impl Gate {
         if state.is(&self.refused) {
             return Ok(Decision::Refused);
         }
-        let place = Place { gate: self.object.clone_ref(py), ticket: ticket.unbind() };
+        let place = Slot { gate: self.object.clone_ref(py), ticket: ticket.unbind() };
         Ok(if state.is(&self.waiting) { Decision::Waits(place) } else { Decision::Admitted(place) })
     }
 }
 
-/// Of one request, among those that are active or wait. It is given back when this is dropped, in whatever way that happens.
-pub(crate) struct Place {
+/// Of one request, among those that are active or wait. It is given back when this is dropped, in whatever way that
+/// happens.
+pub(crate) struct Slot {
     gate: Py<PyAny>,
     ticket: Py<PyAny>,
 }
 
-impl Place {
+impl Slot {
     /// The client is gone, or looks like it.
     pub(super) fn leave(&self, py: Python<'_>) -> PyResult<()> {
         self.gate.bind(py).call_method1(intern!(py, "leave"), (&self.ticket,)).map(drop)
@@ -87,14 +88,15 @@ impl Place {
         self.ticket.bind(held.py()).setattr(intern!(held.py(), "held"), held)
     }
 
-    /// Give it back while the application waits for the client, `for_body` or to send; whether that was done. `held` is told
-    /// if the request is to end meanwhile.
+    /// Give it back while the application waits for the client, `for_body` or to send; whether that was done. `held` is
+    /// told if the request is to end meanwhile.
     pub(super) fn park(&self, held: &Bound<'_, Held>, for_body: bool) -> PyResult<bool> {
         let py = held.py();
         self.gate.bind(py).call_method1(intern!(py, "park"), (&self.ticket, held, for_body))?.extract()
     }
 
-    /// Have it again, now that the client was heard; what has to be awaited if it is not free, before this is asked again.
+    /// Have it again, now that the client was heard; what has to be awaited if it is not free, before this is asked
+    /// again.
     pub(super) fn resume<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let future = self.gate.bind(py).call_method1(intern!(py, "resume"), (&self.ticket,))?;
         Ok(Some(future).filter(|future| !future.is_none()))
@@ -118,7 +120,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     // Few servers have a limit: nothing of this is to stand in the way of requests that have no place.
     #[cold]
     #[inline(never)]

@@ -62,7 +62,7 @@ impl Host {
             state: state.clone().unbind(),
             tasks: state.getattr("tasks")?.unbind(),
             result_of: py.import("uvicorn.protocols.utils")?.getattr("result_of")?.unbind(),
-            send_file: py.import("uvicorn.protocols.http.files")?.getattr("send_file")?.unbind(),
+            send_file: py.import("uvicorn.files.sending")?.getattr("send_file")?.unbind(),
             spare_calls: Rc::new(SpareObject::new(home.settings.reuse)),
             access: AccessLog::new(config, home.event_loop.bind(py))?,
             identity: Identity::new(config, state, home.settings.shortcuts.take(Shortcut::Texts))?,

@@ -1,5 +1,5 @@
-//! The id of a request: taken over from a peer that is trusted, or made. The rules, and the same for the implementations in
-//! Python, are in `uvicorn/request_id.py`.
+//! The id of a request: taken over from a peer that is trusted, or made. The rules, and the same for the
+//! implementations in Python, are in `uvicorn/access/request_id.py`.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -144,8 +144,8 @@ impl Identity {
         fields.iter().any(|field| self.is_named(field.known, || field.name.of(input)))
     }
 
-    /// The id of a request with these headers; `is_named`: one of them may say it. One that is made is put into `last`, which
-    /// has that of a request before if it still stands in the scope.
+    /// The id of a request with these headers; `is_named`: one of them may say it. One that is made is put into `last`,
+    /// which has that of a request before if it still stands in the scope.
     #[inline]
     pub(super) fn of<'py>(
         &self,

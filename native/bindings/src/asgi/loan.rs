@@ -1,8 +1,8 @@
 //! What is lent to a request: its scope, and in that what an application can change.
 //!
-//! It is the exchange's as long as that lives, so a request that comes meanwhile finds nothing and gets things of its own.
-//! When the exchange is over, each part is looked at: what is the same object as was lent, as it was lent, and held by
-//! nobody else, may be lent again. All else goes, at once.
+//! It is the exchange's as long as that lives, so a request that comes meanwhile finds nothing and gets things of its
+//! own. When the exchange is over, each part is looked at: what is the same object as was lent, as it was lent, and
+//! held by nobody else, may be lent again. All else goes, at once.
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -20,7 +20,7 @@ const POISON: &str = "poison: the request of this object is over";
 
 /// Where a value stands in a scope, in the order of its keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ScopeField {
     Asgi = 1,
     HttpVersion,
     Server,
@@ -36,8 +36,9 @@ pub(super) enum Place {
     RequestId,
 }
 
-/// Where whoever gets the scope can change what stands there. In all other places are `str`, `bytes` and tuples of them.
-const CHANGEABLE: [Place; 3] = [Place::Asgi, Place::Headers, Place::State];
+/// Where whoever gets the scope can change what stands there. In all other places are `str`, `bytes` and tuples of
+/// them.
+const CHANGEABLE: [ScopeField; 3] = [ScopeField::Asgi, ScopeField::Headers, ScopeField::State];
 
 /// What stands in a scope, as it was handed out.
 pub(crate) struct Loan {
@@ -66,7 +67,7 @@ impl Loan {
         let py = scope.py();
         self.copied = None;
         for (at, ((key, value), (_, first))) in self.items.iter_mut().zip(pattern).enumerate() {
-            let is_left = (at == Place::Asgi as usize || at == Place::State as usize) && !value.is_none(py);
+            let is_left = (at == ScopeField::Asgi as usize || at == ScopeField::State as usize) && !value.is_none(py);
             if is_left && refcount::is_held_by(value.bind(py), 1) {
                 scope.set_item(&*key, &*value)?;
             } else {
@@ -78,22 +79,27 @@ impl Loan {
 
     /// What stands in a place, unless that is nothing.
     #[inline]
-    pub(super) fn value<'a, 'py>(&'a self, py: Python<'py>, place: Place) -> Option<&'a Bound<'py, PyAny>> {
+    pub(super) fn value<'a, 'py>(&'a self, py: Python<'py>, place: ScopeField) -> Option<&'a Bound<'py, PyAny>> {
         self.items.get(place as usize).map(|(_, value)| value.bind(py)).filter(|value| !value.is_none())
     }
 
-    /// The id that stands in a scope which was just taken, if it was made for the last request: then the scope, what is known
-    /// of it here, and who gets this hold it, and whoever else does is somebody who must keep it. Of one that is only
-    /// remembered, because its scope was kept or another id stands there, nobody knows who those are.
+    /// The id that stands in a scope which was just taken, if it was made for the last request: then the scope, what is
+    /// known of it here, and who gets this hold it, and whoever else does is somebody who must keep it. Of one that is
+    /// only remembered, because its scope was kept or another id stands there, nobody knows who those are.
     #[inline]
     pub(super) fn take_id(&mut self, py: Python<'_>) -> Option<OwnText> {
         let id = self.id.take();
-        id.filter(|id| self.value(py, Place::RequestId).is_some_and(|value| id.is(value)))
+        id.filter(|id| self.value(py, ScopeField::RequestId).is_some_and(|value| id.is(value)))
     }
 
     /// See to it that the scope has `value` in this place.
     #[inline]
-    pub(super) fn show<T>(&mut self, scope: &Bound<'_, PyDict>, place: Place, value: &Bound<'_, T>) -> PyResult<()> {
+    pub(super) fn show<T>(
+        &mut self,
+        scope: &Bound<'_, PyDict>,
+        place: ScopeField,
+        value: &Bound<'_, T>,
+    ) -> PyResult<()> {
         let Some((key, shown)) = self.items.get_mut(place as usize) else { return Ok(()) };
         if !shown.is(value) {
             scope.set_item(&*key, value.as_any())?;
@@ -117,18 +123,18 @@ impl Loan {
         copied: Option<Py<PyList>>,
     ) -> PyResult<()> {
         self.copied = copied;
-        self.show(scope, Place::Headers, headers)
+        self.show(scope, ScopeField::Headers, headers)
     }
 
     /// Lend a copy of `original`, unless there is one.
     #[inline]
     pub(super) fn lend_asgi(&mut self, scope: &Bound<'_, PyDict>, original: &Bound<'_, PyDict>) -> PyResult<()> {
-        if self.value(scope.py(), Place::Asgi).is_some() {
+        if self.value(scope.py(), ScopeField::Asgi).is_some() {
             return Ok(());
         }
         let copy = original.copy()?;
         self.asgi_version = dict::version(&copy);
-        self.show(scope, Place::Asgi, &copy)
+        self.show(scope, ScopeField::Asgi, &copy)
     }
 
     /// Lend a copy of what the lifespan left; if that is nothing, an empty dict, unless there is one.
@@ -136,9 +142,9 @@ impl Loan {
     pub(super) fn lend_state(&mut self, scope: &Bound<'_, PyDict>, shared: &Bound<'_, PyDict>) -> PyResult<()> {
         self.shares_state = !shared.is_empty();
         if self.shares_state {
-            self.show(scope, Place::State, &shared.copy()?)
-        } else if self.value(scope.py(), Place::State).is_none() {
-            self.show(scope, Place::State, &PyDict::new(scope.py()))
+            self.show(scope, ScopeField::State, &shared.copy()?)
+        } else if self.value(scope.py(), ScopeField::State).is_none() {
+            self.show(scope, ScopeField::State, &PyDict::new(scope.py()))
         } else {
             Ok(())
         }
@@ -167,15 +173,15 @@ impl Loan {
     ) -> PyResult<()> {
         // By the items, and by the scope if that is back.
         let holders = 1 + isize::from(scope.is_some());
-        if !self.is_dict_back(py, Place::Asgi, holders, |dict| dict::is_unchanged(dict, self.asgi_version, asgi)) {
-            self.clear(py, scope, Place::Asgi)?;
+        if !self.is_dict_back(py, ScopeField::Asgi, holders, |dict| dict::is_unchanged(dict, self.asgi_version, asgi)) {
+            self.clear(py, scope, ScopeField::Asgi)?;
         }
-        if !self.is_dict_back(py, Place::State, holders, |state| state.is_empty() && !self.shares_state) {
-            self.clear(py, scope, Place::State)?;
+        if !self.is_dict_back(py, ScopeField::State, holders, |state| state.is_empty() && !self.shares_state) {
+            self.clear(py, scope, ScopeField::State)?;
         }
         if scope.is_none() || !self.are_headers_back(py, holders) {
             self.copied = None;
-            self.clear(py, scope, Place::Headers)?;
+            self.clear(py, scope, ScopeField::Headers)?;
         }
         Ok(())
     }
@@ -184,7 +190,7 @@ impl Loan {
     fn is_dict_back(
         &self,
         py: Python<'_>,
-        place: Place,
+        place: ScopeField,
         holders: isize,
         is_unchanged: impl FnOnce(&Bound<'_, PyDict>) -> bool,
     ) -> bool {
@@ -195,13 +201,13 @@ impl Loan {
 
     #[inline]
     fn are_headers_back(&self, py: Python<'_>, holders: isize) -> bool {
-        let headers = self.value(py, Place::Headers).filter(|headers| refcount::is_held_by(headers, holders));
+        let headers = self.value(py, ScopeField::Headers).filter(|headers| refcount::is_held_by(headers, holders));
         let (Some(headers), Some(copied)) = (headers, &self.copied) else { return false };
         headers.cast_exact::<PyList>().is_ok_and(|headers| dict::are_equal(headers, copied.bind(py)))
     }
 
     /// Let go of what stands in a place.
-    fn clear(&mut self, py: Python<'_>, scope: Option<&Bound<'_, PyDict>>, place: Place) -> PyResult<()> {
+    fn clear(&mut self, py: Python<'_>, scope: Option<&Bound<'_, PyDict>>, place: ScopeField) -> PyResult<()> {
         let Some((key, shown)) = self.items.get_mut(place as usize) else { return Ok(()) };
         if let Some(scope) = scope {
             scope.set_item(&*key, py.None())?;

@@ -1,5 +1,5 @@
 //! Files that the server answers with itself: which requests they are asked for by. What the answer is, is decided by
-//! `uvicorn/protocols/http/mounted.py`, for every implementation.
+//! `uvicorn/files/mounted.py`, for every implementation.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ impl Mounts {
         if !config.getattr("mounts")?.is_truthy()? {
             return Ok(None);
         }
-        let module = py.import("uvicorn.protocols.http.mounted")?;
+        let module = py.import("uvicorn.files.mounted")?;
         let mounts = module.getattr("Mounts")?.call_method1("from_config", (config,))?;
         Ok(Some(Self {
             prefixes: mounts.getattr("prefixes")?.extract()?,
@@ -40,8 +40,8 @@ impl Mounts {
         path.contains(&b'%') || self.prefixes.iter().any(|prefix| path.starts_with(prefix))
     }
 
-    /// What answers a request, if it is theirs; `forwarded`: it has fields that proxies write. The file is opened, and read
-    /// if it is short.
+    /// What answers a request, if it is theirs; `forwarded`: it has fields that proxies write. The file is opened, and
+    /// read if it is short.
     pub(super) fn answer(&self, scope: &Bound<'_, PyAny>, forwarded: bool) -> PyResult<Option<Py<PyAny>>> {
         let answer = self.answer.bind(scope.py()).call1((scope, forwarded))?;
         Ok(if answer.is_none() { None } else { Some(answer.unbind()) })

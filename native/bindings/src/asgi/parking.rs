@@ -1,4 +1,4 @@
-//! A request that has a place gives it back while its application waits for the client, see `uvicorn/gate.py`.
+//! A request that has a place gives it back while its application waits for the client, see `uvicorn/overload/gate.py`.
 
 use std::rc::Rc;
 

@@ -53,7 +53,7 @@ impl Peer {
         if let Some(said) = self.tls.get() {
             return said.bind(py).copy().map(Some);
         }
-        let describe = py.import("uvicorn.protocols.tls")?.getattr("describe")?;
+        let describe = py.import("uvicorn.tls.extension")?.getattr("describe")?;
         let said = describe.call1((object,))?.cast_into::<PyDict>()?;
         let copy = said.copy()?;
         let _ = self.tls.set(said.unbind());

@@ -10,7 +10,7 @@ use wire::texts;
 
 use super::conversation::{Conversation, Facts, Function, Progress, Received, Sent};
 use super::exchange::{Body, Client, Exchange, State};
-use super::gate::Place;
+use super::gate::Slot;
 use super::host::Host;
 use super::send::send;
 use crate::base::line::{Line, WOKEN_TOGETHER};
@@ -163,7 +163,7 @@ impl Conversation for Exchange {
 
     /// Nobody completes a response that is not complete.
     #[inline]
-    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Place>>> {
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Slot>>> {
         let place = self.leave_place();
         if self.state.get() != State::Complete {
             // Whoever still holds `receive` has come too late, for the request too.

@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use wire::method::Method;
 
 use super::identity::Identity;
-use super::loan::{Items, Loan, Place};
+use super::loan::{Items, Loan, ScopeField};
 use super::peer::Peer;
 use crate::base::ffi::refcount::is_held_by;
 use crate::base::names::Names;
@@ -20,8 +20,8 @@ use crate::base::settings::Settings;
 pub(crate) trait Fields {
     /// Whether they are those that were made into `list` before.
     fn are(&self, list: &Py<PyList>) -> bool;
-    /// A list of their own, of tuples that may be shared since nobody can change them; and the list that it is a copy of, if
-    /// it is one.
+    /// A list of their own, of tuples that may be shared since nobody can change them; and the list that it is a copy
+    /// of, if it is one.
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)>;
     /// Whether one of them may say what the request is called.
     fn name_request(&self, identity: &Identity) -> bool;
@@ -163,21 +163,21 @@ impl ScopeTemplate {
         identity: Option<&Identity>,
     ) -> PyResult<Lent> {
         let (scope, mut loan) = self.take(py)?;
-        loan.show(&scope, Place::HttpVersion, request.http_version.bind(py))?;
+        loan.show(&scope, ScopeField::HttpVersion, request.http_version.bind(py))?;
         let scheme = if peer.secure { &names.https } else { &names.http };
-        loan.show(&scope, Place::Scheme, scheme.bind(py))?;
-        loan.show(&scope, Place::Server, peer.server.bind(py))?;
-        loan.show(&scope, Place::Client, peer.client.bind(py))?;
+        loan.show(&scope, ScopeField::Scheme, scheme.bind(py))?;
+        loan.show(&scope, ScopeField::Server, peer.server.bind(py))?;
+        loan.show(&scope, ScopeField::Client, peer.client.bind(py))?;
         match names.methods.get(request.method as usize) {
-            Some(method) => loan.show(&scope, Place::Method, method.bind(py))?,
-            None => loan.show(&scope, Place::Method, &text(py, request.method_text))?,
+            Some(method) => loan.show(&scope, ScopeField::Method, method.bind(py))?,
+            None => loan.show(&scope, ScopeField::Method, &text(py, request.method_text))?,
         }
         let (path, raw_path) = self.path(py, request.path)?;
-        loan.show(&scope, Place::Path, path.bind(py))?;
-        loan.show(&scope, Place::RawPath, raw_path.bind(py))?;
+        loan.show(&scope, ScopeField::Path, path.bind(py))?;
+        loan.show(&scope, ScopeField::RawPath, raw_path.bind(py))?;
         match request.query {
-            [] => loan.show(&scope, Place::QueryString, names.empty_bytes.bind(py))?,
-            query => loan.show(&scope, Place::QueryString, &PyBytes::new(py, query))?,
+            [] => loan.show(&scope, ScopeField::QueryString, names.empty_bytes.bind(py))?,
+            query => loan.show(&scope, ScopeField::QueryString, &PyBytes::new(py, query))?,
         }
         if !loan.copied().is_some_and(|copied| request.fields.are(copied)) {
             let (headers, copied) = request.fields.list(py)?;
@@ -189,9 +189,9 @@ impl ScopeTemplate {
         if let Some(identity) = identity {
             let named = || request.fields.name_request(identity);
             let mut last = loan.take_id(py);
-            let found = identity.of(py, peer, loan.value(py, Place::Headers), named, &mut last)?;
+            let found = identity.of(py, peer, loan.value(py, ScopeField::Headers), named, &mut last)?;
             loan.id = last;
-            loan.show(&scope, Place::RequestId, &found)?;
+            loan.show(&scope, ScopeField::RequestId, &found)?;
             id = Some(found.unbind());
         }
         let extensions = if request.is_of_1_0 { &self.extensions_10 } else { &self.extensions };
@@ -260,8 +260,8 @@ impl ScopeTemplate {
         Ok((scope, loan))
     }
 
-    /// Take back what was lent to a request that is over. What is as it was, and held by nobody else, serves the next one;
-    /// the rest goes now, and with it what an application put there.
+    /// Take back what was lent to a request that is over. What is as it was, and held by nobody else, serves the next
+    /// one; the rest goes now, and with it what an application put there.
     #[inline]
     pub(crate) fn give(&self, scope: Bound<'_, PyDict>, mut loan: Box<Loan>) {
         let py = scope.py();

@@ -13,7 +13,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(set: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let class = set.py().import("uvicorn.state")?.getattr("ConnectionSet")?;
+        let class = set.py().import("uvicorn.serving.state")?.getattr("ConnectionSet")?;
         let plain = if set.get_type().is(&class) { Some(set.cast::<PySet>()?.clone().unbind()) } else { None };
         Ok(Self { set: set.clone().unbind(), plain })
     }

@@ -1,4 +1,4 @@
-//! What this event loop counts: `uvicorn/metrics.py` says where, and what it means.
+//! What this event loop counts: `uvicorn/metrics/page.py` says where, and what it means.
 
 use std::time::{Duration, Instant};
 

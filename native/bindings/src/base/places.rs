@@ -1,6 +1,6 @@
 //! Where metrics have their places.
 //!
-//! Written by scripts/sync-settings from uvicorn/metrics.py. Do not edit.
+//! Written by scripts/sync-settings from uvicorn/metrics/page.py. Do not edit.
 
 #![allow(dead_code, reason = "some are Python's")]
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]

@@ -1,4 +1,4 @@
-//! What the native core reads of the configuration and of `uvicorn.protocols.http.limits`, once per server. The names are
+//! What the native core reads of the configuration and of `uvicorn.rules.limits`, once per server. The names are
 //! theirs, verbatim.
 
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Settings {
 
     /// Read the attributes of `config`.
     pub(crate) fn from_config(config: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let constants = config.py().import("uvicorn.protocols.http.limits")?;
+        let constants = config.py().import("uvicorn.rules.limits")?;
         let shortcuts = Shortcuts::chosen(config.py())?;
         let limits = Limits {
             head: config.getattr("limit_request_head")?.extract()?,

@@ -1,5 +1,5 @@
 //! Which shortcuts the server takes, each in place of what asyncio or the interpreter would do: the rows of
-//! `uvicorn/shortcuts.py`, which says what they are.
+//! `uvicorn/rules/shortcuts.py`, which says what they are.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,7 +63,7 @@ pub(crate) struct Shortcuts(u32);
 impl Shortcuts {
     /// What the environment says now.
     pub(crate) fn chosen(py: Python<'_>) -> PyResult<Self> {
-        let module = py.import("uvicorn.shortcuts")?;
+        let module = py.import("uvicorn.rules.shortcuts")?;
         let known = module.getattr("Shortcut")?;
         let chosen = module.call_method0("chosen")?;
         let mut bits = 0;

@@ -9,6 +9,7 @@ pub(crate) struct Ends {
     pub(crate) server: Py<PyAny>,
     /// The client has encrypted what it sends, here or at a proxy that says so.
     pub(crate) secure: bool,
-    /// The `ssl.SSLObject`, or what stands for it (`uvicorn.protocols.tls.describe`), if it is encrypted and there is one.
+    /// The `ssl.SSLObject`, or what stands for it (`uvicorn.tls.extension.describe`), if it is encrypted and there is
+    /// one.
     pub(crate) ssl_object: Option<Py<PyAny>>,
 }

@@ -52,7 +52,7 @@ impl Hub {
         if let Some(made) = &*self.hang_ups.borrow() {
             return Ok(made.bind(py).clone());
         }
-        let class = py.import("uvicorn.protocols.http.hang_up")?.getattr("HangUps")?;
+        let class = py.import("uvicorn.protocols.http.h1.hang_up")?.getattr("HangUps")?;
         let made = class.call1((&self.home.event_loop, &self.home.context))?;
         self.hang_ups.replace(Some(made.clone().unbind()));
         Ok(made)

@@ -63,8 +63,8 @@ impl Carrier for LoopTransport {
         self.transport.bind(py).call_method0(&self.home.names.pause_reading).map(drop)
     }
 
-    /// A loop reads on in the context of the caller, and that of a request would live as long as the connection: so this is
-    /// called in the server's.
+    /// A loop reads on in the context of the caller, and that of a request would live as long as the connection: so
+    /// this is called in the server's.
     fn resume_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let Home { names, context, .. } = &*self.home;
         let resume = self.transport.bind(py).getattr(&names.resume_reading)?;
@@ -72,7 +72,7 @@ impl Carrier for LoopTransport {
     }
 
     fn look(self: Rc<Self>, py: Python<'_>) -> PyResult<Pending> {
-        let found = self.ask(py, "uvicorn.grace", "has_pending_io")?.is_truthy()?;
+        let found = self.ask(py, "uvicorn.rules.grace", "has_pending_io")?.is_truthy()?;
         Ok(if found { Pending::Something } else { Pending::Nothing })
     }
 
@@ -96,15 +96,15 @@ impl Carrier for LoopTransport {
     }
 
     fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        self.ask(py, "uvicorn.protocols.http.readers", "waiting")?.extract()
+        self.ask(py, "uvicorn.serving.readers", "waiting")?.extract()
     }
 
     fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
-        self.ask(py, "uvicorn.protocols.http.readers", "unsent")?.extract()
+        self.ask(py, "uvicorn.serving.readers", "unsent")?.extract()
     }
 
     fn keep_little(self: Rc<Self>, py: Python<'_>, most: i32) -> PyResult<()> {
-        let module = py.import("uvicorn.protocols.http.carrier")?;
+        let module = py.import("uvicorn.protocols.http.h1.carrier")?;
         module.call_method1("keep_little", (&self.transport, most)).map(drop)
     }
 
@@ -134,7 +134,7 @@ impl Carrier for LoopTransport {
     }
 
     fn reset_on_close(&self, py: Python<'_>) -> PyResult<()> {
-        self.ask(py, "uvicorn.protocols.http.carrier", "reset_on_close").map(drop)
+        self.ask(py, "uvicorn.protocols.http.h1.carrier", "reset_on_close").map(drop)
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {

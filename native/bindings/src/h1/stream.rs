@@ -109,7 +109,7 @@ impl Stream for Connection {
 
     fn file_route(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(transport) = self.transport(py)? else { return Ok(None) };
-        let route = py.import("uvicorn.protocols.http.files")?.call_method1("route_past", (transport,))?;
+        let route = py.import("uvicorn.files.sending")?.call_method1("route_past", (transport,))?;
         Ok((!route.is_none()).then(|| route.unbind()))
     }
 
@@ -156,8 +156,8 @@ impl Stream for Connection {
 }
 
 impl Connection {
-    /// Put an interim response in front of a head that waits for its body, if the client knows what that is, and the head is
-    /// here.
+    /// Put an interim response in front of a head that waits for its body, if the client knows what that is, and the
+    /// head is here.
     fn insert_interim(&self, status: u16, fields: &[(&[u8], &[u8])]) -> Result<(), AppError> {
         let state = &mut *self.state.borrow_mut();
         let mut interim = Vec::new();

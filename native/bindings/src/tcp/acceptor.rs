@@ -232,10 +232,11 @@ fn stand_on(protocol: &Bound<'_, PyAny>, socket: &Rc<Socket>) -> PyResult<()> {
 
 /// A listening socket of a `Poller`, as its owner sees it.
 ///
-/// `Listener(poller, descriptor, factory, on_error, context, handshake_timeout, checkpoint)`: `descriptor` is the number of
-/// a duplicate of the listening socket, which belongs to this object from then on. With `context`, connections start with a
-/// TLS handshake. `checkpoint` is the `uvicorn.acceptor.NativeCheckpoint` that connections pass: where it expects a PROXY
-/// header, that comes in front of everything else. Both together may take so many seconds.
+/// `Listener(poller, descriptor, factory, on_error, context, handshake_timeout, checkpoint)`: `descriptor` is the
+/// number of a duplicate of the listening socket, which belongs to this object from then on. With `context`,
+/// connections start with a TLS handshake. `checkpoint` is the `uvicorn.listening.acceptor.NativeCheckpoint` that
+/// connections pass: where it expects a PROXY header, that comes in front of everything else. Both together may take so
+/// many seconds.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Listener {
     poller: Py<Poller>,
@@ -308,8 +309,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Have `callback` called, without an argument, when no handshake is under way. Returns whether one is; if not, nothing
-    /// is called.
+    /// Have `callback` called, without an argument, when no handshake is under way. Returns whether one is; if not,
+    /// nothing is called.
     fn when_opened(&self, callback: Py<PyAny>) -> PyResult<bool> {
         let listening = self.listening.here()?;
         if listening.opening.get() == 0 {

@@ -1,4 +1,5 @@
-//! What a proxy says in front of everything else: who its client is. Python reads it (`uvicorn/proxy_protocol.py`).
+//! What a proxy says in front of everything else: who its client is. Python reads it
+//! (`uvicorn/listening/proxy_protocol.py`).
 
 use std::io;
 
@@ -9,7 +10,7 @@ use super::sys::Descriptor;
 
 /// What came of a look at it.
 pub(super) enum Preface {
-    /// It was read, and nothing behind it: an `uvicorn.proxy_protocol.Introduction`.
+    /// It was read, and nothing behind it: an `uvicorn.listening.proxy_protocol.Introduction`.
     Complete(Py<PyAny>),
     Incomplete,
     Malformed(String),
@@ -19,7 +20,7 @@ pub(super) enum Preface {
 
 /// Read what the kernel has of it, as soon as that is the whole; until then it stays there. `ended`: no more will come.
 pub(super) fn read(py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8], ended: bool) -> PyResult<Preface> {
-    let module = py.import("uvicorn.proxy_protocol")?;
+    let module = py.import("uvicorn.listening.proxy_protocol")?;
     let longest: usize = module.getattr("MAX_LENGTH")?.extract()?;
     let room = buffer.get_mut(..longest).unwrap_or_default();
     let length = match descriptor.peek(room) {

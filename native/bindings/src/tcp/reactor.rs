@@ -1,10 +1,10 @@
 //! The turns of one event loop: who has something to say is asked once for all, and served first come first served.
 //!
-//! The loop watches one descriptor, our epoll set, and calls [`Reactor::turn`]. A turn takes new connections, then serves
-//! one round of those that stood in the queue when it began, for [`TURN`] at most; what is over waits for the next turn,
-//! so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are looked for
-//! every [`LOOK`]: they get their places in the queue in the order in which they came, also while applications keep the
-//! loop busy.
+//! The loop watches one descriptor, our epoll set, and calls [`Reactor::turn`]. A turn takes new connections, then
+//! serves one round of those that stood in the queue when it began, for [`TURN`] at most; what is over waits for the
+//! next turn, so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are
+//! looked for every [`LOOK`]: they get their places in the queue in the order in which they came, also while
+//! applications keep the loop busy.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -140,8 +140,9 @@ struct Caller {
     event_loop: Py<PyAny>,
     /// In copies of it the loop calls: that of a request would live on in what is done for others.
     context: Py<PyAny>,
-    /// The loop is one of asyncio's, which libraries may run from inside one of its callbacks, and stay there. So nothing
-    /// that others need is kept on the stack: who has something to say is in a queue, with which a nested turn goes on.
+    /// The loop is one of asyncio's, which libraries may run from inside one of its callbacks, and stay there. So
+    /// nothing that others need is kept on the stack: who has something to say is in a queue, with which a nested turn
+    /// goes on.
     nests: bool,
     /// `turn` of the `Poller`, bound, while the loop watches.
     callback: RefCell<Option<Py<PyAny>>>,
@@ -548,7 +549,7 @@ impl Keeper for Reactor {
         if let Some(metrics) = self.metrics.get() {
             metrics.add(places::UNINTRODUCED, 1);
         }
-        let module = py.import("uvicorn.proxy_protocol")?;
+        let module = py.import("uvicorn.listening.proxy_protocol")?;
         module.call_method1("complain", (peer, reason)).map(drop)
     }
 }
@@ -622,8 +623,8 @@ impl Poller {
         })
     }
 
-    /// Be one of several workers that accept from the same sockets: `descriptor` is the number of a duplicate of their table,
-    /// which belongs to this object from then on, and `index` the place in it.
+    /// Be one of several workers that accept from the same sockets: `descriptor` is the number of a duplicate of their
+    /// table, which belongs to this object from then on, and `index` the place in it.
     fn share(&self, descriptor: i32, index: usize) -> PyResult<()> {
         let share = Share::new(sys::Table::adopt(descriptor)?, index);
         let old = self.reactor.here()?.share.replace(Some(share));
@@ -631,7 +632,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Count in these numbers, which are a page of `uvicorn.metrics`.
+    /// Count in these numbers, which are a page of `uvicorn.metrics.page`.
     fn measure(&self, words: &Bound<'_, PyAny>) -> PyResult<()> {
         let metrics = Metrics::new(words)?;
         self.reactor.here()?.metrics.set(metrics).map_err(|_| PyValueError::new_err("it counts already"))

@@ -1,7 +1,8 @@
 //! Which of several workers takes a new connection: the one that has the fewest.
 //!
-//! Each has a number in a file that all of them see (`uvicorn/loads.py` says how it looks). Whoever has more than another
-//! leaves a connection to it for a moment, and takes ever more of what is still there after that: the other may be busy.
+//! Each has a number in a file that all of them see (`uvicorn/listening/loads.py` says how it looks). Whoever has more
+//! than another leaves a connection to it for a moment, and takes ever more of what is still there after that: the
+//! other may be busy.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
-//! Descriptors that are ours, and the calls of the system on them. Each is owned by its type: a number is never used after
-//! its close, and nobody else is ever told it.
+//! Descriptors that are ours, and the calls of the system on them. Each is owned by its type: a number is never used
+//! after its close, and nobody else is ever told it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -184,7 +184,8 @@ mod linux {
         }
     }
 
-    /// A file of numbers, one for each place, behind one that is of no place (`uvicorn/loads.py` says how it looks).
+    /// A file of numbers, one for each place, behind one that is of no place (`uvicorn/listening/loads.py` says how it
+    /// looks).
     pub(crate) struct Table(OwnedFd);
 
     impl Table {
@@ -239,8 +240,8 @@ mod linux {
         Address::Path(path.and_then(|unix| unix.path_bytes().map(<[u8]>::to_vec)).unwrap_or_default())
     }
 
-    /// An epoll(7) instance: connections by edges, so that what was said is not said again before more happens, listening
-    /// sockets by levels.
+    /// An epoll(7) instance: connections by edges, so that what was said is not said again before more happens,
+    /// listening sockets by levels.
     pub(crate) struct Poll(OwnedFd);
 
     impl Poll {

@@ -11,10 +11,11 @@ use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::grace::Pending;
 use crate::conn::handler::handler_of;
 
-/// The transport of a connection that is accepted, read and written natively. It has all methods of `asyncio.Transport`.
+/// The transport of a connection that is accepted, read and written natively. It has all methods of
+/// `asyncio.Transport`.
 ///
-/// `get_extra_info` knows `peername`, `sockname` and `socket`, `proxy_protocol` where a proxy has said who its client is (an
-/// `uvicorn.proxy_protocol.Introduction`), and of encrypted connections `ssl_object`, `sslcontext`,
+/// `get_extra_info` knows `peername`, `sockname` and `socket`, `proxy_protocol` where a proxy has said who its client
+/// is (an `uvicorn.listening.proxy_protocol.Introduction`), and of encrypted connections `ssl_object`, `sslcontext`,
 /// `peercert`, `cipher` and `compression`.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct Transport {
@@ -213,8 +214,9 @@ fn about_encryption(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Py
 
 /// The socket of a transport, for options and the like.
 ///
-/// Addresses are answered without a call of the system. Whatever else is asked goes to an `asyncio.trsock.TransportSocket` on a
-/// duplicate of the descriptor, made then: nobody is ever told the number that the connection is served under.
+/// Addresses are answered without a call of the system. Whatever else is asked goes to an
+/// `asyncio.trsock.TransportSocket` on a duplicate of the descriptor, made then: nobody is ever told the number that
+/// the connection is served under.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct TransportSocket {
     socket: ThreadBound<Rc<Socket>>,

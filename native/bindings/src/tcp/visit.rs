@@ -1,4 +1,4 @@
-//! What whoever counts connections knows of one: an `uvicorn.admission.Visit`.
+//! What whoever counts connections knows of one: an `uvicorn.listening.connection_limit.Visit`.
 
 use pyo3::intern;
 use pyo3::prelude::*;

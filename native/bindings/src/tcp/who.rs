@@ -17,8 +17,8 @@ pub(super) struct Who {
     nearest: Address,
     /// Of this end, where all that one listening socket accepts have the same.
     local: Option<Rc<Local>>,
-    /// An `uvicorn.proxy_protocol.Introduction`, if a proxy has made one. Its ends are pairs of host and port or paths of Unix
-    /// sockets, or `None` where those of the socket hold.
+    /// An `uvicorn.listening.proxy_protocol.Introduction`, if a proxy has made one. Its ends are pairs of host and port
+    /// or paths of Unix sockets, or `None` where those of the socket hold.
     introduction: OnceCell<Py<PyAny>>,
     /// That it is here, for who counts.
     pub(super) visit: RefCell<Option<Visit>>,
@@ -107,5 +107,5 @@ impl Who {
 
 /// What a proxy has said of an address, as Python's sockets have it.
 fn name_of_said(said: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    Ok(said.py().import("uvicorn.proxy_protocol")?.call_method1("socket_name", (said,))?.unbind())
+    Ok(said.py().import("uvicorn.listening.proxy_protocol")?.call_method1("socket_name", (said,))?.unbind())
 }

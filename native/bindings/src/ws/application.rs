@@ -14,7 +14,7 @@ use super::handshake::get;
 use super::session::Session;
 use super::states::{Ended, Stage, State};
 use crate::asgi::conversation::{Conversation, Function, Received, Sent};
-use crate::asgi::gate::Place;
+use crate::asgi::gate::Slot;
 use crate::asgi::host::Host;
 use crate::asgi::message;
 use crate::base::ffi::dict::each_item;
@@ -371,7 +371,7 @@ impl Conversation for Session {
     }
 
     /// What there was to be done is done, unless it was thrown away, which nobody is told.
-    fn end(&self, _py: Python<'_>) -> PyResult<Option<Rc<Place>>> {
+    fn end(&self, _py: Python<'_>) -> PyResult<Option<Rc<Slot>>> {
         let place = self.place.take();
         drop(place);
         Ok(None)

@@ -84,7 +84,7 @@ impl Deref for Core {
 impl Core {
     pub(crate) fn new(home: Rc<Home>, hub: Rc<Hub>, runner: Rc<Runner>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = config.py();
-        let constants = py.import("uvicorn.protocols.websockets.limits")?;
+        let constants = py.import("uvicorn.rules.websocket_limits")?;
         let max_size: Option<usize> = config.getattr("ws_max_size")?.extract()?;
         let max_queue: i64 = config.getattr("ws_max_queue")?.extract()?;
         Ok(Self {

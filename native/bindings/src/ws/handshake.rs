@@ -223,7 +223,7 @@ impl Session {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let is_head = self.scope.get().is_none() && {
             let head = PyBytes::new(py, &self.inflow.input.borrow());
-            let module = py.import("uvicorn.protocols.http.head")?;
+            let module = py.import("uvicorn.protocols.http.wire.head")?;
             module.call_method1("asks_for_head", (head,))?.is_truthy()?
         };
         let module = py.import("uvicorn.protocols.websockets.handshake")?;

@@ -1,5 +1,5 @@
-//! One WebSocket, from the handshake on: what it is. `uvicorn/protocols/websockets/session.py` says the same in Python, and
-//! behaves the same.
+//! One WebSocket, from the handshake on: what it is. `uvicorn/protocols/websockets/session.py` says the same in Python,
+//! and behaves the same.
 //!
 //! ```text
 //!                 accept                    close frame sent or received, or the
@@ -9,9 +9,9 @@
 //!     └── websocket.close: 403 ─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Any call into Python can come back here, so no borrow is held across one. What happens to it is in `events`, what comes in
-//! in `handshake` and `input`, what the application asks for in `application`, the end in `closing`, deadlines in `times`, the
-//! way out in `output`.
+//! Any call into Python can come back here, so no borrow is held across one. What happens to it is in `events`, what
+//! comes in in `handshake` and `input`, what the application asks for in `application`, the end in `closing`, deadlines
+//! in `times`, the way out in `output`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use super::core::Core;
 use super::states::{Connecting, Ended, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
-use crate::asgi::gate::Place;
+use crate::asgi::gate::Slot;
 use crate::asgi::peer::Peer;
 use crate::asgi::room::Room;
 use crate::base::ffi::bytes::Growing;
@@ -92,8 +92,9 @@ pub(crate) struct Session {
     pub(super) inflow: Inflow,
     pub(super) inbox: Inbox,
     pub(super) outflow: Outflow,
-    /// Among the requests that are active, where those are counted; until it is accepted, or the application's call over.
-    pub(super) place: Cell<Option<Box<Place>>>,
+    /// Among the requests that are active, where those are counted; until it is accepted, or the application's call
+    /// over.
+    pub(super) place: Cell<Option<Box<Slot>>>,
     /// What the application did to end it.
     pub(super) ended: Cell<Option<Ended>>,
     /// The client has nothing more to send, and may read the response.
@@ -266,7 +267,8 @@ impl Session {
         !self.outflow.room.writers.is_empty()
     }
 
-    /// What the latest ping carried, when it was sent by the clock of the loop, and seconds that the last answered one took.
+    /// What the latest ping carried, when it was sent by the clock of the loop, and seconds that the last answered one
+    /// took.
     pub(crate) fn ping(&self) -> (Option<[u8; 4]>, f64, f64) {
         let ping = self.ping.get();
         (ping.pending, ping.sent_at, ping.round_trip)

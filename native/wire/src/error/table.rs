@@ -1,6 +1,6 @@
 //! Why a request is refused.
 //!
-//! Written by scripts/sync-settings from uvicorn/protocols/http/refusals.py. Do not edit.
+//! Written by scripts/sync-settings from uvicorn/rules/refusals.py. Do not edit.
 
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 

@@ -8,10 +8,10 @@
 //!                     └──▶ Dropped     │
 //! ```
 //!
-//! A live stream is known by its number on the wire and by its place here; a gone one only by its place, which the caller still
-//! has. So requests whose applications have not noticed yet that they were reset count as well, and no number of resets makes
-//! more of them than there may be. Of what is closed nothing is remembered but the numbers of the last few, and of those that
-//! the server has reset, whose clients may not know it yet.
+//! A live stream is known by its number on the wire and by its place here; a gone one only by its place, which the
+//! caller still has. So requests whose applications have not noticed yet that they were reset count as well, and no
+//! number of resets makes more of them than there may be. Of what is closed nothing is remembered but the numbers of
+//! the last few, and of those that the server has reset, whose clients may not know it yet.
 
 use std::collections::VecDeque;
 
@@ -168,7 +168,7 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug)]
-enum Place {
+enum Entry {
     Free,
     Live(u32, Stream),
     Gone(u32),
@@ -190,7 +190,7 @@ pub(crate) enum Found {
 
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    places: Vec<Place>,
+    places: Vec<Entry>,
     free: Vec<u32>,
     /// Numbers and places of those that are live: numbers only grow, so this is sorted.
     live: VecDeque<(u32, u32)>,
@@ -248,7 +248,7 @@ impl Streams {
     pub(crate) fn open(&mut self, number: u32, stream: Stream) -> StreamId {
         debug_assert!(number > self.last);
         self.last = number;
-        let new = Place::Live(number, stream);
+        let new = Entry::Live(number, stream);
         let place = self.free.pop().unwrap_or(self.places.len() as u32);
         match self.places.get_mut(place as usize) {
             Some(free) => *free = new,
@@ -261,7 +261,7 @@ impl Streams {
     #[inline]
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
         match self.places.get(id.place as usize) {
-            Some(Place::Live(number, stream)) if *number == id.number => Some(stream),
+            Some(Entry::Live(number, stream)) if *number == id.number => Some(stream),
             _ => None,
         }
     }
@@ -269,7 +269,7 @@ impl Streams {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         match self.places.get_mut(id.place as usize) {
-            Some(Place::Live(number, stream)) if *number == id.number => Some(stream),
+            Some(Entry::Live(number, stream)) if *number == id.number => Some(stream),
             _ => None,
         }
     }
@@ -283,7 +283,7 @@ impl Streams {
     #[inline]
     pub(crate) fn at(&mut self, place: u32) -> Option<(StreamId, &mut Stream)> {
         match self.places.get_mut(place as usize) {
-            Some(Place::Live(number, stream)) => Some((StreamId { number: *number, place }, stream)),
+            Some(Entry::Live(number, stream)) => Some((StreamId { number: *number, place }, stream)),
             _ => None,
         }
     }
@@ -291,7 +291,7 @@ impl Streams {
     /// All that are live.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
         self.places.iter_mut().zip(0..).filter_map(|(entry, place)| match entry {
-            Place::Live(number, stream) => Some((StreamId { number: *number, place }, stream)),
+            Entry::Live(number, stream) => Some((StreamId { number: *number, place }, stream)),
             _ => None,
         })
     }
@@ -299,10 +299,10 @@ impl Streams {
     /// A live stream is over on the wire; it was reset here if `reset`.
     pub(crate) fn close(&mut self, id: StreamId, reset: bool) -> Option<Stream> {
         let entry = self.places.get_mut(id.place as usize)?;
-        if !matches!(entry, Place::Live(number, _) if *number == id.number) {
+        if !matches!(entry, Entry::Live(number, _) if *number == id.number) {
             return None;
         }
-        let Place::Live(_, stream) = std::mem::replace(entry, Place::Gone(id.number)) else { return None };
+        let Entry::Live(_, stream) = std::mem::replace(entry, Entry::Gone(id.number)) else { return None };
         if let Some(index) = self.index(id.number) {
             self.live.remove(index);
         }
@@ -321,10 +321,10 @@ impl Streams {
     #[inline]
     pub(crate) fn release(&mut self, id: StreamId) {
         let Some(entry) = self.places.get_mut(id.place as usize) else { return };
-        if !matches!(entry, Place::Gone(number) if *number == id.number) {
+        if !matches!(entry, Entry::Gone(number) if *number == id.number) {
             return;
         }
-        *entry = Place::Free;
+        *entry = Entry::Free;
         self.free.push(id.place);
         if self.free.len() == self.places.len() && self.places.len() > KEPT_PLACES {
             (self.places, self.free, self.live) = (Vec::new(), Vec::new(), VecDeque::new());

@@ -1,6 +1,6 @@
 //! The numbers that both languages go by.
 //!
-//! Written by scripts/sync-settings from uvicorn/settings.py and uvicorn/protocols/http/limits.py. Do not edit.
+//! Written by scripts/sync-settings from uvicorn/config/settings.py and uvicorn/rules/limits.py. Do not edit.
 
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 

@@ -1,5 +1,5 @@
 //! What a client sent, so that it can neither end a line nor the quotation marks around it. The same, byte for byte, as
-//! `uvicorn/access_format.py`.
+//! `uvicorn/access/format.py`.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
-//! The access log in a format of the user's: the fast path of `uvicorn.access.FormattedLog`.
+//! The access log in a format of the user's: the fast path of `uvicorn.access.log.FormattedLog`.
 //!
-//! The format was compiled in Python (`uvicorn/access_format.py`), which also says what each atom means. Here are the
+//! The format was compiled in Python (`uvicorn/access/format.py`), which also says what each atom means. Here are the
 //! atoms again, without Python objects. A request that has something rare (credentials, a scope that an application has
 //! changed beyond recognition) is left to Python.
 
@@ -175,12 +175,12 @@ impl FormattedLog {
     /// The log that `config` asks for, if it has a format.
     pub(super) fn new(config: &Bound<'_, PyAny>, event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = config.py();
-        let class = py.import("uvicorn.access")?.getattr("FormattedLog")?;
+        let class = py.import("uvicorn.access.log")?.getattr("FormattedLog")?;
         let python = class.call_method1("from_config", (config, event_loop))?;
         if python.is_none() {
             return Ok(None);
         }
-        let module = py.import("uvicorn.access_format")?;
+        let module = py.import("uvicorn.access.format")?;
         let format = python.getattr("format")?;
         let parts = parts_of(&format.getattr("parts")?)?;
         let of_head = |part: &Part| matches!(part, Part::Text(Atom::ResponseHeader(_)));

@@ -1,8 +1,8 @@
 //! The lines of the access log of one event loop.
 //!
 //! While logging is exactly as uvicorn set it up, which is checked for each record, a line is formatted without Python
-//! objects and all lines of one turn of the loop are written at once. Otherwise the Python side gets the record and calls
-//! the logger.
+//! objects and all lines of one turn of the loop are written at once. Otherwise the Python side gets the record and
+//! calls the logger.
 //!
 //! A client that has one request at a time finds its line written when it has the response: the lines of a turn of ours
 //! are written in front of its last response, and in other turns those that there are in front of the first.
@@ -42,7 +42,7 @@ pub(crate) struct Lines {
 impl Lines {
     pub(super) fn new(python: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
-            level: Level::new(&python.py().import("uvicorn.access")?.getattr("logger")?, INFO)?,
+            level: Level::new(&python.py().import("uvicorn.access.log")?.getattr("logger")?, INFO)?,
             untouched: Untouched::new(python)?,
             python: python.clone().unbind(),
             text: RefCell::default(),

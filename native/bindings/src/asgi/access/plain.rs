@@ -1,4 +1,4 @@
-//! The access log that upstream prints: the fast path of `uvicorn.access.AccessLog`.
+//! The access log that upstream prints: the fast path of `uvicorn.access.log.AccessLog`.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ pub(crate) struct PlainLog {
 impl PlainLog {
     /// The log that `config` asks for, unless it has a format of its own.
     pub(super) fn new(config: &Bound<'_, PyAny>, event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        let class = config.py().import("uvicorn.access")?.getattr("AccessLog")?;
+        let class = config.py().import("uvicorn.access.log")?.getattr("AccessLog")?;
         let python = class.call_method1("from_config", (config, event_loop))?;
         if python.is_none() {
             return Ok(None);
@@ -53,8 +53,8 @@ impl PlainLog {
         self.lines.python.bind(py).call_method1(&names.record, (*scope, status)).map(drop)
     }
 
-    /// Format one line, as the default formatter does. `false`: it is for Python to say, or the client is a text that the
-    /// stream may be unable to encode, which must not cost the lines of others.
+    /// Format one line, as the default formatter does. `false`: it is for Python to say, or the client is a text that
+    /// the stream may be unable to encode, which must not cost the lines of others.
     fn append(&self, names: &Names, peer: &Peer, scope: &Bound<'_, PyDict>, status: u16) -> PyResult<bool> {
         self.learn_status(scope.py(), status)?;
         let (Some(method), Some(path)) = (text_of(scope, &names.method)?, text_of(scope, &names.path)?) else {
@@ -114,8 +114,8 @@ fn text_of<'py>(scope: &Bound<'py, PyDict>, name: &Py<PyString>) -> PyResult<Opt
     Ok(scope.get_item(name)?.and_then(|value| value.cast_into::<PyString>().ok()))
 }
 
-/// `host:port`, and nothing if there is no client; `false` if it is something else, or not in ASCII. The connection's own
-/// address, which is nearly always meant, was formatted when it was made.
+/// `host:port`, and nothing if there is no client; `false` if it is something else, or not in ASCII. The connection's
+/// own address, which is nearly always meant, was formatted when it was made.
 fn push_client(lines: &mut String, peer: &Peer, client: &Bound<'_, PyAny>) -> bool {
     if client.is_none() || peer.push_client(lines, client) {
         return true;

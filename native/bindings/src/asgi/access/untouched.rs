@@ -37,7 +37,7 @@ impl Untouched {
         let formatter = python.getattr("formatter")?;
         let logging = py.import("logging")?;
         Ok(Some(Self {
-            logger_fields: fields(&py.import("uvicorn.access")?.getattr("logger")?)?,
+            logger_fields: fields(&py.import("uvicorn.access.log")?.getattr("logger")?)?,
             handler_fields: fields(&handler)?,
             handler_level: handler.getattr("level")?.unbind(),
             handler: handler.unbind(),

@@ -1,6 +1,6 @@
 //! Why a WebSocket fails.
 //!
-//! Written by scripts/sync-settings from uvicorn/protocols/websockets/failures.py. Do not edit.
+//! Written by scripts/sync-settings from uvicorn/rules/failures.py. Do not edit.
 
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 

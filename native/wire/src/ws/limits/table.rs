@@ -1,6 +1,6 @@
 //! The numbers of WebSocket that both languages go by.
 //!
-//! Written by scripts/sync-settings from uvicorn/settings.py, and limits.py and deflate.py of uvicorn/protocols/websockets. Do not edit.
+//! Written by scripts/sync-settings from uvicorn/config/settings.py, and uvicorn/rules/websocket_limits.py and uvicorn/protocols/websockets/deflate.py. Do not edit.
 
 #![allow(clippy::doc_markdown, reason = "these texts are for people")]
 

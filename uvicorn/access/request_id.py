@@ -1,0 +1,153 @@
+"""What a request is called: an id that is taken over from a peer that is trusted, or made.
+
+An id is what a trusted peer says in the field of the setting `request_id_header`, if that is one value of the form that
+`is_request_id` knows; else the trace id of its `traceparent` (W3C Trace Context); else 128 bits at random, as 32
+hexadecimal digits. What others say is not looked at: a client that chose its id could make its requests look like those
+of another client. The scope has it under `request_id`, the response in a field of the same name, unless the application
+has such a field of its own.
+
+Who is asked for an id for each request makes none by itself: the system is asked for many at once, and none of them is
+used twice, in the children of a fork neither. The native core has the same in `native/bindings/src/asgi/identity.rs`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from uvicorn.access.format import is_request_id
+from uvicorn.middleware.proxy_headers import _TrustedHosts
+
+if TYPE_CHECKING:
+    from uvicorn._types import ProtocolConfig
+
+Field = tuple[bytes, bytes]
+
+DEFAULT_HEADER = "x-request-id"
+
+DIGITS = 32
+"""Of an id that is made."""
+BATCH = 256
+"""Ids of which the system is asked at once."""
+
+_traceparent = re.compile(
+    r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?",
+    re.DOTALL,
+).fullmatch
+
+_is_field_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+
+# What says more about a message than what it is called, or is a field of every response already.
+_TAKEN = frozenset(
+    {"connection", "content-length", "content-type", "date", "host", "keep-alive", "location", "server", "set-cookie"}
+    | {"te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade"}
+)
+
+_forks = 0
+
+
+def _note_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_header(name: str) -> None:
+    """Refuse what no field is called, and what fields are called that say something else.
+
+    Raises:
+        ValueError: it says why.
+    """
+    if not _is_field_name(name):
+        raise ValueError("it must be the name of a header field.")
+    if name.lower() in _TAKEN or name.lower().startswith("sec-websocket-"):
+        raise ValueError("this header already has a meaning of its own; choose another.")
+
+
+def trace_id(traceparent: str) -> str | None:
+    """Return the trace id of a `traceparent`, `None` if that is invalid (W3C Trace Context, section 3.2).
+
+    Of a version later than 00 is read what that has, as the standard asks for.
+    """
+    match = _traceparent(traceparent)
+    if match is None or (match["version"] == "00" and match["more"] is not None):
+        return None
+    return match["trace"]
+
+
+class RequestIds:
+    """Finds the ids of the requests of one event loop.
+
+    Args:
+        header: the name of the field.
+        trusted: as `Config.trusted_proxies` has it; `None` trusts no peer.
+
+    Attributes:
+        name: of the field, in lower case.
+    """
+
+    __slots__ = ("name", "_trusted", "_digits", "_used", "_forks")
+
+    def __init__(self, header: str, trusted: list[str] | str | None) -> None:
+        self.name = header.lower().encode("ascii")
+        self._trusted = _TrustedHosts([] if trusted is None else trusted)
+        self._digits = ""
+        self._used = 0
+        self._forks = _forks
+
+    @classmethod
+    def from_config(cls, config: ProtocolConfig) -> RequestIds | None:
+        """Return those that `config` asks for, `None` if it does not."""
+        if not config.request_id:
+            return None
+        return cls(config.request_id_header, config.trusted_proxies)
+
+    def trusts(self, client: tuple[str, int] | None) -> bool:
+        """Tell whether this peer is believed when it says what a request is called."""
+        return (client[0] if client else None) in self._trusted
+
+    def of(self, headers: Iterable[Field], client: tuple[str, int] | None) -> str:
+        """Return the id of a request that has these headers, names in lower case, and came from this peer."""
+        if self.trusts(client):
+            taken = self._taken(headers)
+            if taken is not None:
+                return taken
+        return self.make()
+
+    def _taken(self, headers: Iterable[Field]) -> str | None:
+        ids: list[str] = []
+        parents: list[str] = []
+        for name, value in headers:
+            if name == self.name:
+                ids.append(value.decode("latin-1"))
+            elif name == b"traceparent":
+                parents.append(value.decode("latin-1"))
+        if len(ids) == 1 and is_request_id(ids[0]):
+            return ids[0]
+        return trace_id(parents[0]) if len(parents) == 1 else None
+
+    def make(self) -> str:
+        """Return an unguessable id."""
+        used = self._used
+        if used >= len(self._digits) or self._forks != _forks:
+            self._digits = os.urandom(BATCH * DIGITS // 2).hex()
+            self._forks = _forks
+            used = 0
+        self._used = used + DIGITS
+        return self._digits[used : used + DIGITS]
+
+    def line(self, request_id: str) -> bytes:
+        """Return the line of a response that says it."""
+        return b"%b: %b\r\n" % (self.name, request_id.encode("ascii"))
+
+
+def with_line(head: bytes, line: bytes) -> bytes:
+    """Return the head of a response with `line` at its end, unless that is empty or there is a field of this name."""
+    if not line or b"\r\n" + line[: line.index(b":") + 1] in head:
+        return head
+    return head[:-2] + line + b"\r\n"

@@ -1,0 +1,729 @@
+"""Where a server listens: six sources of sockets, and what can be done with each.
+
+| | `bind`, for a parent of processes | `open`, for a single process | `describe` | `release` |
+|---|---|---|---|---|
+| `Address` (host, port) | one socket, IPv6 for a colon | one for each address of the name | URL | nothing |
+| `UnixPath` (uds) | a new file, replacing a stale socket | the same | path | removes the file |
+| `Descriptor` (fd) | a duplicate | a duplicate | socket name | nothing |
+| `Passed` (in bind) | duplicates of what systemd has handed over | the same | socket names | nothing |
+| `Several` (bind) | all that `open` opens | what each place of the list opens | a line for each | removes the files |
+| `Given` (sockets) | not needed | the sockets themselves | nothing | nothing |
+
+`bind` and `open` do not listen; `listen` does, for all of them. Failures are `OSError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import inspect
+import logging
+import os
+import re
+import socket
+import ssl
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from uvicorn.listening.acceptor import OPEN, Acceptor, Checkpoint, NativeAcceptor, WatchedServer
+from uvicorn.listening.loads import WorkerLoad
+from uvicorn.logging.ansi import style
+from uvicorn.metrics.page import Page
+
+if TYPE_CHECKING:
+    from uvicorn._native import Poller
+
+LONGEST_UNIX_PATH = 107 if sys.platform == "linux" else 103
+"""Bytes in `sun_path` before its NUL."""
+
+_RUNNING = "Uvicorn running on "
+_QUIT = " (Press CTRL+C to quit)"
+
+
+class SocketConfig(Protocol):
+    """What is read from the configuration."""
+
+    port: int
+    uds: str | None
+    fd: int | None
+
+    @property
+    def host(self) -> str | Sequence[str] | None:
+        """A name or an address, a list of them, or None for all interfaces."""
+
+    @property
+    def bind(self) -> Sequence[str]:
+        """Places as `place_of` reads them; none where host, port, uds and fd hold."""
+
+    @property
+    def is_ssl(self) -> bool:
+        """Whether the server speaks TLS: decides the scheme of the URL that is logged."""
+
+
+@dataclass(frozen=True)
+class RunningLine:
+    """The line that says where the server can be reached; `place` is a format for `args`."""
+
+    place: str
+    args: tuple[object, ...]
+
+    def log(self, logger: logging.Logger) -> None:
+        """Write it to the error log, by the name under which the module of the caller has it."""
+        color_message = _RUNNING + style(self.place, bold=True) + _QUIT
+        logger.info(_RUNNING + self.place + _QUIT, *self.args, extra={"color_message": color_message})
+
+
+class Listener(Protocol):
+    """What serves a listening socket: asyncio's own server, another loop's, or an `Acceptor`."""
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """What it listens on; nothing once closed."""
+
+    def close(self) -> None:
+        """Refuse new connections and close the sockets."""
+
+    async def wait_closed(self) -> None:
+        """Return once that is done."""
+
+
+class Source(Protocol):
+    """Where sockets come from; see the table at the top."""
+
+    def bind(self) -> list[socket.socket]:
+        """Bound sockets for several processes to listen on; blocks while a name is resolved."""
+
+    async def open(self) -> list[socket.socket]:
+        """The sockets of a single process, bound but not listening."""
+
+    def places(self) -> list[str]:
+        """Where that is, as the setting `bind` has it."""
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """How to say that what it has bound is being served."""
+
+    def release(self) -> None:
+        """Undo what `open` left behind outside the process; called after the sockets are closed."""
+
+
+def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None) -> Source:
+    """The source in force: sockets that were given, then `bind`, then `fd`, then `uds`, then host and port."""
+    if given is not None:
+        return Given(given)
+    if config.bind:
+        return Several(config.bind, _scheme(config))
+    if config.fd is not None:
+        return Descriptor(config.fd)
+    if config.uds:
+        return UnixPath(config.uds)
+    return Address(config.host, config.port, _scheme(config))
+
+
+def _scheme(config: SocketConfig) -> str:
+    return "https" if config.is_ssl else "http"
+
+
+def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
+    """Return what one member of `bind` names: `HOST:PORT`, `unix:PATH`, `fd:NUMBER`, `systemd` or `systemd:NAME`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "unix" and rest:
+        check_unix_path(rest)
+        return UnixPath(rest)
+    if kind == "fd" and re.fullmatch("[0-9]{1,9}", rest):
+        return Descriptor(int(rest))
+    if text == "systemd" or (kind == "systemd" and rest):
+        return Passed(rest or None)
+    try:
+        return Address(*parse_address(text), name=text)
+    except ValueError:
+        raise ValueError("it is HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
+
+
+def check_unix_path(path: str) -> None:
+    """Refuse a path that no Unix socket can have.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    if (length := len(os.fsencode(path))) > LONGEST_UNIX_PATH:
+        raise ValueError(f"the path of a Unix socket has at most {LONGEST_UNIX_PATH} bytes, not {length}.")
+
+
+def unix_paths(config: SocketConfig) -> list[str]:
+    """The files of Unix sockets that are bound for this configuration."""
+    if config.bind:
+        return [place.path for place in map(place_of, config.bind) if isinstance(place, UnixPath)]
+    return [config.uds] if config.uds and config.fd is None else []
+
+
+def close_later(stack: contextlib.ExitStack, config: SocketConfig, bound: Sequence[socket.socket]) -> None:
+    """Have `stack` close what was bound for this configuration, and then remove the files of Unix sockets."""
+    for path in unix_paths(config):
+        stack.callback(SocketFile(path).remove)
+    for sock in bound:
+        stack.callback(sock.close)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`; an IPv6 address stands in brackets.
+
+    Raises:
+        ValueError: it is not of this form.
+    """
+    found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]*)):([0-9]{1,5})", text)
+    if found is None or int(found[3]) > 65535:
+        raise ValueError("it is HOST:PORT.")
+    return found[1] or found[2], int(found[3])
+
+
+def bind_sockets(config: SocketConfig, logger: logging.Logger, *, one: bool = False) -> list[socket.socket]:
+    """Bind the sockets that several processes are going to share, and log where.
+
+    There is one, unless `bind` names more, or the host is a list, or not set: then one will do if it must be (`one`).
+
+    Raises:
+        OSError: an address is taken or cannot be resolved, a descriptor is not open.
+    """
+    source = source_of(config)
+    bound = source.bind_one() if one and isinstance(source, Address) else source.bind()
+    for sock in bound:
+        sock.set_inheritable(True)
+    for line in source.describe(bound):
+        line.log(logger)
+    return bound
+
+
+async def listen(
+    bound: Sequence[socket.socket],
+    factory: Callable[[], asyncio.BaseProtocol],
+    *,
+    backlog: int,
+    context: ssl.SSLContext | None = None,
+    handshake_timeout: float | None = None,
+    place: WorkerLoad | None = None,
+    metrics: Page | None = None,
+    checkpoint: Checkpoint = OPEN,
+) -> list[Listener]:
+    """Listen on each socket and serve its connections with protocols made by `factory`.
+
+    With `context`, connections are TLS and have `handshake_timeout` seconds to become so. With `place`, this is one
+    of several processes that share the sockets: where they are served natively, each takes about as many connections
+    as the others. With `metrics`, how long connections wait for their turns is counted there. `checkpoint` is what
+    connections have to pass before they are served. The sockets belong to the servers returned: closing a server closes
+    its socket. When one of them cannot listen, all are closed.
+
+    Raises:
+        OSError: a socket cannot listen, or the loop cannot do what `checkpoint` takes.
+    """
+    loop = asyncio.get_running_loop()
+    servers: list[Listener] = []
+    poller = _poller_for(loop, place, metrics)
+    try:
+        for sock in bound:
+            if poller is not None:
+                native = NativeAcceptor(
+                    sock,
+                    factory,
+                    backlog=backlog,
+                    poller=poller,
+                    context=context,
+                    handshake_timeout=handshake_timeout,
+                    checkpoint=checkpoint,
+                    is_shared=place is not None,
+                )
+                await native.start_serving()
+                servers.append(native)
+            else:
+                is_shared = place is not None
+                servers.append(
+                    await _listen_on(loop, sock, factory, backlog, context, handshake_timeout, checkpoint, is_shared)
+                )
+    except BaseException:
+        for server in servers:
+            server.close()
+        for sock in bound[len(servers) :]:
+            sock.close()
+        raise
+    return servers
+
+
+def _poller_for(loop: asyncio.AbstractEventLoop, place: WorkerLoad | None, metrics: Page | None) -> Poller | None:
+    """What accepts, reads and writes natively for `loop`; None where that is not to be had."""
+    if not sys.platform.startswith("linux"):
+        return None
+    if not (isinstance(loop, asyncio.SelectorEventLoop) or type(loop).__module__.partition(".")[0] == "uvloop"):
+        return None
+    try:
+        from uvicorn._native import Poller
+    except ImportError:
+        return None
+    poller = Poller(loop)
+    if place is not None:
+        poller.share(os.dup(place.file.descriptor), place.index)
+    if metrics is not None:
+        poller.measure(metrics.words)
+    return poller
+
+
+async def wait_opened(listeners: Sequence[Listener]) -> None:
+    """Return when connections that were accepted before `listeners` were closed have their protocols, or never will.
+
+    That is soon. Listeners that are not ours cannot tell; what they accepted has its protocol in a turn or two of the
+    loop, TLS excepted.
+    """
+    for listener in listeners:
+        if isinstance(listener, Acceptor):
+            await listener.wait_closed()
+
+
+async def _listen_on(
+    loop: asyncio.AbstractEventLoop,
+    sock: socket.socket,
+    factory: Callable[[], asyncio.BaseProtocol],
+    backlog: int,
+    context: ssl.SSLContext | None,
+    handshake_timeout: float | None,
+    checkpoint: Checkpoint,
+    is_shared: bool = False,
+) -> Listener:
+    # uvloop has handshakes end by its own clock, whether it has heard the peer or not.
+    is_ours = isinstance(loop, asyncio.SelectorEventLoop) or (context is not None and _is_uvloop(loop))
+    if is_ours or not checkpoint.is_open:
+        acceptor = Acceptor(
+            sock,
+            factory,
+            backlog=backlog,
+            context=context,
+            handshake_timeout=handshake_timeout,
+            checkpoint=checkpoint,
+            is_shared=is_shared,
+        )
+        try:
+            await acceptor.start_serving()
+        except NotImplementedError:
+            name = type(loop).__name__
+            raise OSError(f"{name} cannot wait for PROXY headers, nor count connections: use another loop") from None
+        return acceptor
+    sock.listen(backlog)  # uvloop keeps it to itself when this fails
+    create, options = _native_server(loop, sock)
+    if context is not None:
+        options.update(ssl=context, ssl_handshake_timeout=handshake_timeout)
+    server: asyncio.AbstractServer = await create(factory, sock=sock, backlog=backlog, **options)
+    listener: Any = WatchedServer(server, sock) if _is_uvloop(loop) else server
+    return cast(Listener, listener)
+
+
+def _is_uvloop(loop: asyncio.AbstractEventLoop) -> bool:
+    return type(loop).__module__.partition(".")[0] == "uvloop"
+
+
+def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The loop's own function that serves `sock`, and options for it."""
+    if sys.platform == "win32" or sock.family != socket.AF_UNIX:
+        return loop.create_server, {}
+    # Whether the file is to be removed is a matter of the source; older loops know no such option and remove nothing.
+    cleans_up = "cleanup_socket" in inspect.signature(loop.create_unix_server).parameters
+    return loop.create_unix_server, {"cleanup_socket": False} if cleans_up else {}
+
+
+class Address:
+    """A host and a port. A host that is not set means all interfaces; a list of hosts means each of them."""
+
+    def __init__(
+        self, host: str | Sequence[str] | None, port: int, scheme: str = "http", *, name: str | None = None
+    ) -> None:
+        self._name = name or f"host={host!r}"
+        self._host = host
+        self._hosts = [host] if host is None or isinstance(host, str) else list(host)
+        self._port = port
+        self._scheme = scheme
+
+    def bind(self) -> list[socket.socket]:
+        """One socket: IPv6 if the host is written with a colon, else IPv4 (SOCK-02); otherwise what `open` opens."""
+        if not isinstance(self._host, str):
+            return self.bind_each()
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        with _closing_on_error([sock]), _naming(self._name, socket.gaierror):
+            _bind_tcp(sock, (self._host, self._port))
+        return [sock]
+
+    def bind_one(self) -> list[socket.socket]:
+        """The same, but all interfaces share one socket, for both families where the system has IPv6."""
+        if self._host is not None:
+            return self.bind()
+        try:
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            with _closing_on_error([sock]):
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                _bind_tcp(sock, ("::", self._port))
+        except OSError as exc:
+            if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            return Address("0.0.0.0", self._port).bind()
+        return [sock]
+
+    async def open(self) -> list[socket.socket]:
+        """A socket for every address the host resolves to; no host means all interfaces.
+
+        An address whose family this machine does not have is left out as long as another one remains.
+        """
+        return self._open_each(await self._resolve())
+
+    def bind_each(self) -> list[socket.socket]:
+        """What `open` opens; blocks while a name is resolved."""
+        with _naming(self._name, socket.gaierror):
+            addresses = self._resolve_now(0)
+        return self._open_each(addresses)
+
+    def _open_each(self, addresses: Iterable[tuple[int, Any]]) -> list[socket.socket]:
+        opened: list[socket.socket] = []
+        unavailable: OSError | None = None
+        with _closing_on_error(opened):
+            for family, address in addresses:
+                try:
+                    opened.append(self._open_one(family, address))
+                except OSError as exc:
+                    if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                        raise
+                    unavailable = exc
+            if not opened:
+                raise unavailable or OSError(f"host={self._host!r} names no address")
+        return opened
+
+    async def _resolve(self) -> list[tuple[int, Any]]:
+        """Family and address for each address of the host, in the order of preference, without repetitions."""
+        try:
+            return self._resolve_now(socket.AI_NUMERICHOST)  # numbers need no resolver, hence no thread
+        except socket.gaierror:
+            resolve = asyncio.get_running_loop().getaddrinfo
+            options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
+            with _naming(self._name, socket.gaierror):
+                return _distinct([await resolve(host or None, self._port, **options) for host in self._hosts])
+
+    def _resolve_now(self, flags: int) -> list[tuple[int, Any]]:
+        options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": flags | socket.AI_PASSIVE}
+        return _distinct([socket.getaddrinfo(host or None, self._port, **options) for host in self._hosts])
+
+    def _open_one(self, family: int, address: Any) -> socket.socket:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        with _closing_on_error([sock]):
+            if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):
+                # All interfaces are two sockets, one of each family; they would collide otherwise.
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            _bind_tcp(sock, address)
+        return sock
+
+    def places(self) -> list[str]:
+        """Host and port as configured; all interfaces are two hosts."""
+        hosts = ["0.0.0.0", "::"] if self._host is None else self._hosts
+        return [f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}" for host in map(str, hosts)]
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """The URL, with the host as configured and the port as bound; without a host, that of the first socket."""
+        host, port = bound[0].getsockname()[:2]
+        if isinstance(self._host, str):
+            return [_url(self._scheme, self._host, port)]
+        if self._host is None:
+            return [_url(self._scheme, host, port)]
+        return [_url(self._scheme, *sock.getsockname()[:2]) for sock in bound]
+
+    def release(self) -> None:
+        """Nothing is left behind."""
+
+
+class SocketFile:
+    """The file of a Unix socket that has just been bound, if there is one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode: int | None = None
+        with contextlib.suppress(OSError):
+            self._inode = os.stat(path).st_ino
+
+    def remove(self) -> None:
+        """Remove it, unless another server has put its own there meanwhile."""
+        with contextlib.suppress(OSError):  # gone, or its directory is
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+
+
+class UnixPath:
+    """A Unix socket file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file: SocketFile | None = None
+
+    def bind(self) -> list[socket.socket]:
+        """The same as `open`; errors name the path."""
+        with _naming(self.path):
+            return self.bind_each()
+
+    async def open(self) -> list[socket.socket]:
+        """A new file that everybody may connect to, whatever the umask (SOCK-07).
+
+        A socket file that a killed server has left is replaced, and keeps its permissions. Any other file is an error,
+        above all the socket of a server that still runs: that would serve on, where no client could reach it.
+        """
+        return self.bind_each()
+
+    def bind_each(self) -> list[socket.socket]:
+        """The same, without an event loop."""
+        mode = 0o666
+        if _is_left_behind(self.path):
+            with contextlib.suppress(FileNotFoundError):
+                mode = stat.S_IMODE(os.stat(self.path).st_mode)
+                os.unlink(self.path)
+        sock = self._bind(mode)
+        self._file = SocketFile(self.path)
+        return [sock]
+
+    def _bind(self, mode: int) -> socket.socket:
+        sock = _unix_socket()
+        with _closing_on_error([sock]):
+            sock.bind(self.path)
+            os.chmod(self.path, mode)
+        return sock
+
+    def places(self) -> list[str]:
+        """The path as configured."""
+        return [f"unix:{self.path}"]
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """The path as configured."""
+        return [RunningLine("unix socket %s", (self.path,))]
+
+    def release(self) -> None:
+        """Remove the socket file, unless another server has put its own there meanwhile."""
+        if self._file is not None:
+            self._file.remove()
+
+
+class Descriptor:
+    """A socket that was opened by whoever started the process, known by its descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def bind(self) -> list[socket.socket]:
+        """A duplicate; the descriptor itself stays open and is not ours to close."""
+        duplicate = os.dup(self._fd)
+        try:
+            sock = socket.socket(fileno=duplicate)
+        except OSError:
+            os.close(duplicate)
+            raise
+        if (fault := _why_not_listening(sock)) is not None:
+            sock.close()
+            needed = "a TCP or Unix stream socket that can listen is needed (ListenStream= of systemd)"
+            raise OSError(errno.EOPNOTSUPP, f"descriptor {self._fd} is {fault}; {needed}")
+        return [sock]
+
+    async def open(self) -> list[socket.socket]:
+        """The same duplicate."""
+        return self.bind()
+
+    bind_each = bind
+
+    def places(self) -> list[str]:
+        """The number as configured."""
+        return [f"fd:{self._fd}"]
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """The name of the socket: a path, or a tuple of address and port."""
+        return [RunningLine("socket %s", (bound[0].getsockname(),))]
+
+    def release(self) -> None:
+        """A socket file behind the descriptor belongs to whoever made it (SOCK-13)."""
+
+
+class Passed:
+    """The sockets that systemd has opened for this process, all or those of a name.
+
+    It keeps them open, so that nobody is refused while the service is started again.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name
+
+    def bind_each(self) -> list[socket.socket]:
+        """A duplicate of each."""
+        from uvicorn.listening.systemd import passed_descriptors  # needed by few
+
+        bound: list[socket.socket] = []
+        with _closing_on_error(bound):
+            for descriptor in passed_descriptors(self._name):
+                bound += Descriptor(descriptor).bind()
+        return bound
+
+    def release(self) -> None:
+        """They are somebody else's."""
+
+
+class Several:
+    """All the places of a list, each as a single process opens it, in a parent of processes, too.
+
+    Raises:
+        ValueError: a member of the list names no place.
+    """
+
+    def __init__(self, texts: Sequence[str], scheme: str) -> None:
+        self._scheme = scheme
+        self._places = [(text, place_of(text)) for text in texts]
+
+    def bind(self) -> list[socket.socket]:
+        """The sockets of all; when one cannot be bound, none is."""
+        opened: list[socket.socket] = []
+        try:
+            with _closing_on_error(opened):
+                for text, place in self._places:
+                    # What is wrong with an address that is one names it already.
+                    with contextlib.nullcontext() if isinstance(place, Address) else _naming(text):
+                        opened += place.bind_each()
+        except OSError:
+            self.release()
+            raise
+        return opened
+
+    async def open(self) -> list[socket.socket]:
+        """The same; names are resolved beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(None, self.bind)
+
+    def places(self) -> list[str]:
+        """The list."""
+        return [text for text, _ in self._places]
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """Where each of them is."""
+        return [self._line_of(sock) for sock in bound]
+
+    def _line_of(self, bound: socket.socket) -> RunningLine:
+        name = bound.getsockname()
+        if isinstance(name, tuple):
+            return _url(self._scheme, *name[:2])
+        return RunningLine("unix socket %s", (name,))
+
+    def release(self) -> None:
+        """Remove the socket files."""
+        for _, place in self._places:
+            place.release()
+
+
+class Given:
+    """Sockets passed to `Server.serve()`, by a parent process or by the program the server is embedded in."""
+
+    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+        self._sockets = sockets
+
+    def bind(self) -> list[socket.socket]:
+        """Sockets that were given are bound already."""
+        raise NotImplementedError("sockets that were given are bound already")
+
+    async def open(self) -> list[socket.socket]:
+        """The sockets; on Windows duplicates that belong to this process, as a loop there needs them."""
+        return [_share(sock) for sock in self._sockets]
+
+    def places(self) -> list[str]:
+        """Nothing: whoever bound them knows."""
+        return []
+
+    def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
+        """Nothing: whoever bound them has said so."""
+        return []
+
+    def release(self) -> None:
+        """Nothing is left behind."""
+
+
+def _distinct(found: Sequence[Sequence[tuple[Any, ...]]]) -> list[tuple[int, Any]]:
+    """Family and address of each that was found for any of the hosts, once."""
+    return list(dict.fromkeys((int(family), address) for each in found for family, _, _, _, address in each))
+
+
+def _url(scheme: str, host: str, port: int) -> RunningLine:
+    return RunningLine("%s://[%s]:%d" if ":" in host else "%s://%s:%d", (scheme, host, port))
+
+
+@contextlib.contextmanager
+def _naming(place: str, kind: type[OSError] = OSError) -> Iterator[None]:
+    """Have errors of this kind name the place that cannot be bound."""
+    try:
+        yield
+    except kind as exc:
+        text = f"{place}: {exc.strerror or exc}"
+        # The numbers of a resolver's errors mean something else.
+        has_number = exc.errno is not None and not isinstance(exc, socket.gaierror)
+        raise OSError(exc.errno, text) if has_number else OSError(text) from None
+
+
+def _bind_tcp(sock: socket.socket, address: Any) -> None:
+    """Bind, also while connections of a predecessor linger; the error names the address."""
+    if sys.platform != "win32":  # there the option would allow to take over an address in use
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+    except socket.gaierror:
+        raise
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise OSError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
+
+
+def _is_left_behind(path: str) -> bool:
+    """Whether this is the file of a socket that is no more.
+
+    A datagram socket is refused there; where a server is bound, even if it does not listen yet, its type is wrong.
+    """
+    if sys.platform == "win32":
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def _why_not_listening(sock: socket.socket) -> str | None:
+    """Say what a socket is that cannot listen; None for one that can."""
+    if sock.type != socket.SOCK_STREAM:
+        return f"a {getattr(sock.type, 'name', sock.type)} socket"
+    try:
+        sock.getpeername()
+    except OSError:
+        return None
+    return "a connection"
+
+
+def _unix_socket() -> socket.socket:
+    if sys.platform == "win32":
+        raise OSError(errno.EAFNOSUPPORT, "Unix sockets are not available on this platform")
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def _share(sock: socket.socket) -> socket.socket:
+    if sys.platform == "win32":
+        return socket.fromshare(sock.share(os.getpid()))
+    return sock
+
+
+@contextlib.contextmanager
+def _closing_on_error(sockets: list[socket.socket]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise

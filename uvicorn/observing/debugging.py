@@ -1,0 +1,340 @@
+"""Report the activity of the event loops of a process: the setting `debug_requests`.
+
+An `Observer` belongs to one event loop. It reports the requests in flight there, where their tasks are, and which
+callbacks blocked the loop. Code that asks several (`listings_of`) runs in a separate thread and waits only briefly for
+a blocked loop; then the report is limited to information that another thread can see. Reports contain files, lines and
+names, and the path and client of a request: no field, no body, and no query unless configured. Their size is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypedDict
+from urllib.parse import quote
+
+from uvicorn._compat import has_gil
+from uvicorn.access.format import escape, escape_word
+from uvicorn.middleware.in_flight import InFlight, Shadow, shadow_of
+from uvicorn.observing import stacks
+from uvicorn.observing.slow_callbacks import SlowCallbacks
+
+MOST_REQUESTS = 200
+"""Requests that one loop lists: the oldest."""
+
+MOST_TASKS = 5
+"""Other tasks of one request."""
+
+MOST_TEXT = 200
+"""Characters of a path, or a query."""
+
+PATIENCE = 1.0
+"""Seconds for which a loop is waited for before it is looked at from outside."""
+
+_SIGNAL: int | None = getattr(signal, "SIGUSR1", None)
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class TaskListing(TypedDict):
+    """A task that a request has started."""
+
+    task: str
+    stack: list[str]
+
+
+class RequestListing(TypedDict):
+    """One request. `age` is in seconds, `query` only there if it was asked for."""
+
+    age: float
+    type: str
+    method: str
+    path: str
+    query: str | None
+    http_version: str
+    client: str
+    request_id: str | None
+    task: str
+    stack: list[str]
+    tasks: list[TaskListing]
+
+
+class SlowListing(TypedDict):
+    """A callback that was slow."""
+
+    when: str
+    seconds: float
+    what: str
+    request: str
+    stack: list[str]
+
+
+class LoopListing(TypedDict):
+    """One event loop. `overdue` are the seconds for which it has not turned, and `stack` is where it is then."""
+
+    pid: int
+    thread: str
+    in_flight: int
+    overdue: float
+    stack: list[str]
+    requests: list[RequestListing]
+    threshold: float
+    slow: list[SlowListing]
+
+
+class DebugSettings(Protocol):
+    """The settings that say what an observer watches for and shows."""
+
+    debug_requests_query: bool
+    debug_slow_callback: float
+
+
+class Observer:
+    """Watches the event loop that runs, from `start` to `stop`."""
+
+    def __init__(self, config: DebugSettings, in_flight: InFlight) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._in_flight = in_flight
+        self._shows_queries = config.debug_requests_query
+        self._thread = threading.current_thread()
+        self._slow = SlowCallbacks(self._loop, config.debug_slow_callback, self._request_of)
+
+    def start(self) -> None:
+        """Watch from now on."""
+        if self._slow.threshold > 0:
+            self._slow.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._slow.stop()
+
+    def ask(self) -> Question:
+        """Ask the loop for its listing; from any other thread."""
+        question = Question(self)
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(question.answer)
+        return question
+
+    def answer(self) -> LoopListing:
+        """Return the listing; called by the loop."""
+        return self._list(True)
+
+    def answer_from_outside(self, seconds: float) -> LoopListing:
+        """Return the listing that another thread can see; the loop has not answered for `seconds`."""
+        # Without a GIL only the loop may look at coroutines that may be running.
+        listing = self._list(has_gil())
+        listing["overdue"] = round(max(self._slow.overdue(), seconds), 3)
+        listing["stack"] = stacks.lines_of(stacks.frames_of(self._thread.ident or 0))
+        return listing
+
+    def _list(self, with_stacks: bool) -> LoopListing:
+        shadows = self._in_flight.of(self._loop)
+        others = self._others() if with_stacks else {}
+        now = time.monotonic()
+        requests = [self._tell(shadow, now, with_stacks, others) for shadow in shadows[:MOST_REQUESTS]]
+        return {
+            "pid": os.getpid(),
+            "thread": self._thread.name,
+            "in_flight": len(shadows),
+            "overdue": 0.0,
+            "stack": [],
+            "requests": [request for request in requests if request is not None],
+            "threshold": self._slow.threshold,
+            "slow": [
+                {
+                    "when": one.when,
+                    "seconds": one.seconds,
+                    "what": escape(one.what),
+                    "request": one.request,
+                    "stack": one.stack,
+                }
+                for one in list(self._slow.recent)
+            ],
+        }
+
+    def _others(self) -> dict[Shadow, list[asyncio.Task[Any]]]:
+        """The tasks that requests have started, by request."""
+        found: dict[Shadow, list[asyncio.Task[Any]]] = {}
+        for task in asyncio.all_tasks(self._loop):
+            shadow = shadow_of(task)
+            if shadow is not None and shadow.task is not task:
+                found.setdefault(shadow, []).append(task)
+        return found
+
+    def _tell(
+        self, shadow: Shadow, now: float, with_stacks: bool, others: dict[Shadow, list[asyncio.Task[Any]]]
+    ) -> RequestListing | None:
+        scope, task = shadow.scope, shadow.task
+        if scope is None or task is None:
+            return None  # it has ended meanwhile
+        query = scope["query_string"].decode("latin-1") if self._shows_queries else None
+        return {
+            "age": round(now - shadow.began, 3),
+            "type": scope["type"],
+            "method": escape(str(scope.get("method", "GET"))),
+            "path": quote(scope["path"])[:MOST_TEXT],
+            "query": None if query is None else escape(query[:MOST_TEXT]),
+            "http_version": scope["http_version"],
+            "client": _address(scope.get("client")),
+            "request_id": escape(str(named)) if (named := scope.get("request_id")) is not None else None,
+            "task": escape(task.get_name()),
+            "stack": [*stacks.chain_of(shadow.call), *stacks.awaited_by(task)] if with_stacks else [],
+            "tasks": [
+                {"task": escape(stacks.called(other)), "stack": stacks.stack_of(other)}
+                for other in others.get(shadow, [])[:MOST_TASKS]
+            ],
+        }
+
+    def _request_of(self, task: asyncio.Task[Any]) -> str:
+        """Which request a task belongs to."""
+        shadow = shadow_of(task) or next((one for one in list(self._in_flight) if one.task is task), None)
+        scope = None if shadow is None else shadow.scope
+        if scope is None:
+            return ""
+        return f"{escape(str(scope.get('method', 'GET')))} {quote(scope['path'])[:MOST_TEXT]}"
+
+
+class Question:
+    """One that an event loop was asked, and its answer."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._asked_at = time.monotonic()
+        self._is_answered = threading.Event()
+        self._listing: LoopListing | None = None
+
+    def answer(self) -> None:
+        """Called by the loop."""
+        self._listing = self._observer.answer()
+        self._is_answered.set()
+
+    def listing(self, until: float) -> LoopListing:
+        """Return the answer, or what can be seen without, if there is none until then (`time.monotonic()`)."""
+        self._is_answered.wait(max(0.0, until - time.monotonic()))
+        return self._listing or self._observer.answer_from_outside(time.monotonic() - self._asked_at)
+
+
+def listings_of(observers: Sequence[Observer]) -> list[LoopListing]:
+    """Ask all of them, side by side."""
+    questions = [observer.ask() for observer in observers]
+    until = time.monotonic() + PATIENCE
+    return [question.listing(until) for question in questions]
+
+
+def _address(client: Any) -> str:
+    """Host and port, as far as they are there; a proxy may have said anything."""
+    return "-" if not client else escape_word(f"{client[0]}:{client[1]}"[:MOST_TEXT])
+
+
+# Telling.
+
+
+def shown(listings: Sequence[LoopListing], as_json: bool = False) -> str:
+    """Return them as a page that people read, or as JSON."""
+    if as_json:
+        return json.dumps({"loops": list(listings)}, indent=1)
+    return "\n".join(line for listing in listings for line in _page(listing))
+
+
+def _page(listing: LoopListing) -> Iterator[str]:
+    count = listing["in_flight"]
+    yield f"Process {listing['pid']}, {listing['thread']}: {count} request{'' if count == 1 else 's'} in flight"
+    if listing["overdue"]:
+        yield f"  The event loop has not turned for {listing['overdue']:.3f} s; it is here:"
+        yield from _indented(listing["stack"])
+    for request in listing["requests"]:
+        query = "" if not request["query"] else f"?{request['query']}"
+        named = "" if request["request_id"] is None else f"  id {request['request_id']}"
+        kind = "WebSocket" if request["type"] == "websocket" else request["method"]
+        yield (
+            f"  {request['age']:9.3f} s  {kind} {request['path']}{query}  HTTP/{request['http_version']}  "
+            f"from {request['client']}  {request['task']}{named}"
+        )
+        yield from _indented(request["stack"])
+        for task in request["tasks"]:
+            yield f"      beside it {task['task']}"
+            yield from _indented(task["stack"])
+    if count > len(listing["requests"]):
+        yield f"  ... {count - len(listing['requests'])} more"
+    if listing["threshold"] > 0:
+        yield f"  Callbacks slower than {listing['threshold']:g} s: {len(listing['slow']) or 'none'}"
+    for slow in listing["slow"]:
+        yield f"  {slow['when']}  {slow['seconds']:.3f} s  {slow['what']}  {slow['request']}".rstrip()
+        yield from _indented(slow["stack"])
+
+
+def _indented(lines: Sequence[str]) -> Iterator[str]:
+    return (f"        {line}" for line in lines)
+
+
+# SIGUSR1
+
+
+class OnSignal:
+    """Writes the listings to the log at each SIGUSR1, from `start` to `stop`; in the main thread only.
+
+    Has no effect where there is no such signal, or the program has a handler for it.
+    """
+
+    def __init__(self, observers: Callable[[], Sequence[Observer]]) -> None:
+        self._observers = observers
+        self._is_writing = threading.Lock()
+        self._has_handler = False
+
+    def start(self) -> None:
+        """Take the signal."""
+        number = _SIGNAL
+        if number is None or threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda sig, frame: self.write_soon())
+            self._has_handler = True
+
+    def stop(self) -> None:
+        """Leave the signal as it was found."""
+        number = _SIGNAL
+        if number is not None and self._has_handler:
+            self._has_handler = False
+            signal.signal(number, signal.SIG_DFL)
+
+    def write_soon(self) -> None:
+        """Have it written by another thread: what a handler interrupts may be at work on the log."""
+        threading.Thread(target=self._write, name="uvicorn-requests", daemon=True).start()
+
+    def _write(self) -> None:
+        if self._is_writing.acquire(blocking=False):
+            try:
+                write(listings_of(self._observers()))
+            finally:
+                self._is_writing.release()
+
+
+class Debugging:
+    """Observation of the running event loop until `close`, with a report at a signal.
+
+    Attributes:
+        observer: of the loop.
+    """
+
+    def __init__(self, config: DebugSettings, in_flight: InFlight) -> None:
+        self.observer = Observer(config, in_flight)
+        self._on_signal = OnSignal(lambda: [self.observer])
+        self.observer.start()
+        self._on_signal.start()
+
+    def close(self) -> None:
+        """Observe no more."""
+        self._on_signal.stop()
+        self.observer.stop()
+
+
+def write(listings: Sequence[LoopListing]) -> None:
+    """Write the listings to the log."""
+    logger.info("%s", shown(listings))

@@ -1,0 +1,553 @@
+"""What event loops have counted, put together and told over HTTP as Prometheus reads it.
+
+A `Board` has the pages of the running loops and the sums of those that ended, so no counts are lost when a worker
+exits. An `Exposition` serves it on a separate address and in a separate thread, so that it answers while an event loop
+is blocked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import ipaddress
+import logging
+import math
+import os
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from urllib.parse import parse_qs
+
+from uvicorn.listening.sockets import parse_address
+from uvicorn.metrics import page as metrics
+from uvicorn.metrics.page import BOUNDS, CLASSES, FAMILIES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
+from uvicorn.worker_events import EventKind
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+PATIENCE = 2.0
+"""Seconds that one who asks has for the request, and then for taking the answer."""
+
+MOST_CLIENTS = 64
+"""Connections at a time."""
+
+BACKLOG = 128
+"""Connections that wait to be accepted."""
+
+LONGEST_HEAD = 8192
+"""Bytes of the head of a request."""
+
+REQUESTS_JSON = b"/requests.json"
+REQUESTS = {b"/requests": "text/plain; charset=utf-8", REQUESTS_JSON: "application/json"}
+"""Paths of the requests in flight, and their content types."""
+
+
+logger = logging.getLogger("uvicorn.error")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What had not ended when its worker did: it crashed, was killed, or its time was over."""
+
+    requests: int = 0
+    connections: int = 0
+
+    @classmethod
+    def of(cls, page: Page) -> Lost:
+        """What has begun in the event loop of `page`, and has not ended."""
+        words = page.words
+        requests, connections = words[metrics.BEGUN] - words[metrics.ENDED], words[metrics.OPENED] - words[metrics.GONE]
+        return cls(max(0, requests), max(0, connections))
+
+    def __add__(self, other: Lost) -> Lost:
+        return Lost(self.requests + other.requests, self.connections + other.connections)
+
+
+class Board:
+    """The pages of several event loops. Used by more than one thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pages: list[Page] = []
+        self._past = [0] * PLACES
+        self._lost = Lost()
+        self._made = 0
+
+    def page(self, shared: bool) -> Page:
+        """A new one; `shared` for another process.
+
+        Raises:
+            OSError: there is no memory for it.
+        """
+        with self._lock:
+            self._made += 1
+            page = Page.make(f"uvicorn-metrics-{os.getpid()}-{id(self):x}-{self._made}" if shared else "")
+            self._pages.append(page)
+        return page
+
+    def retire(self, page: Page) -> None:
+        """Its event loop has ended, however that happened: what it has counted stays, what it had is gone."""
+        with self._lock:
+            if page not in self._pages:
+                return
+            self._pages.remove(page)
+            self._lost += Lost.of(page)
+            past = [sum(numbers) for numbers in zip(self._past, page.words, strict=True)]
+            for begun, ended in PAIRS:
+                past[ended] = past[begun]
+            self._past = past
+        page.close()
+
+    @property
+    def lost(self) -> Lost:
+        """What had not ended when its event loop did."""
+        with self._lock:
+            return self._lost
+
+    def certificates(self, names: Sequence[str]) -> dict[str, int]:
+        """When the certificates of these names expire: of several that are shown in different loops the first."""
+        with self._lock:
+            pages = list(self._pages)
+        known: dict[str, int] = {}
+        for place, name in enumerate(names[: metrics.MOST_CERTIFICATES], metrics.CERTIFICATES):
+            times = [time for page in pages if (time := page.words[place])]
+            if times:
+                known[name] = min(times)
+        return known
+
+    def totals(self) -> list[int]:
+        """What all have counted."""
+        with self._lock:
+            return [sum(numbers) for numbers in zip(self._past, *(page.words for page in self._pages), strict=True)]
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """What a supervisor knows of its workers.
+
+    Attributes:
+        resident: bytes of each process that are in memory, by its id.
+        events: counts of worker events by kind and reason.
+        certificates: when each expires that new connections are shown, in seconds since the epoch, by its name.
+        lost: what had not ended when its worker did.
+    """
+
+    resident: Mapping[int, int]
+    events: Mapping[tuple[EventKind, str | None], int]
+    certificates: Mapping[str, int] = field(default_factory=dict)
+    lost: Lost = Lost()
+
+
+def render(totals: Sequence[int], workers: WorkerFigures) -> str:
+    """Return the text of all there is to tell."""
+    return "\n".join([*_lines(totals, workers), ""])
+
+
+def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
+    yield from _requests(totals)
+    yield from _histogram(
+        "request_duration_seconds", "From the head of a request to the end of its response.", totals, metrics.DURATION
+    )
+    in_flight = max(0, totals[metrics.BEGUN] - totals[metrics.ENDED])
+    yield from _single("requests_in_flight", "gauge", "Requests being answered.", in_flight)
+    yield from _single(
+        "requests_lost_total", "counter", "Requests that ended with their worker.", workers.lost.requests
+    )
+    yield from _histogram(
+        "request_queue_wait_seconds",
+        "From when a request was noticed to the call of its application.",
+        totals,
+        metrics.QUEUE_WAIT,
+    )
+    yield from _histogram("loop_lag_seconds", "How late event loops were.", totals, metrics.LOOP_LAG)
+    yield from _connections(totals, in_flight)
+    yield from _single(
+        "connections_lost_total", "counter", "Connections that ended with their worker.", workers.lost.connections
+    )
+    yield from _admission(totals)
+    for family in FAMILIES:
+        if family.needs is None or totals[family.needs]:
+            numbers = ((labels, max(0, totals[place] - _ended(totals, less))) for labels, place, less in family.samples)
+            yield from _family(family.name, family.kind, family.text, numbers)
+    yield from _family(
+        "worker_resident_bytes",
+        "gauge",
+        "Memory of each process.",
+        ((f'pid="{pid}"', size) for pid, size in workers.resident.items()),
+    )
+    yield from _family(
+        "worker_events_total",
+        "counter",
+        "Starts and ends of workers, and what else happened to them.",
+        ((f'event="{kind}",reason="{reason or ""}"', count) for (kind, reason), count in workers.events.items()),
+    )
+
+    if workers.certificates:
+        now = time.time()
+        yield from _family(
+            "tls_certificate_expiry_seconds",
+            "gauge",
+            "Until the certificate in use expires.",
+            ((f'name="{name}"', int(end - now)) for name, end in workers.certificates.items()),
+        )
+
+
+def _requests(totals: Sequence[int]) -> Iterator[str]:
+    places = enumerate(totals[metrics.REQUESTS : metrics.REQUESTS + len(METHODS) * STATUS_CLASSES])
+    samples = (
+        (f'method="{METHODS[place // STATUS_CLASSES]}",status="{CLASSES[place % STATUS_CLASSES]}"', count)
+        for place, count in places
+        if count
+    )
+    yield from _family("requests_total", "counter", "Requests that have ended.", samples)
+
+
+def _connections(totals: Sequence[int], in_flight: int) -> Iterator[str]:
+    """There may be more requests in flight than connections that ask: each number is of another moment."""
+    websockets = max(0, totals[metrics.UPGRADED] - totals[metrics.SESSIONS_GONE])
+    others = max(0, totals[metrics.OPENED] - totals[metrics.GONE] - websockets)
+    beside = totals[metrics.BESIDE] - totals[metrics.BESIDE_ENDED]
+    active = min(max(0, in_flight - beside), others)
+    states = (("active", active), ("idle", others - active), ("websocket", websockets))
+    samples = ((f'state="{state}"', count) for state, count in states)
+    yield from _family("connections", "gauge", "Connections that are open.", samples)
+    accepted = totals[metrics.OPENED] - totals[metrics.UPGRADED]
+    yield from _single("connections_total", "counter", "Connections that were served.", accepted)
+
+
+def _ended(totals: Sequence[int], place: int | None) -> int:
+    return 0 if place is None else totals[place]
+
+
+def _admission(totals: Sequence[int]) -> Iterator[str]:
+    """What `limit_active_requests` has done; nothing where there is no limit."""
+    if not totals[metrics.LIMIT_RAISED]:
+        return
+    parked = totals[metrics.PARKED] - totals[metrics.UNPARKED]
+    active = max(0, totals[metrics.ADMITTED] - totals[metrics.RELEASED] - parked)
+    yield from _single("active_requests", "gauge", "Requests that were admitted, and run.", active)
+
+
+def _single(name: str, kind: str, text: str, value: int) -> Iterator[str]:
+    yield from _family(name, kind, text, [("", value)])
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, int]]) -> Iterator[str]:
+    yield f"# HELP uvicorn_{name} {text}"
+    yield f"# TYPE uvicorn_{name} {kind}"
+    for labels, value in samples:
+        yield f"uvicorn_{name}{{{labels}}} {value}" if labels else f"uvicorn_{name} {value}"
+
+
+def _histogram(name: str, text: str, totals: Sequence[int], begin: int) -> Iterator[str]:
+    yield f"# HELP uvicorn_{name} {text}"
+    yield f"# TYPE uvicorn_{name} histogram"
+    count = 0
+    for number, bound in enumerate([*map(str, BOUNDS), "+Inf"]):
+        count += totals[begin + number]
+        yield f'uvicorn_{name}_bucket{{le="{bound}"}} {count}'
+    yield f"uvicorn_{name}_sum {totals[begin + metrics.BUCKETS] / 1e9}"
+    yield f"uvicorn_{name}_count {count}"
+
+
+# Telling.
+
+
+def bind(address: str) -> socket.socket:
+    """A socket that listens there.
+
+    Raises:
+        OSError: it cannot.
+    """
+    host, port = parse_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+class _Stage(IntEnum):
+    """How far a connection has come."""
+
+    READING = 0
+    TELLING = 1
+    WRITING = 2
+    DRAINING = 3
+
+
+class _Client:
+    """One connection.
+
+    Attributes:
+        sock: the same.
+        until: when it is closed, if it has not come to its next stage.
+        stage: how far it has come.
+        head: of the request, as far as it is there.
+        out: bytes to be written.
+    """
+
+    __slots__ = ("sock", "until", "stage", "head", "out")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.until = time.monotonic() + PATIENCE
+        self.stage = _Stage.READING
+        self.head = b""
+        self.out = memoryview(b"")
+
+
+class Exposition:
+    """Answers `GET /metrics` with what `text` returns, from `start` to `close`.
+
+    One thread serves all connections, none of which waits for another. There are no more than `MOST_CLIENTS`: for one
+    more, the oldest is closed that has not asked yet.
+    """
+
+    def __init__(self, listener: socket.socket, text: Callable[[], str]) -> None:
+        listener.setblocking(False)
+        self._listener = listener
+        self._text = text
+        self._requests: Callable[[bool], str] | None = None
+        self._token = ""
+        self._thread = threading.Thread(target=self._serve, name="uvicorn-metrics", daemon=True)
+        self._is_closed = False
+        self._selector = selectors.DefaultSelector()
+        self._clients: dict[_Client, None] = {}  # in the order in which they came
+        self._telling: _Client | None = None  # of requests: event loops are asked, and may be blocked
+        self._told: deque[tuple[_Client, str, bytes]] = deque()
+        self._alarm, self._bell = socket.socketpair()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._alarm, selectors.EVENT_READ)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    def start(self) -> None:
+        """Answer from now on."""
+        host, port = self.address
+        logger.info("Metrics on http://%s:%d/metrics", _in_url(host), port)
+        self._thread.start()
+
+    def tell_requests(self, requests: Callable[[bool], str]) -> None:
+        """Answer `/requests` as well, and `/requests.json`, for which `requests` is called with true.
+
+        The address of a connection does not identify its client: a local proxy connects on behalf of any client, a
+        browser on behalf of the pages it shows, and so can every user of the machine. So requests need a token, which
+        is generated at each start and is in the log only, as is the list itself at a signal. Other machines are
+        refused, because the token would cross the network in clear text.
+        """
+        self._token = secrets.token_urlsafe(24)
+        self._requests = requests
+        host, port = self.address
+        if (address := ipaddress.ip_address(host)).is_unspecified:
+            host = "127.0.0.1" if address.version == 4 else "::1"
+        where = f"http://{_in_url(host)}:{port}/requests?token={self._token}"
+        logger.info("Requests in flight (this machine only) on %s", where)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._is_closed = True
+        self._listener.close()
+        self._ring()
+        if self._thread.ident is None:
+            self._close_all()
+
+    def forget(self) -> None:
+        """Called in a child that was forked, where the thread is not."""
+        self._close_all()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):
+            self._bell.send(b"\0")
+
+    def _close_all(self) -> None:
+        self._selector.close()
+        for sock in (self._listener, self._alarm, self._bell, *(client.sock for client in list(self._clients))):
+            sock.close()
+
+    def _serve(self) -> None:
+        while not self._is_closed:
+            try:
+                self._turn()
+            except Exception:
+                if not self._is_closed:
+                    # One client's input must not keep the others from an answer.
+                    logger.exception("Error while serving metrics; serving them again")
+                    time.sleep(0.1)
+        self._close_all()
+
+    def _turn(self) -> None:
+        """Wait until something happens, and see to it."""
+        due = min((client.until for client in self._clients), default=math.inf)
+        timeout = None if due == math.inf else max(0.0, due - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            client = key.data
+            if client is not None:
+                self._attend(client)
+            elif key.fileobj is self._alarm:
+                self._alarm.recv(64)
+                while self._told:
+                    client, status, body = self._told.popleft()
+                    self._attend(client, partial(self._say, status=status, body=body))
+            else:
+                self._accept()
+        now = time.monotonic()
+        for client in [client for client in self._clients if client.until <= now]:
+            self._drop(client)
+
+    def _accept(self) -> None:
+        """Take those who have come. Mostly their requests are there."""
+        for _ in range(BACKLOG):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                if not self._is_closed:
+                    time.sleep(0.1)  # descriptors may have run out
+                return
+            sock.setblocking(False)
+            if len(self._clients) >= MOST_CLIENTS:
+                idle = (client for client in self._clients if client.stage is _Stage.READING)
+                self._drop(next(idle, next(iter(self._clients))))
+            client = _Client(sock)
+            self._clients[client] = None
+            self._selector.register(sock, selectors.EVENT_READ, client)
+            self._attend(client)
+
+    def _drop(self, client: _Client) -> None:
+        if client in self._clients:
+            del self._clients[client]
+            if client.stage is not _Stage.TELLING:
+                self._selector.unregister(client.sock)
+            client.sock.close()
+
+    def _attend(self, client: _Client, step: Callable[[_Client], None] | None = None) -> None:
+        """Do what can be done for one connection now."""
+        if client not in self._clients:
+            return
+        try:
+            if step is None:
+                _STEPS[client.stage](self, client)
+            else:
+                step(client)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(client)  # the client is gone
+        except Exception:
+            logger.exception("Cannot answer a request for metrics; closing its connection")
+            self._drop(client)
+
+    def _read(self, client: _Client) -> None:
+        while client.stage is _Stage.READING:
+            data = client.sock.recv(4096)
+            client.head += data
+            if not data or b"\r\n\r\n" in client.head or len(client.head) >= LONGEST_HEAD:
+                self._answer(client)
+
+    def _answer(self, client: _Client) -> None:
+        method, _, rest = client.head.partition(b" ")
+        path, _, query = rest.partition(b" ")[0].partition(b"?")
+        if not _is_whole(client):
+            is_long = len(client.head) >= LONGEST_HEAD
+            self._say(client, "431 Request Header Fields Too Large" if is_long else "400 Bad Request", b"")
+        elif method not in (b"GET", b"HEAD"):
+            self._say(client, "405 Method Not Allowed", b"Only GET is served here.\n")
+        elif self._requests is not None and path in REQUESTS:
+            self._answer_requests(client, query, self._requests, path == REQUESTS_JSON)
+        elif path not in (b"/metrics", b"/"):
+            self._say(client, "404 Not Found", b"See /metrics.\n")
+        else:
+            self._say(client, *self._text_or_fault(self._text))
+
+    def _answer_requests(self, client: _Client, query: bytes, requests: Callable[[bool], str], as_json: bool) -> None:
+        given = parse_qs(query.decode("latin-1")).get("token", [])
+        if not is_local(client.sock.getpeername()[0], client.sock.getsockname()[0]):
+            self._say(client, "403 Forbidden", b"Only told on this machine itself.\n")
+        elif len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._token.encode()):
+            self._say(client, "403 Forbidden", b"Only told to those who know the token, which is in the log.\n")
+        elif self._telling is not None:
+            self._say(client, "503 Service Unavailable", b"Another request is being answered.\n")
+        else:
+            self._telling = client
+            self._selector.unregister(client.sock)
+            client.stage, client.until = _Stage.TELLING, math.inf
+
+            def tell() -> None:
+                told = self._text_or_fault(lambda: requests(as_json) + "\n")
+                self._telling = None
+                self._told.append((client, *told))
+                self._ring()
+
+            threading.Thread(target=tell, name="uvicorn-metrics-requests", daemon=True).start()
+
+    def _text_or_fault(self, text: Callable[[], str]) -> tuple[str, bytes]:
+        try:
+            return "200 OK", text().encode()
+        except Exception:
+            # Monitoring must not end the server.
+            logger.exception("Cannot collect the metrics; answering 500")
+            return "500 Internal Server Error", b"See the log.\n"
+
+    def _say(self, client: _Client, status: str, body: bytes) -> None:
+        """Answer."""
+        method, _, rest = client.head.partition(b" ")
+        kind = "text/plain; charset=utf-8"
+        if status.startswith("200"):
+            kind = REQUESTS.get(rest.partition(b" ")[0].partition(b"?")[0], CONTENT_TYPE)
+        lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        client.out = memoryview(lines.encode() + (b"" if method == b"HEAD" else body))
+        if client.stage is _Stage.TELLING:
+            self._selector.register(client.sock, selectors.EVENT_WRITE, client)
+        else:
+            self._selector.modify(client.sock, selectors.EVENT_WRITE, client)
+        client.stage, client.until = _Stage.WRITING, time.monotonic() + PATIENCE
+        self._write(client)
+
+    def _write(self, client: _Client) -> None:
+        client.out = client.out[client.sock.send(client.out) :]
+        if client.out:
+            return
+        if _is_whole(client):
+            self._drop(client)
+            return
+        # A close before the end of what still comes would have the client lose the answer (RFC 9112 section 9.6).
+        client.sock.shutdown(socket.SHUT_WR)
+        self._selector.modify(client.sock, selectors.EVENT_READ, client)
+        client.stage = _Stage.DRAINING
+        self._drain(client)
+
+    def _drain(self, client: _Client) -> None:
+        for _ in range(BACKLOG):
+            if not client.sock.recv(4096):
+                self._drop(client)
+                return
+
+
+_STEPS = {
+    _Stage.READING: Exposition._read,
+    _Stage.WRITING: Exposition._write,
+    _Stage.DRAINING: Exposition._drain,
+}
+
+
+def _is_whole(client: _Client) -> bool:
+    return b"\r\n\r\n" in client.head
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def is_local(peer: str, own: str) -> bool:
+    """Tell whether a connection between these addresses does not leave this machine."""
+    return peer == own or ipaddress.ip_address(peer.partition("%")[0]).is_loopback

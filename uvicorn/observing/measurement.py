@@ -1,0 +1,61 @@
+"""Where a server counts, and which process exports the counts. Imported on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from uvicorn.metrics.memory import resident_memory
+from uvicorn.metrics.page import LagProbe, Page
+from uvicorn.observing.exposition import Board, Exposition, WorkerFigures, bind, render
+
+if TYPE_CHECKING:
+    from uvicorn.observing.debugging import Observer
+
+
+class Measurement:
+    """The counters of the running event loop: in the page of its supervisor, or in a page that this process exports.
+
+    `names` are those of the certificates.
+
+    Attributes:
+        page: where.
+
+    Raises:
+        OSError: the address for it cannot be bound.
+    """
+
+    def __init__(self, page: Page | None, address: str, names: Sequence[str] = ()) -> None:
+        self._exposition: Exposition | None = None
+        if page is None:
+            board = Board()
+            self._exposition = Exposition(bind(address), lambda: text_of(board, names))
+            self._exposition.start()
+            page = board.page(shared=False)
+        self.page = page
+        self._probe = LagProbe(page, asyncio.get_running_loop())
+        self._probe.start()
+
+    def tell_requests(self, observers: Callable[[], Sequence[Observer]]) -> None:
+        """Export the listings of these observers too, if this process exports."""
+        # Imported by those that need it.
+        from uvicorn.observing.debugging import listings_of, shown
+
+        if self._exposition is not None:
+            self._exposition.tell_requests(lambda as_json: shown(listings_of(observers()), as_json))
+
+    def close(self) -> None:
+        """Count no more."""
+        self._probe.stop()
+        if self._exposition is not None:
+            self._exposition.close()
+
+
+def text_of(board: Board, names: Sequence[str]) -> str:
+    """What a process tells that has no supervisor, and certificates of these names."""
+    pid = os.getpid()
+    memory = resident_memory(pid)
+    figures = WorkerFigures({} if memory is None else {pid: memory}, {}, board.certificates(names))
+    return render(board.totals(), figures)

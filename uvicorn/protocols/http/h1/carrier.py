@@ -1,0 +1,178 @@
+"""The transport of one connection: bytes that leave together, a client that does not read, a call that raises.
+
+It knows nothing of HTTP. Output written while input is consumed leaves in one write at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+
+from uvicorn.metrics.page import BYTES_SENT
+from uvicorn.protocols.http.protocol_settings import ProtocolSettings
+from uvicorn.protocols.http.scope import ScopeBase
+from uvicorn.protocols.http.wire.request_reader import CLOSED, RequestReader
+from uvicorn.protocols.utils import client_prefix
+from uvicorn.rules import texts
+from uvicorn.rules.limits import HIGH_WATER_LIMIT
+from uvicorn.serving.readers import reset_on_close, waiting
+
+
+def keep_little(transport: asyncio.Transport, most: int) -> None:
+    """Limit the output of `transport` that later output cannot overtake: in the kernel to `most` bytes beyond those in
+    flight; and make it pause writing at once."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with contextlib.suppress(OSError):  # sockets other than TCP
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most)
+    transport.set_write_buffer_limits(0)
+
+
+class Carrier:
+    """What carries one connection.
+
+    Args:
+        transport: of the connection.
+        is_tls: whether it is encrypted.
+        base: says who its client is.
+        reader: reads nothing any more once the transport has failed.
+        settings: of the connection.
+        logger: where its lines go.
+        lost: called if the transport cannot even be aborted, because it will not report `connection_lost`.
+
+    Attributes:
+        transport, is_tls: as above.
+        settings: of the connection; assigned when a program gives it some of its own.
+        logger: where its lines go; assigned when a program has one of its own.
+        holding: output is held until the next `flush`; assigned while input is consumed.
+        held: the held output.
+    """
+
+    __slots__ = ("transport", "is_tls", "settings", "logger", "holding", "held", "_size", "_base", "_reader", "_lost")
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        is_tls: bool,
+        base: ScopeBase,
+        reader: RequestReader,
+        settings: ProtocolSettings,
+        logger: logging.Logger,
+        lost: Callable[[Exception | None], None],
+    ) -> None:
+        self.transport = transport
+        self.is_tls = is_tls
+        self.settings = settings
+        self.logger = logger
+        self.holding = False
+        self.held: list[bytes] = []
+        self._size = 0
+        self._base = base
+        self._reader = reader
+        self._lost: Callable[[Exception | None], None] | None = lost
+
+    def note(self, level: int, text: str) -> None:
+        """Log a line about this connection, with the client in front."""
+        if self.logger.isEnabledFor(level):
+            self.logger.log(level, "%s%s", client_prefix(self._base.client), text)
+
+    # Bytes.
+
+    def write(self, data: bytes) -> None:
+        """Write `data`, with all else that is written while input is consumed."""
+        self.held.append(data)
+        self._size += len(data)
+        if not self.holding or self._size > HIGH_WATER_LIMIT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the held output."""
+        settings = self.settings
+        log = settings.log_lines
+        if log is not None and log.lines:
+            log.precede()
+        held = self.held
+        if held:
+            data = held[0] if len(held) == 1 else b"".join(held)
+            self.held = []
+            self._size = 0
+            if settings.metrics is not None:
+                settings.metrics.words[BYTES_SENT] += len(data)
+            try:
+                self.transport.write(data)
+            except Exception as exc:
+                self.fail(exc)
+
+    # A transport that raises.
+
+    def attempt(self, act: Callable[[], object]) -> None:
+        """Have the transport do something, which ends the connection if it cannot."""
+        try:
+            act()
+        except Exception as exc:
+            self.fail(exc)
+
+    def fail(self, exc: Exception) -> None:
+        """The transport has raised: whatever the connection was doing is over, and `connection_lost` clears up."""
+        if not isinstance(exc, OSError):
+            self.logger.error("Transport failed, aborting the connection.\n", exc_info=exc)
+        self._reader.state = CLOSED
+        try:
+            self.transport.abort()
+        except Exception:
+            if self._lost is not None:
+                self._lost(exc)
+
+    # The end.
+
+    def close(self) -> None:
+        """Close once everything is written, which is up to the client; it has its time for that."""
+        self.attempt(self._close)
+
+    def _close(self) -> None:
+        self.transport.close()
+        if waiting(self.transport):
+            self.await_reader()
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be written."""
+        self.attempt(self.transport.abort)
+
+    def can_half_close(self) -> bool:
+        """Whether the sending side can be closed while reading continues."""
+        transport = self.transport
+        if self.is_tls or not self.settings.real_loop:
+            return False
+        try:
+            return not transport.is_closing() and transport.can_write_eof()
+        except Exception as exc:
+            self.fail(exc)
+            return False
+
+    def reset_on_close(self) -> None:
+        """See to it that closing resets the connection, so that the peer does not take it for a regular end."""
+        reset_on_close(self.transport)
+
+    def leave(self) -> None:
+        """Let go of the connection, which is closed or belongs to another protocol."""
+        self._lost = None
+        self.stop_awaiting_reader()
+
+    # A client that does not read: `readers.Writer`.
+
+    def await_reader(self) -> None:
+        """Give the client time to read some of its pending output."""
+        self.settings.readers.wait(self)
+
+    def stop_awaiting_reader(self) -> None:
+        """The client has taken enough of it."""
+        self.settings.readers.forget(self)
+
+    def reader_is_late(self) -> None:
+        """The client has taken next to nothing in all its time."""
+        self.note(logging.DEBUG, texts.READER_LATE)
+        self.reset_on_close()  # otherwise the kernel would keep its buffer for the client
+        self.abort()

@@ -1,0 +1,310 @@
+"""Cutting what one HTTP/1.1 connection sends: bytes in; heads held to the rules, and pieces of their bodies, out.
+
+::
+
+             ┌────── answered ──────┐
+             ▼                      │
+    HEAD ──head──▶ BODY ──end──▶ WAIT ──▶ LINGER, CLOSED: nothing is read any more
+      │                           ▲
+      └──── whole request ────────┘
+
+What a head means is read by a library (`httptools_impl`, `h11_impl`), which gets exactly the bytes of one message.
+No transport, no clock, no application. What arrives behind a request that is not answered yet waits in `pending`, and
+is looked at only when its turn comes: a bad request never overtakes a good one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias, final
+
+from uvicorn.protocols.http.wire.body import ChunkedDecoder, LengthDecoder
+from uvicorn.protocols.http.wire.head import (
+    CHUNKED,
+    Field,
+    HeadLimits,
+    HeadScan,
+    Look,
+    ReadHead,
+    RequestLine,
+    RequestRefused,
+    look_at,
+)
+from uvicorn.protocols.http.wire.recurring import Recurring
+from uvicorn.rules import limits, refusals
+
+
+class Reading(IntEnum):
+    """What the next byte from the client belongs to; the module's diagram shows the moves."""
+
+    HEAD = 0
+    BODY = 1
+    WAIT = 2
+    LINGER = 3
+    CLOSED = 4
+
+
+# A member looked up on its class costs several times a global, and these are read for each request.
+HEAD, BODY, WAIT, LINGER, CLOSED = Reading
+
+
+Known: TypeAlias = tuple[Look, RequestLine, tuple[Field, ...]]
+"""A cached head: its checks, its decoded request line and its fields."""
+
+Request: TypeAlias = tuple[bytes, Look, "Known | None", "bytes | None"]
+"""A request: its head, what was found there, what is remembered of it; its body, unless pieces of that follow.
+
+Not a class: to make an object of one costs as much as to look up a head that was met before."""
+
+
+@final
+class Piece(NamedTuple):
+    """A piece of a body, which may be empty; how many bytes it was on the wire, and whether the body ends with it."""
+
+    data: bytes
+    size: int
+    end: bool
+
+
+class RequestReader:
+    """The reading side of one connection.
+
+    Args:
+        head_limits: of each head.
+        limit_body: bytes of body a request may have; `None` is any number.
+        memory: of heads that come again word for word; shared with other connections.
+        read_head: the native `look_at`, if there is one.
+
+    Attributes:
+        state: what the next byte belongs to; `HEAD` is assigned when the request in hand is answered.
+        more: there are bytes to `read`.
+        pending: bytes that wait: for the rest of a head, or for their turn.
+        first: there was no request yet.
+        body_begun: part of the current body has arrived.
+        discarding: the rest of it is unwanted.
+        discarded: bytes of it that were dropped.
+        line: the decoded request line of the last head, if the native core has decoded it.
+    """
+
+    __slots__ = (
+        "state",
+        "more",
+        "pending",
+        "first",
+        "body_begun",
+        "discarding",
+        "discarded",
+        "line",
+        "_limits",
+        "_limit_body",
+        "_memory",
+        "_read_natively",
+        "_data",
+        "_at",
+        "_scan",
+        "_begins",
+        "_empty_lines",
+        "_decoder",
+    )
+
+    def __init__(
+        self,
+        head_limits: HeadLimits,
+        limit_body: int | None,
+        memory: Recurring[Known],
+        read_head: ReadHead | None = None,
+    ) -> None:
+        self.state = HEAD
+        self.more = False
+        self.pending = bytearray()
+        self.first = True
+        self.body_begun = False
+        self.discarding = False
+        self.discarded = 0
+        self._limits = head_limits
+        self._limit_body = limit_body
+        self.line: RequestLine | None = None
+        self._memory = memory
+        self._read_natively = read_head
+        self._data = b""  # is being read, from _at on
+        self._at = 0
+        self._scan: HeadScan | None = None  # of the head that begins `pending`
+        self._begins = False  # it has just begun
+        self._empty_lines = 0
+        self._decoder: LengthDecoder | ChunkedDecoder | None = None
+
+    def receive(self, data: bytes) -> Request | Piece | None:
+        """Take bytes from the client, and return the first result; see `read`."""
+        if not (self.pending or self.more):
+            state = self.state
+            if state is HEAD or state is BODY:
+                self._data = data
+                self._at = 0
+                return self._read_head(data, 0) if state is HEAD else self._read_body(data, 0)
+        if self.state < LINGER and self._join(data):
+            return self.resume()
+        return None
+
+    def _join(self, data: bytes) -> bool:
+        """Put bytes behind others: of a head in pieces, or requests behind the one being answered."""
+        if self.more:
+            # A callback during reading has received them.
+            self._data, self._at = self._data[self._at :] + data, 0
+            return False
+        pending = self.pending
+        searched = len(pending)
+        pending += data
+        if self.state is WAIT:
+            return False
+        # The end of the head can begin in the last three bytes searched before.
+        if pending.find(b"\r\n\r\n", max(0, searched - 3)) < 0 and not pending.startswith(b"\r\n"):
+            self._await_head()
+            return False
+        return True
+
+    def resume(self) -> Request | Piece | None:
+        """Continue with pending input; see `read`."""
+        self._data = bytes(self.pending)
+        self.pending.clear()
+        self._scan = None
+        self._at = 0
+        self.more = bool(self._data)
+        return self.read()
+
+    def head_begins(self) -> bool:
+        """Tell, once for each, that a head has begun and is not complete."""
+        begins, self._begins = self._begins, False
+        return begins
+
+    def rest(self) -> bytes:
+        """Return the unread input, from the beginning of the refused request, if one was refused."""
+        return self._data[self._at :] or bytes(self.pending)
+
+    def keep(self) -> None:
+        """Stop reading, and keep the rest for later."""
+        if self.more:
+            self.pending += self._data[self._at :]
+        self._release()
+
+    def stop(self, state: Reading) -> None:
+        """Stop reading for good, and forget pending input."""
+        self.state = state
+        self.pending.clear()
+        self._release()
+
+    def _release(self) -> None:
+        self._data = b""
+        self._at = 0
+        self.more = False
+
+    def discard(self) -> None:
+        """The request in hand is answered, and the rest of its body is not wanted."""
+        self.discarding = True
+        self.discarded = 0
+
+    def too_much_is_left(self) -> bool:
+        """Tell whether more of the body is certain to come than would be dropped to keep the connection."""
+        decoder = self._decoder
+        return isinstance(decoder, LengthDecoder) and decoder.remaining > limits.MAX_DISCARDED
+
+    def read(self) -> Request | Piece | None:
+        """Return the next request or piece; `None` if it has not arrived, or must wait for the previous response.
+
+        Raises:
+            RequestRefused: it is no good.
+        """
+        if self.more and self.state is HEAD:
+            return self._read_head(self._data, self._at)
+        if self.more and self.state is BODY:
+            return self._read_body(self._data, self._at)
+        self.keep()
+        return None
+
+    # Heads.
+
+    def _await_head(self) -> None:
+        """A head has begun and is not complete: hold it to the rules."""
+        if self.pending == b"\r":
+            return  # of an empty line, probably
+        if self._scan is None:
+            self._scan = HeadScan(self._limits)
+            self._begins = True
+        self._scan.advance(self.pending)
+
+    def read_in_python(self) -> None:
+        """Have no more lines: what the native core makes of them is no longer what scopes show."""
+        self._read_natively = None
+
+    def _read_head(self, data: bytes, begin: int) -> Request | None:
+        if data[begin] == 0x0D:  # of an empty line
+            begin = self._skip_empty_lines(data, begin)
+        end = data.find(b"\r\n\r\n", begin) + 4
+        if end == 3:
+            self.pending += data[begin:]
+            self._release()
+            if self.pending:
+                self._await_head()
+            return None
+        size = len(data)
+        head = data[begin:end] if begin or end < size else data
+        known = self._memory.get(head)
+        if known is not None:
+            look = known[0]
+        elif self._read_natively is not None and (found := self._read_natively(head)) is not None:
+            look, self.line = found
+        else:
+            look, self.line = look_at(head, self._limits, self._limit_body), None
+        self.first = False
+        self._empty_lines = 0
+        length = look[5][0]
+        # Chunks need their decoder, and have a negative length.
+        if 0 <= length <= size - end:
+            self.state = WAIT
+            body: bytes | None = data[end : end + length] if length else b""
+            end += length
+        else:
+            self.state = BODY
+            body = None
+            self._begin_body(length)
+        if end < size:
+            self._at = end
+            self.more = True
+        else:
+            self._data = b""
+            self.more = False
+        return head, look, known, body
+
+    def _skip_empty_lines(self, data: bytes, at: int) -> int:
+        """RFC 9112 section 2.2: an empty line in front of a request is ignored."""
+        while data.startswith(b"\r\n", at):
+            at += 2
+            self._empty_lines += 1
+            if self._empty_lines > limits.MAX_EMPTY_LINES:
+                raise RequestRefused(refusals.EMPTY_LINES, limits.MAX_EMPTY_LINES)
+        return at
+
+    # Bodies.
+
+    def _begin_body(self, length: int) -> None:
+        self.body_begun = self.discarding = False
+        if length == CHUNKED:
+            self._decoder = ChunkedDecoder(self._limits.fields, self._limit_body)
+        else:
+            self._decoder = LengthDecoder(length)
+
+    def _read_body(self, data: bytes, begin: int) -> Piece:
+        decoder = self._decoder
+        assert decoder is not None
+        self.body_begun = True
+        body, end = decoder.decode(data, begin)
+        size = end - begin
+        if self.discarding:
+            self.discarded += size
+        if decoder.done:
+            self._decoder = None
+            self.state = WAIT
+        self._at = end
+        self.more = end < len(data)
+        if not self.more:
+            self._data = b""
+        return Piece(body, size, decoder.done)

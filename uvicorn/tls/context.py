@@ -1,0 +1,532 @@
+"""The server's SSLContext, built from the settings or by the function the user gave; and how it is renewed.
+
+```text
+RenewableContext ──current──▶ ServerContext, of ssl_certfile ──sni_callback──▶ ServerContext, of each name in ssl_cert
+```
+
+With `ssl_reload` the server listens with a `RenewableContext`, which makes no connections itself. A `Renewal` builds
+the real context again when the contents of the files change; the next handshake uses the new one, and connections
+keep theirs. A context in use never changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import queue
+import re
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from uvicorn.tls.certificates import Certificate, first_of_pem
+
+if TYPE_CHECKING:
+    from uvicorn.tls.tickets import TicketSecret
+
+MIN_VERSIONS = {
+    "1.0": ssl.TLSVersion.TLSv1,
+    "1.1": ssl.TLSVersion.TLSv1_1,
+    "1.2": ssl.TLSVersion.TLSv1_2,
+    "1.3": ssl.TLSVersion.TLSv1_3,
+}
+"""What `ssl_min_version` can say."""
+
+_LOWEST_SECURITY = "DEFAULT:@SECLEVEL=0"
+"""Ciphers for versions below 1.2, whose signatures OpenSSL takes for too weak otherwise."""
+
+_HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class TLSSettings(Protocol):
+    """The settings this module reads; ``uvicorn.config.settings`` says what they mean."""
+
+    ssl_keyfile: str | os.PathLike[str] | None
+    ssl_certfile: str | os.PathLike[str] | None
+    ssl_keyfile_password: str | bytes | Callable[[], str | bytes] | None
+    ssl_version: int
+    ssl_cert_reqs: int
+    ssl_ca_certs: str | os.PathLike[str] | None
+    ssl_ciphers: str | None
+    ssl_context_factory: Callable[[Any, Callable[[], ssl.SSLContext]], ssl.SSLContext] | None
+    ssl_reload: float | None
+    ssl_crl: str | os.PathLike[str] | None
+    ssl_client_errors: bool
+    ticket_secret: TicketSecret | None
+
+    @property
+    def ssl_tickets(self) -> str:
+        """`none` for no session tickets; `ticket_secret` says whose they are."""
+
+    @property
+    def ssl_min_version(self) -> str | None:
+        """A key of `MIN_VERSIONS`."""
+
+    @property
+    def ssl_cert(self) -> Sequence[str]:
+        """Certificates of names, as `NamedCertificate.parse` reads them."""
+
+
+class NamedCertificate(NamedTuple):
+    """One member of `ssl_cert`: the certificate for clients that ask for `host`, a name or `*.` and a name."""
+
+    host: str
+    certfile: str
+    keyfile: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> NamedCertificate:
+        """Read `HOST=FILE,KEY`, or `HOST=FILE` where the key is in the same file.
+
+        Raises:
+            ValueError: it is not of this form, or HOST is no host name.
+        """
+        host, equals, files = text.partition("=")
+        certfile, _, keyfile = files.partition(",")
+        if not (equals and certfile):
+            raise ValueError("it is HOST=FILE,KEY.")
+        with contextlib.suppress(UnicodeError):  # a long label, or an empty one
+            host = host.encode("idna").decode("ascii")
+        host = host.lower()
+        if len(host) > 253 or not _HOST.fullmatch(host) or host.rpartition(".")[2].isdecimal():
+            raise ValueError("HOST is a host name, or `*.` and one; clients do not ask for addresses by name.")
+        return cls(host, certfile, keyfile or None)
+
+
+class ServerContext(ssl.SSLContext):
+    """A context that knows what it shows.
+
+    Attributes:
+        certificate: which it shows, if that can be read.
+        hosts: contexts to use instead for clients that ask for one of these names.
+        serves_unverified: handshakes go on if the certificate of a client cannot be verified.
+    """
+
+    certificate: Certificate | None = None
+    serves_unverified: bool = False
+    hosts: Mapping[str, ServerContext] = {}
+
+    def serve_hosts(self, hosts: Mapping[str, ServerContext]) -> None:
+        """Leave clients that ask for one of these names to its context (RFC 6066 section 3)."""
+        self.hosts = hosts
+
+        def choose(connection: Any, name: str | None, context: ssl.SSLContext) -> None:
+            found = host_of(hosts, name)
+            if found is not None:
+                connection.context = found
+
+        # Not a method: the context would hold itself.
+        self.sni_callback = choose
+
+    def shown(self) -> Iterator[tuple[str, Certificate]]:
+        """What it shows, by the name it is shown for; for that of all other names `default`."""
+        for name, context in {"default": self, **self.hosts}.items():
+            if context.certificate is not None:
+                yield name, context.certificate
+
+
+def host_of(hosts: Mapping[str, ServerContext], name: str | None) -> ServerContext | None:
+    """Return the context for clients that ask for `name`: an exact match, else the wildcard of its siblings."""
+    if not name or not hosts:
+        return None
+    name = name.lower().removesuffix(".")
+    return hosts.get(name) or hosts.get("*." + name.partition(".")[2])
+
+
+def create_ssl_context(
+    certfile: str | os.PathLike[str],
+    keyfile: str | os.PathLike[str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
+    ssl_version: int,
+    cert_reqs: int,
+    ca_certs: str | os.PathLike[str] | None,
+    ciphers: str | None,
+    alpn_protocols: Sequence[str] | None = None,
+) -> ssl.SSLContext:
+    """Build a context that shows ``certfile`` and asks clients for certificates as ``cert_reqs`` says.
+
+    Raises:
+        OSError: a file cannot be read; the error carries its name.
+        ssl.SSLError: certificate, key and password do not fit, or OpenSSL refuses the ciphers or authorities.
+    """
+    for path in (keyfile, ca_certs):
+        if path is not None:
+            _read(path)
+    certificate = _certificate_in(_read(certfile))
+    context = ServerContext(ssl_version)
+    context.certificate = certificate
+    # What clients can do with it they do better with a new connection (RFC 9325 section 3.5).
+    context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
+    # Some distributions accept an unexpected EOF as a proper close: a truncated connection would look complete.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    try:
+        context.load_cert_chain(certfile, keyfile, password)
+    except ssl.SSLError as exc:
+        reason = _what_is_wrong(exc, certfile, keyfile, has_password=password is not None)
+        if reason is None:
+            raise
+        raise ssl.SSLError(exc.errno, reason) from None
+    context.verify_mode = ssl.VerifyMode(cert_reqs)
+    if ca_certs is not None:
+        try:
+            context.load_verify_locations(ca_certs)
+        except ssl.SSLError as exc:
+            exc.filename = os.fspath(ca_certs)
+            raise
+    if ciphers is not None:
+        context.set_ciphers(ciphers)
+    if alpn_protocols:
+        context.set_alpn_protocols(list(alpn_protocols))
+    return context
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    """Fail as OpenSSL would, but with the name of the file."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _certificate_in(text: bytes) -> Certificate | None:
+    der = first_of_pem(text)
+    try:
+        return None if der is None else Certificate.read(der)
+    except ValueError:  # whether it is good is OpenSSL's to say
+        return None
+
+
+def _what_is_wrong(
+    exc: ssl.SSLError, certfile: str | os.PathLike[str], keyfile: str | os.PathLike[str] | None, *, has_password: bool
+) -> str | None:
+    """Why certificate and key were refused, if that can be seen; OpenSSL has the same words for most of it."""
+    certificates = Path(certfile).read_bytes()
+    key = certificates if keyfile is None else Path(keyfile).read_bytes()
+    if b"CERTIFICATE-----" not in certificates:
+        return "there is no certificate (in PEM form) in the file of `ssl_certfile`."
+    if b"PRIVATE KEY-----" not in key:
+        where = "name its file with `ssl_keyfile`" if keyfile is None else "the file of `ssl_keyfile` has none"
+        return f"a certificate needs its private key: {where}."
+    if b"ENCRYPTED" in key and has_password:
+        return "`ssl_keyfile_password` does not fit the private key."
+    if exc.reason == "KEY_VALUES_MISMATCH":
+        return "the private key does not match the certificate."
+    return None
+
+
+def load_ssl_context(settings: TLSSettings, alpn_protocols: Sequence[str] | None = None) -> ssl.SSLContext:
+    """Return the context the settings ask for, one that can be renewed if they say so.
+
+    Raises:
+        AssertionError: there is a key file but no certificate file.
+        TypeError: the user's function returned something else than a context.
+        OSError, ssl.SSLError: as for `create_ssl_context`.
+    """
+    if settings.ssl_reload is None:
+        return _build(settings, alpn_protocols, settings.ssl_keyfile_password)
+    renewal = Renewal(settings, alpn_protocols)
+    return renewal.front
+
+
+def _build(
+    settings: TLSSettings,
+    alpn_protocols: Sequence[str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
+) -> ssl.SSLContext:
+    def default_ssl_context_factory() -> ssl.SSLContext:
+        if not settings.ssl_certfile:
+            raise RuntimeError(
+                "`default_ssl_context_factory()` requires `ssl_certfile` to be set on `Config`. Set it, or build the "
+                "SSLContext inside `ssl_context_factory` without calling the default."
+            )
+        return _default_context(settings, settings.ssl_certfile, alpn_protocols, password)
+
+    if settings.ssl_context_factory is None:
+        _certificate_of(settings)
+        return default_ssl_context_factory()
+    context: object = settings.ssl_context_factory(settings, default_ssl_context_factory)
+    if not isinstance(context, ssl.SSLContext):
+        raise TypeError(f"`ssl_context_factory` must return an `ssl.SSLContext`, got {type(context).__name__}")
+    return context
+
+
+class _PasswordNeeded(Exception):
+    """The key is encrypted, and its password is not among the settings."""
+
+    filename: str | None = None
+
+    def __str__(self) -> str:
+        return "the private key is encrypted; set ssl_keyfile_password."
+
+
+def _ask_nobody() -> str:
+    raise _PasswordNeeded
+
+
+def check_ssl_settings(settings: TLSSettings) -> None:
+    """Raise what `load_ssl_context` would, without asking for a password; then some faults stay unseen."""
+    with contextlib.suppress(_PasswordNeeded):
+        _default_context(settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _ask_nobody)
+
+
+def _certificate_of(settings: TLSSettings) -> str | os.PathLike[str]:
+    assert settings.ssl_certfile, "`ssl_keyfile` needs a certificate too: set `ssl_certfile`."
+    return settings.ssl_certfile
+
+
+def _default_context(
+    settings: TLSSettings,
+    certfile: str | os.PathLike[str],
+    alpn_protocols: Sequence[str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
+) -> ServerContext:
+    context = _context(settings, certfile, settings.ssl_keyfile, alpn_protocols, password)
+    if settings.ticket_secret is not None:
+        from uvicorn.tls.tickets import purpose_of, share_tickets
+
+        # Connections go by the tickets of this context, whichever name they ask for.
+        paths = (settings.ssl_ca_certs, settings.ssl_crl)
+        authorities, revoked = (b"" if path is None else _read(path) for path in paths)
+        purpose = purpose_of(authorities, revoked, b"%d %d" % (settings.ssl_cert_reqs, settings.ssl_client_errors))
+        share_tickets(context, settings.ticket_secret, purpose)
+    named = [NamedCertificate.parse(text) for text in settings.ssl_cert]
+    if named:
+        context.serve_hosts(
+            {host: _context(settings, certfile, keyfile, alpn_protocols, password) for host, certfile, keyfile in named}
+        )
+    return context
+
+
+def _context(
+    settings: TLSSettings,
+    certfile: str | os.PathLike[str],
+    keyfile: str | os.PathLike[str] | None,
+    alpn_protocols: Sequence[str] | None,
+    password: str | bytes | Callable[[], str | bytes] | None,
+) -> ServerContext:
+    """The context of one certificate; all have the rest of the settings in common."""
+    ciphers = settings.ssl_ciphers
+    lowest = None if settings.ssl_min_version is None else MIN_VERSIONS[settings.ssl_min_version]
+    if ciphers is None and lowest is not None and lowest < ssl.TLSVersion.TLSv1_2:
+        ciphers = _LOWEST_SECURITY
+    try:
+        context = create_ssl_context(
+            certfile=certfile,
+            keyfile=keyfile,
+            password=password,
+            ssl_version=settings.ssl_version,
+            cert_reqs=settings.ssl_cert_reqs,
+            ca_certs=settings.ssl_ca_certs,
+            ciphers=ciphers,
+            alpn_protocols=alpn_protocols,
+        )
+    except (ssl.SSLError, _PasswordNeeded) as exc:
+        exc.filename = exc.filename or os.fspath(certfile)
+        raise
+    if settings.ssl_crl is not None:
+        _refuse_revoked(context, settings.ssl_crl)
+    if lowest is not None:
+        context.minimum_version = lowest
+    if settings.ssl_client_errors:
+        from uvicorn.tls.openssl import serve_unverified
+
+        serve_unverified(context)
+        cast(ServerContext, context).serves_unverified = True
+    if settings.ssl_tickets == "none":
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        from uvicorn.tls.openssl import keep_no_sessions, why_not
+
+        if why_not() is None:  # else the configuration has said so
+            keep_no_sessions(context)
+    return cast(ServerContext, context)
+
+
+def _refuse_revoked(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
+    """Refuse certificates on the lists of this file, and those of authorities without a list there (RFC 5280)."""
+    try:
+        if b"CERTIFICATE-----" in _read(path):
+            raise ssl.SSLError("the file of `ssl_crl` contains a certificate, which would become an authority.")
+        context.load_verify_locations(path)
+    except ssl.SSLError as exc:
+        exc.filename = os.fspath(path)
+        raise
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+# Renewal.
+
+
+class RenewableContext(ssl.SSLContext):
+    """A front for the context in force; changing the front itself has no effect.
+
+    Attributes:
+        current: what encrypts the next connection.
+        renewal: what replaces that.
+    """
+
+    current: ssl.SSLContext
+    renewal: Renewal
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """As of the context in force."""
+        return self.current.wrap_bio(*args, **kwargs)
+
+    def wrap_socket(self, *args: Any, **kwargs: Any) -> ssl.SSLSocket:
+        """As of the context in force."""
+        return self.current.wrap_socket(*args, **kwargs)
+
+
+def names_of(settings: TLSSettings) -> list[str]:
+    """What `ServerContext.shown` calls the certificates of these settings."""
+    return ["default", *(NamedCertificate.parse(text).host for text in settings.ssl_cert)]
+
+
+def in_force(context: ssl.SSLContext) -> ssl.SSLContext:
+    """The context that the next connection gets of `context`."""
+    return context.current if isinstance(context, RenewableContext) else context
+
+
+class Renewal:
+    """What a `RenewableContext` stands for, kept as the files are.
+
+    Several threads may use it, where servers share a configuration. Changes are detected by the contents of the
+    files, so it does not matter whether they were written in place, renamed or linked, nor what their times are.
+
+    Raises:
+        Exception: what building the first context raises.
+    """
+
+    def __init__(self, settings: TLSSettings, alpn_protocols: Sequence[str] | None) -> None:
+        self._settings = settings
+        self._alpn_protocols = alpn_protocols
+        named = [NamedCertificate.parse(text) for text in settings.ssl_cert]
+        self._files = [
+            path
+            for path in (
+                *(settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_ca_certs, settings.ssl_crl),
+                *(path for _, *pair in named for path in pair),
+            )
+            if path is not None
+        ]
+        self._lock = threading.Lock()
+        self._used = self._seen = self._contents()
+        self.front = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
+        self.front.current = _build(settings, alpn_protocols, settings.ssl_keyfile_password)
+        self.front.renewal = self
+
+    def look(self) -> bool:
+        """Load the files if they are new and valid; returns whether they were. Logs the result in one line."""
+        with self._lock:
+            contents = self._contents()
+            return contents != self._seen and self._renew(contents)
+
+    def insist(self) -> bool:
+        """Load the files even if they did not change: a function that makes the context may have other reasons."""
+        with self._lock:
+            return self._renew(self._contents())
+
+    def _renew(self, contents: bytes) -> bool:
+        self._seen = contents
+        if contents == self._used and self._settings.ssl_context_factory is None:
+            return False
+        try:
+            password = self._settings.ssl_keyfile_password or _ask_nobody
+            context = _build(self._settings, self._alpn_protocols, password)
+        except Exception as exc:
+            if contents == self._contents():
+                logger.error("Cannot load the new TLS certificates, keeping the previous ones: %s", _why(exc))
+            else:
+                self._seen = b""  # the files are still being written
+            return False
+        if contents != self._contents():
+            self._seen = b""
+            return False
+        self._used = contents
+        self.front.current = context
+        logger.info("Loaded new TLS certificates: %s", summary(context))
+        return True
+
+    def _contents(self) -> bytes:
+        """Return a digest of the files, including which ones cannot be read."""
+        whole = hashlib.sha256()
+        for path in self._files:
+            try:
+                part = hashlib.sha256(_read(path)).digest()
+            except OSError:
+                part = b""
+            whole.update(bytes([len(part)]) + part)
+        return whole.digest()
+
+
+def _why(exc: Exception) -> str:
+    """One line, with the name of the file."""
+    text = " ".join(str(exc).split())
+    name = getattr(exc, "filename", None)
+    return text if name is None or repr(name) in text else f"{name!r}: {text}"
+
+
+def summary(context: ssl.SSLContext) -> str:
+    """What a context shows, for the log."""
+    if not isinstance(context, ServerContext):
+        return "of ssl_context_factory"
+    return "; ".join(f"{name}: {', '.join(certificate.names)}" for name, certificate in context.shown())
+
+
+class Watch:
+    """Looks every `interval` seconds whether there are new certificates, and whenever it is woken; 0 only then.
+
+    In a thread of its own, because files may be far away. `renewed` is called there when connections get new ones,
+    `on_reload` with true before and with false after a look for which it was woken. It begins with `start` and ends
+    with `stop`.
+    """
+
+    def __init__(
+        self,
+        renewal: Renewal,
+        interval: float,
+        renewed: Callable[[], object],
+        on_reload: Callable[[bool], object] = lambda begins: None,
+    ) -> None:
+        self._renewal = renewal
+        self._interval = interval or None
+        self._renewed = renewed
+        self._on_reload = on_reload
+        # Whether to go on. Unlike an event it can be used by a signal handler that interrupts its user.
+        self._wishes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="uvicorn-certificates", daemon=True)
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look at once; from any thread or signal handler."""
+        self._wishes.put(True)
+
+    def stop(self) -> None:
+        """Look no more; it is not waited for."""
+        self._wishes.put(False)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if not self._wishes.get(timeout=self._interval):
+                    return
+            except queue.Empty:
+                self._look(self._renewal.look)
+                continue
+            self._on_reload(True)
+            self._look(self._renewal.insist)
+            self._on_reload(False)
+
+    def _look(self, look: Callable[[], bool]) -> None:
+        try:
+            if look():
+                self._renewed()
+        except Exception:
+            logger.exception("Cannot check for new TLS certificates")
