@@ -514,7 +514,7 @@ def test_those_who_do_not_ask_keep_nobody_waiting(
             for client in silent[-12:]:
                 client.send(b"x")
         assert len(exposed._clients) <= exposition.MOST_CLIENTS
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads  # one of another test may have ended
         if count > exposition.MOST_CLIENTS:
             assert read_to_end(silent[0]) == b"", "the oldest goes"
         silent[-1].sendall(b"\r\n\r\n")
