@@ -1,4 +1,4 @@
-"""What the native core keeps for reuse is bounded, and its figures can be read (docs/architecture.md)."""
+"""What the native core keeps for reuse is bounded, and its figures can be read."""
 
 from __future__ import annotations
 

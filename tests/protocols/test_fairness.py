@@ -20,7 +20,7 @@ http_protocol_cls = machines.each
 
 
 async def test_other_connection_is_served_among_pipelined_requests(http_protocol_cls: Any) -> None:
-    """Decision 4 of the architecture: its turn comes after tens of requests of the first, not after all of them."""
+    """Its turn comes after tens of requests of the first, not after all of them."""
     order: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -1,7 +1,35 @@
 """What asyncio promises of a task holds for those of applications, whatever shortcut their steps take.
 
-Several conversations are told something in one turn of the loop. What their applications then do to each other goes by
-the table in docs/architecture.md, "Tasks". `UVICORN_SHORTCUTS=none` is the oracle: each case must hold with it as well.
+Several conversations get a message in one turn of the loop, and their applications then act on each other.
+`UVICORN_SHORTCUTS=none` is the oracle: each case must hold with it as well. These are the promises of `asyncio.Task`,
+with the code that keeps each one where a shortcut is taken, and the tests.
+
+1. A task clears the flag of an awaited future, adds one callback and sets `_fut_waiter` before other code runs. Kept
+   by asyncio: after a step that awaits anything but the next message, `Waiter::go_on` makes the task take its own step
+   (`cycle.rs`, `Held`). Tests: `test_task_waits_for_what_its_step_awaited`,
+   `test_shared_future_is_awaited_by_all_who_come_in_one_turn`.
+2. A cancellation reaches the awaited future. Kept by the same. Tests:
+   `test_cancellation_in_the_same_turn_reaches_what_is_awaited`, `test_timeout_of_nothing_ends_what_is_awaited`,
+   `test_scopes_of_anyio_end_what_is_awaited`.
+3. A task cancelled during its step cancels the next future that it awaits. `Waiter::cancel` returns false during a
+   step, so that asyncio sets `_must_cancel`; `cancelled_in_step` asks the task again once that is consumed. Tests:
+   `test_cancelling_oneself_cancels_what_is_awaited_next`, `test_cancelling_that_is_taken_back_goes_as_in_a_task`.
+4. A task counts its cancellations and keeps their message. Kept by asyncio; `cancelled_in_step` does not change the
+   count. Tests: the same, by `cancelling()` and `args`.
+5. A task that returns or raises is done, and its callbacks run in the next turn. Kept by asyncio, in the task's own
+   step. Tests: the same, cases `return` and `raise`.
+6. Each await has a future of its own. `Session::waiter` lends the waiter of a step to the task of that step only.
+   Test: `test_eager_child_that_receives_is_cancelled_alone`.
+7. A task wakes up by `call_soon`, after the callbacks scheduled before. `Waiter::wake`; data wakes a waiting task
+   inside the read (`wakeups`), but never another callback. Test:
+   `test_what_was_scheduled_in_a_step_runs_behind_it_and_in_order`.
+8. During its step a task is `current_task()`, with its context, name and stack. `_enter_task`, `in_context`; the cycle
+   shows the application's `cr_frame`. Tests: `test_step_is_one_of_its_task`, tests/native/test_websocket.py.
+9. A task starts eagerly only as asyncio does it: in its context, as the current task, registered unless it ends.
+   `asyncio.Task(..., eager_start=True)` in `base/task.rs` and `utils.start_task`. Test:
+   tests/protocols/test_http_tasks.py.
+10. A task of a program's class takes all its steps itself. `step_at_once` requires `asyncio.Task`; a task factory or
+    debug mode turns `coroutines` off. Test: `test_task_of_another_class_takes_all_its_steps_itself`.
 """
 
 from __future__ import annotations

@@ -796,7 +796,7 @@ async def test_application_thrown_away_with_its_event_loop_is_no_news(
 
 
 def test_hooks_are_for_a_library_to_fill(ws_reader_cls: Any) -> None:
-    """Section 5 of the architecture: nothing else is."""
+    """The session leaves `open` and `parse` to its subclass."""
     if not issubclass(ws_reader_cls, WebSocketSession):
         pytest.skip("it has no library")
     session: Any = object.__new__(WebSocketSession)

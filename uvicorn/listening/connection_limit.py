@@ -4,6 +4,9 @@ A connection is a `Visit`, from before it is accepted until its descriptor is cl
 that happens to it in between can make the numbers wrong. Connections beyond the limit of all wait in the listen
 backlog: a short wait is better than a refusal, and other workers may accept them. Connections beyond the limit of an
 address are refused at once, because they would take the places of other addresses.
+
+The count covers all event loops of a process. It is in Python for the native core, too, because it costs one call per
+connection, and none without a limit.
 """
 
 from __future__ import annotations

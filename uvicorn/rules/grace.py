@@ -2,6 +2,9 @@
 
 A deadline that is over ends nothing yet: a peer gets the time back by which the loop came too late to look, once, and
 what it has sent by then is read. The native core does the same (`conn/grace.rs`).
+
+The reason is that event loops call timers that are due while input still waits in the kernel. So a busy loop costs its
+clients latency but no connection, and a slow client gains no more time than the loop was busy.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ DEFAULT_CAPACITY = 256
 def is_poisoned() -> bool:
     """Tell whether nothing is to be used again, so that whatever looks at something of a request that is over shows.
 
-    `UVICORN_POISON=1` in the environment says so; docs/architecture.md has the rule that it tests.
+    `UVICORN_POISON=1` in the environment says so. "Ownership" in docs/architecture.md has the rules that it tests.
     """
     return os.environ.get("UVICORN_POISON") == "1"
 

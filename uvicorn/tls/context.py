@@ -6,7 +6,8 @@ RenewableContext ──current──▶ ServerContext, of ssl_certfile ──sni
 
 With `ssl_reload` the server listens with a `RenewableContext`, which makes no connections itself. A `Renewal` builds
 the real context again when the contents of the files change; the next handshake uses the new one, and connections
-keep theirs. A context in use never changes.
+keep theirs. A context in use never changes: authorities can only be added to it, and its session tickets would readmit
+clients that new authorities do not verify. One lasting context with `sni_callback` has the same flaw.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 //! Table of contents, nothing else. Rooms, each of which knows those below it only:
 //!
 //! ```text
-//! protocol · websocket · cores · heads    the objects that Python sees
+//! protocol · version · websocket · cores · heads    the objects that Python sees
 //! h1 · h2 · ws        HTTP/1.1 · HTTP/2 · WebSocket: between `wire`, `conn` and `asgi`
 //! tcp                 sockets, which carry connections
 //! asgi · conn         one request · one connection; neither knows of the other

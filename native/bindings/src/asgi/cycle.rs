@@ -1,4 +1,8 @@
 //! The run of an application for one request, from its call to its end.
+//!
+//! The cycle is the coroutine of the request's task and drives the application's coroutine. Tools see one coroutine: name and
+//! type are the cycle's, the frame and the awaited object are the application's. Task factories and asyncio's debug
+//! mode look closer, so they get a coroutine of Python around the cycle (`base/task.rs`).
 
 use std::cell::RefCell;
 use std::rc::Rc;

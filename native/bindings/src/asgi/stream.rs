@@ -1,4 +1,7 @@
 //! The other side of an exchange: what carries its response to the client, and brings the body of its request.
+//!
+//! A trait object: classes of PyO3 cannot be generic, and an enum of all versions of HTTP would have to be known here. The
+//! price is a few indirect calls per request.
 
 use std::rc::Rc;
 

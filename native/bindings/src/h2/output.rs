@@ -1,4 +1,7 @@
 //! The way out: one write for all that is ready, in the order of the streams' turns; the ends of streams and of the connection.
+//!
+//! A more urgent stream cannot overtake bytes that were written. So little is written ahead: nothing while the transport
+//! holds output, and the kernel takes only 64 KiB beyond the bytes on their way (`TCP_NOTSENT_LOWAT`, `UNSENT`).
 
 use std::rc::{Rc, Weak};
 

@@ -1,5 +1,8 @@
 //! What a proxy says in front of everything else: who its client is. Python reads it
 //! (`uvicorn/listening/proxy_protocol.py`).
+//!
+//! A parser in Rust would need 1 microsecond instead of 20, of about 120 per connection. It could disagree with the one in
+//! Python, which the transports of the event loops need anyway.
 
 use std::io;
 

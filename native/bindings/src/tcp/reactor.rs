@@ -4,7 +4,8 @@
 //! serves one round of those that stood in the queue when it began, for [`TURN`] at most; what is over waits for the
 //! next turn, so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are
 //! looked for every [`LOOK`]: they get their places in the queue in the order in which they came, also while
-//! applications keep the loop busy.
+//! applications keep the loop busy. libuv accepts one connection per turn, so new clients of a busy server would wait
+//! until the load ends.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;

@@ -2,7 +2,13 @@
 //!
 //! Each has a number in a file that all of them see (`uvicorn/listening/loads.py` says how it looks). Whoever has more
 //! than another leaves a connection to it for a moment, and takes ever more of what is still there after that: the
-//! other may be busy.
+//! other may be busy. This costs two small system calls per connection, and none without workers.
+//!
+//! The kernel wakes all workers, and without the table the first to run takes every pending connection: of 400 connections
+//! one of four workers had 8 times as many as another, and 174 times as many WebSockets. `EPOLLEXCLUSIVE` does not help:
+//! the event loop watches our epoll set, so an exclusive wake-up would wake no worker. `SO_REUSEPORT` distributes by hash,
+//! blind to the load, and loses the pending connections of a worker that dies. A fixed delay that grows with the load was
+//! the third alternative.
 
 use std::cell::Cell;
 

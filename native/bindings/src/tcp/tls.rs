@@ -6,6 +6,10 @@
 //!
 //! Certificates, versions, ciphers, callbacks: whatever an `ssl.SSLContext` can be told holds, because it is OpenSSL by
 //! way of that context which speaks. It reads and writes memory; what is moved between that and the kernel is bounded.
+//!
+//! Either side may end before the other (RFC 8446 section 6.1). So a client that has sent its `close_notify` still gets
+//! its response, and a client that is still sending can read a rejection. The transports of the event loops can do
+//! neither.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};

@@ -118,6 +118,9 @@ impl<K> Connection<K> {
     /// Read on from `input`: all bytes that have arrived and are not consumed yet. What has to be said at once is appended to
     /// `out`. `scratch` may be shared by all connections of a thread; it holds the request after [`Event::Request`], and
     /// nothing after anything else. Go on, with what is behind, until it says `NeedMore` or `Closed`.
+    ///
+    /// A mistake about the connection drops the bodies that the caller still holds: call [`fill`](Self::fill) before this if
+    /// they must be sent first.
     pub fn poll(&mut self, input: &[u8], out: &mut Vec<u8>, scratch: &mut Scratch, limits: &Limits) -> Progress {
         scratch.clear();
         let mut consumed = 0;
