@@ -13,11 +13,11 @@ serve:  ## serve $APP (default: examples.hello:app) on 127.0.0.1:8000; ARGS="--r
 	@echo "Serving $(APP) on http://127.0.0.1:8000"
 	@exec .venv/bin/python -m uvicorn $(APP) --host 127.0.0.1 --port 8000 $(ARGS)
 
-test:  ## run every test, with coverage; ARGS="tests/test_cli.py -k version" runs some
+test:  ## run every test; ARGS="tests/test_cli.py -k version" runs some, ARGS=--cov measures coverage
 	@scripts/install test
 	@scripts/test $(ARGS)
 
-test-oldest:  ## run every test on the oldest Python there is, without coverage; ARGS as for test
+test-oldest:  ## run every test on the oldest Python there is; ARGS as for test
 	@scripts/test-oldest $(ARGS)
 
 test-consumers:  ## start programs that depend on the server with upstream and with this one, and compare (3 GB, half an hour)
