@@ -48,9 +48,9 @@ def is_command() -> bool:
 
 
 def be_a_module() -> None:
-    """Let the script `uvicorn` be what `python -m uvicorn` is, so that children do not run it to have what it defines.
+    """Make the script `uvicorn` equal to `python -m uvicorn`, so that children do not run it for its definitions.
 
-    That is nothing: they would import the command line. A program of somebody else's may define what its children need.
+    It has none: running it would only import the command line. Other programs may define what their children need.
     """
     main = sys.modules["__main__"]
     if getattr(main, "__spec__", None) is None and _is_script(main):
@@ -66,10 +66,10 @@ def _is_script(main: ModuleType) -> bool:
 
 
 def arguments_of(config: Config, target: Callable[..., None], sockets: list[socket]) -> dict[str, Any]:
-    """What `subprocess_started` is called with."""
+    """Return the arguments of `subprocess_started`."""
     try:
         stdin_fileno: int | None = sys.stdin.fileno()
-    except (AttributeError, OSError):  # no standard input, or one that is no file (io.UnsupportedOperation)
+    except (AttributeError, OSError):  # no standard input, or it is not a file (io.UnsupportedOperation)
         stdin_fileno = None
     return {"config": config, "target": target, "sockets": sockets, "stdin_fileno": stdin_fileno}
 
@@ -105,8 +105,8 @@ def _longest_end(config: Config) -> float | None:
 def end_with_parent(grace: float | None = None, graceful_timeout: float | None = None) -> None:
     """Log that the parent of this process is gone, however it ended, and send SIGTERM to this process.
 
-    A server that went on would hold the port, and nobody would restart or stop it. A process that has not ended `grace`
-    seconds later (None: any time) is killed. With the native core a thread that needs no interpreter does both, too,
+    If it went on, it would keep the port with no parent to restart or stop it. A process that has not ended `grace`
+    seconds later (None: any time) is killed. With the native core a thread that needs no interpreter does both as well,
     for a process that is blocked in C. Without a parent this does nothing.
 
     Args:

@@ -508,13 +508,13 @@ class Stream(Protocol):
         """They are all written, here or by the file route."""
 
     def refuse(self, status: int, body: bytes) -> None:
-        """Answer in the application's place, which has not begun to, and take no further request."""
+        """Answer in place of an application that has not started its response, and take no further request."""
 
     def await_reader(self) -> None:
-        """Start the deadline for the client to take what is sent by the file route."""
+        """Start the deadline for the client to read data sent by the file route."""
 
     def stop_awaiting_reader(self) -> None:
-        """It does not any more."""
+        """Cancel that deadline."""
 
     def finish(self) -> None:
         """The response is complete: continue with the next request."""

@@ -92,20 +92,20 @@ class Server:
     Attributes:
         started: whether the sockets are listening.
         should_exit: set it to end the server gracefully; from any thread, signal handler or callback.
-        force_exit: set it, too, to end without waiting for anybody.
+        force_exit: set it, too, to end without waiting for clients.
         server_state: connections, tasks and counters, shared with the protocols.
-        servers: what listens, one for each socket.
+        servers: the listeners, one for each socket.
         last_notified: `time.time()` of the last call of `callback_notify`, 0 before the first.
         on_stage: called with each `Stage` the server enters, on the thread of its event loop.
         on_reload: called with true before and with false after a look for new certificates that SIGHUP asked for, in
             another thread.
         connection_limit: counts connections where they are limited; that of the whole process, if its loops share one.
-        has_successor: whoever runs this server starts another in its place before ending it. At its request limit it
-            then reports RETIRING and serves on until it is told to end.
+        has_successor: the supervisor starts another server before ending this one, which then reports RETIRING at its
+            request limit and serves until `should_exit` is set.
         stage: how far it has come.
         loop: on which it serves, once it does.
         load_place: where this server tells others that accept from the same sockets how many connections it has.
-        metrics_page: where this server counts, if its supervisor tells of it; else it tells itself, if that is set.
+        metrics_page: where this server counts, if its supervisor serves the metrics; otherwise it serves them itself.
     """
 
     lifespan: LifespanOn | LifespanOff
@@ -163,7 +163,7 @@ class Server:
 
     @property
     def should_exit(self) -> bool:
-        """Whether the server has been told to end."""
+        """Whether the server is to end."""
         return bool(self._should_exit)
 
     @should_exit.setter
@@ -172,7 +172,7 @@ class Server:
 
     @property
     def force_exit(self) -> bool:
-        """Whether the server has been told not to wait for anybody when it ends."""
+        """Whether the server is to end without waiting for clients."""
         return bool(self._force_exit)
 
     @force_exit.setter
@@ -194,7 +194,7 @@ class Server:
         self.on_stage(stage)
 
     def report(self) -> Report:
-        """How the server is. It is ready from the moment it accepts until it is told to end."""
+        """Report the server's state. It is ready from when it accepts until it is to end."""
         state = self.server_state
         return Report(
             pid=os.getpid(),
@@ -236,7 +236,7 @@ class Server:
         try:
             await self.serve(sockets)
         except asyncio.CancelledError:
-            # Nobody else is there to end it.
+            # No caller is left to end it.
             if self.started:
                 await self.shutdown(sockets=sockets)
             raise
@@ -247,7 +247,7 @@ class Server:
                 if not task.done():
                     logger.error("Abandoning a task that ignores its cancellation: %r", task)
                     asyncio._unregister_task(task)
-            # Whoever runs this reports that it has returned, which the event loop may yet put off.
+            # The supervisor reports this state, and the event loop may put off its own report.
             self.stage, self._stage_since = Stage.ENDED, time.monotonic()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -363,7 +363,7 @@ class Server:
         self._time_end(())
 
     def _watch_memory(self) -> None:
-        """Look after memory while anybody is connected."""
+        """Limit and free memory while clients are connected."""
         loop, connections = asyncio.get_running_loop(), self.server_state.connections
         freed = self._freed_memory = FreedMemory(loop, connections)
         buffers = self._buffers = BufferLimit(
@@ -457,7 +457,7 @@ class Server:
 
     @property
     def observers(self) -> list[Observer]:
-        """Who knows what the event loop is doing, once it serves, with the setting `debug_requests`."""
+        """Those that know what the event loop is doing, once it serves, with the setting `debug_requests`."""
         return [] if self._debugging is None else [self._debugging.observer]
 
     async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:
@@ -543,7 +543,7 @@ class Server:
             await self._await_successor()
 
     async def _await_successor(self) -> None:
-        """Say that this server has served enough, and serve on: nobody is turned away while another one starts."""
+        """Report that the request limit is reached, and serve until another server takes over: no client is refused."""
         self._enter(Stage.RETIRING)
         should_exit = self._flag("should_exit")
         while not should_exit:
@@ -551,10 +551,10 @@ class Server:
             await first_of(should_exit.wait(), timeout=self._time_to_notify())
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what is due now, and return whether the server is to end.
+        """Do the work that is due, and return whether the server is to end.
 
-        `main_loop()` calls this when something has happened. Where it has been replaced, by a subclass or otherwise, it
-        is called ten times a second, `counter` going up; each tenth call looks whether `callback_notify` is due.
+        `main_loop()` calls this when something has happened. If a program replaces it, this is called ten times a
+        second, with a rising `counter`; each tenth call checks whether `callback_notify` is due.
         """
         if counter % 10 == 0:
             await self._notify()
@@ -607,7 +607,7 @@ class Server:
 
     @property
     def _must_shut_down(self) -> bool:
-        """Whether it has started to serve, and nobody has begun to end it."""
+        """Whether it has started to serve, and its shutdown has not begun."""
         return self.started and self.stage < Stage.LEAVING
 
     async def _end_application(self) -> None:
@@ -646,7 +646,7 @@ class Server:
         await first_of(*(flag.wait() for flag in over), timeout=delay)
 
     async def _wait_tasks_to_complete(self) -> None:
-        """Return once nobody is connected and no request is in progress, or the end is forced."""
+        """Return once no client is connected and no request is in progress, or the shutdown is forced."""
         logs = self.config.graceful_timeout != 0
         await first_of(wait_until_idle(self.server_state, logs), self._flag("force_exit").wait())
 
@@ -738,7 +738,7 @@ class Server:
             self._guard = Guard(loop, deadline, self._force_blocked_end)
             self._guard.start()
         elif self._guard is None:
-            end_in(None)  # nobody would put it off
+            end_in(None)  # without a guard nothing puts it off
 
     def _time_end(self, signals: Sequence[int]) -> None:
         """Have the process end that long after the first of the signals, even if nothing of Python's runs then."""
@@ -774,11 +774,10 @@ class Server:
 
 
 class Cancelled(threading.local):
-    """Servers of this thread whose `serve()` was cancelled, and whose `shutdown()` nobody has called.
+    """Servers of this thread whose `serve()` was cancelled, and whose `shutdown()` was not called.
 
-    Somebody still may, as long as the event loop lives. When it is closed (`asyncio.run()` cancels what is left, and
-    closes it) nobody can, and the collector cannot see that such a server is over: the native core is a part of it. So
-    the next one lets go of it.
+    The program may call it for as long as the event loop lives. After that the collector cannot tell that such a server
+    is over, because the native core is a part of it. So the next server lets go of it.
     """
 
     def __init__(self) -> None:
@@ -795,7 +794,7 @@ _cancelled = Cancelled()
 
 
 _OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit", "handle_exit")}
-"""What wakes and ends the server if nobody replaces it."""
+"""The attributes that wake and end the server, unless a program replaces them."""
 
 
 def _assign(latch: Latch, value: bool) -> None:

@@ -10,10 +10,10 @@ _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 """Characters of a field name in lower case (RFC 9110 section 5.6.2)."""
 
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
-"""Fields of a response that nobody but its author knows (RFC 9112 section 6)."""
+"""Fields that only the author of a response can set correctly (RFC 9112 section 6)."""
 
 _CONTROL_CHARACTERS = frozenset(map(chr, [*range(0x20), 0x7F])) - {"\t"}
-"""What a field value must not contain (RFC 9110 section 5.5)."""
+"""Characters that a field value must not contain (RFC 9110 section 5.5)."""
 
 
 def encode_fields(headers: Iterable[tuple[str, str]]) -> list[Field]:

@@ -80,10 +80,10 @@ class FileSink(Protocol):
         """The application goes on, whether or not there is a place."""
 
     def await_reader(self) -> None:
-        """Start the deadline for the client to take what is sent by the file route."""
+        """Start the deadline for the client to read data sent by the file route."""
 
     def stop_awaiting_reader(self) -> None:
-        """It does not wait any more."""
+        """Cancel that deadline."""
 
     def declare(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for `length` bytes of the body, and refuse other messages until `complete`.

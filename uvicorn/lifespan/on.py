@@ -77,8 +77,8 @@ class LifespanOn:
             self.logger.info("Application startup complete.")
 
     async def shutdown(self) -> None:
-        """Tell the application to close what it has opened and wait until it has, has failed or has returned."""
-        if self.error_occurred or self._task is None:  # nobody has started it: a program has replaced who does
+        """Ask the application to shut down, and wait until it has completed, failed or returned."""
+        if self.error_occurred or self._task is None:  # never started: a program overrides the startup
             return
         self.logger.info("Waiting for application shutdown.")
         await self.receive_queue.put({"type": "lifespan.shutdown"})

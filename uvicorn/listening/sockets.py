@@ -45,7 +45,7 @@ _QUIT = " (Press CTRL+C to quit)"
 
 
 class SocketConfig(Protocol):
-    """What is read from the configuration."""
+    """The settings that decide which sockets to open."""
 
     port: int
     uds: str | None
@@ -78,11 +78,11 @@ class RunningLine:
 
 
 class Listener(Protocol):
-    """What serves a listening socket: asyncio's own server, another loop's, or an `Acceptor`."""
+    """Serves a listening socket: asyncio's own server, another loop's, or an `Acceptor`."""
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """What it listens on; nothing once closed."""
+        """The sockets it listens on; none once closed."""
 
     def close(self) -> None:
         """Refuse new connections and close the sockets."""
@@ -165,7 +165,7 @@ def unix_paths(config: SocketConfig) -> list[str]:
 
 
 def close_later(stack: contextlib.ExitStack, config: SocketConfig, bound: Sequence[socket.socket]) -> None:
-    """Have `stack` close what was bound for this configuration, and then remove the files of Unix sockets."""
+    """Have `stack` close the sockets bound for this configuration, then remove the files of Unix sockets."""
     for path in unix_paths(config):
         stack.callback(SocketFile(path).remove)
     for sock in bound:
@@ -173,7 +173,7 @@ def close_later(stack: contextlib.ExitStack, config: SocketConfig, bound: Sequen
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`; an IPv6 address stands in brackets.
+    """Return host and port of `HOST:PORT`; an IPv6 address is in brackets.
 
     Raises:
         ValueError: it is not of this form.
@@ -469,10 +469,10 @@ class UnixPath:
             return self.bind_each()
 
     async def open(self) -> list[socket.socket]:
-        """A new file that everybody may connect to, whatever the umask (SOCK-07).
+        """Create a socket file that any user may connect to, whatever the umask (SOCK-07).
 
-        A socket file that a killed server has left is replaced, and keeps its permissions. Any other file is an error,
-        above all the socket of a server that still runs: that would serve on, where no client could reach it.
+        The socket file of a killed server is replaced and keeps its permissions. Any other file is an error, above all
+        the socket of a running server, which no client could reach any more.
         """
         return self.bind_each()
 
@@ -509,13 +509,13 @@ class UnixPath:
 
 
 class Descriptor:
-    """A socket that was opened by whoever started the process, known by its descriptor."""
+    """A socket opened by the parent process and inherited as a file descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def bind(self) -> list[socket.socket]:
-        """A duplicate; the descriptor itself stays open and is not ours to close."""
+        """Duplicate the descriptor; the original stays open, since it is not ours to close."""
         duplicate = os.dup(self._fd)
         try:
             sock = socket.socket(fileno=duplicate)
@@ -543,13 +543,13 @@ class Descriptor:
         return [RunningLine("socket %s", (bound[0].getsockname(),))]
 
     def release(self) -> None:
-        """A socket file behind the descriptor belongs to whoever made it (SOCK-13)."""
+        """Keep the file: a socket file behind the descriptor belongs to the process that created it (SOCK-13)."""
 
 
 class Passed:
-    """The sockets that systemd has opened for this process, all or those of a name.
+    """The sockets that systemd has opened for this process, all or those with a given name.
 
-    It keeps them open, so that nobody is refused while the service is started again.
+    They stay open, so that clients are not refused while the service restarts.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -566,11 +566,11 @@ class Passed:
         return bound
 
     def release(self) -> None:
-        """They are somebody else's."""
+        """Keep them: systemd owns them."""
 
 
 class Several:
-    """All the places of a list, each as a single process opens it, in a parent of processes, too.
+    """All the places of a list, each opened as by a single process, even in the parent of worker processes.
 
     Raises:
         ValueError: a member of the list names no place.
@@ -586,7 +586,7 @@ class Several:
         try:
             with _closing_on_error(opened):
                 for text, place in self._places:
-                    # What is wrong with an address that is one names it already.
+                    # The error of an address already names it.
                     with contextlib.nullcontext() if isinstance(place, Address) else _naming(text):
                         opened += place.bind_each()
         except OSError:
@@ -633,11 +633,11 @@ class Given:
         return [_share(sock) for sock in self._sockets]
 
     def places(self) -> list[str]:
-        """Nothing: whoever bound them knows."""
+        """Return nothing: the process that bound the sockets lists them."""
         return []
 
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
-        """Nothing: whoever bound them has said so."""
+        """Return nothing: the process that bound the sockets has logged them."""
         return []
 
     def release(self) -> None:
@@ -679,9 +679,9 @@ def _bind_tcp(sock: socket.socket, address: Any) -> None:
 
 
 def _is_left_behind(path: str) -> bool:
-    """Whether this is the file of a socket that is no more.
+    """Whether this socket file has lost its socket.
 
-    A datagram socket is refused there; where a server is bound, even if it does not listen yet, its type is wrong.
+    Then a datagram socket is refused. If a server is bound, even one that does not listen yet, the type is wrong.
     """
     if sys.platform == "win32":
         return False

@@ -136,11 +136,11 @@ class Notifier:
 
 
 class Reloads:
-    """Tells of parts that reload side by side as of one: until each has done so as often as the others.
+    """Reports parts that reload side by side as one reload, which ends once all have reloaded equally often.
 
     Args:
-        share: what tells it.
-        parts: how many there are; each reloads whenever the service is to.
+        share: passes the report on to systemd.
+        parts: their number; each reloads whenever the service does.
     """
 
     def __init__(self, share: Share, parts: int = 1) -> None:

@@ -137,14 +137,14 @@ LIMIT_LOWERED = _places.take(ends=LIMIT_RAISED)
 PARKED = _places.take()
 """Requests that have given their place back, because they waited for their clients."""
 UNPARKED = _places.take(ends=PARKED)
-"""Those of them that do not wait any more, for that or for a place."""
+"""Those of them that no longer wait, neither for their clients nor for a place."""
 HELD = _places.take()
-"""Bytes by which what is held for clients has grown, from one look at it to the next."""
+"""Bytes by which the data held for clients has grown between samples."""
 LET_GO = _places.take(ends=HELD)
-"""Bytes by which it has shrunk."""
+"""Bytes by which it has shrunk between samples."""
 
 PLACES = _places.taken
-"""How many there are."""
+"""The number of places."""
 
 PAIRS = tuple(_places.pairs)
 """Beginnings and ends: a gauge is the difference, which is 0 for a process that has ended."""
@@ -267,7 +267,7 @@ class Page:
             os.close(descriptor)
 
     def discard(self) -> None:
-        """Let go of all of it, also of the descriptor that the mapping keeps: nobody here uses it any more."""
+        """Release all of it, including the descriptor that the mapping keeps."""
         self.close()
         memory: Any = self.words.obj
         self.words.release()

@@ -1,4 +1,4 @@
-"""Who the client is when a proxy stands in between: ``X-Forwarded-For`` and ``X-Forwarded-Proto``.
+"""Find the client behind a proxy in ``X-Forwarded-For`` and ``X-Forwarded-Proto``.
 
 The fields are believed only if the peer itself is trusted, and the client is found by walking the chain from the right,
 from proxy to proxy, up to the first address that is not trusted: everything left of it could have been made up by it.
@@ -42,7 +42,7 @@ _MAX_ADDRESS_LENGTH = 64
 
 
 class _Answers(dict[str | None, bool]):
-    """Host to whether it is trusted. What is missing is asked for and remembered, up to a bound."""
+    """Maps a host to whether it is trusted. Missing hosts are looked up and remembered, up to a bound."""
 
     def __init__(self, hosts: _TrustedHosts) -> None:
         self.hosts = hosts
@@ -122,10 +122,10 @@ class _TrustedHosts:
         return client
 
     def client_in(self, chain: Sequence[str], hops: int | None = None) -> tuple[int, tuple[str, int]]:
-        """Find the client among those that proxies say they have seen: its place from the end, its host and port.
+        """Find the client in the chain of proxies; return its place from the end, its host and port.
 
-        That is the right-most item that is not trusted, or the first item when all of them are, or when everything is;
-        with `hops`, the item so many from the end, or the first. The port is 0 if it is unknown, the host may be empty.
+        The client is the right-most item that is not trusted, or the first if all are, or if everything is trusted;
+        with `hops`, the item that many places from the end, or the first. An unknown port is 0, the host may be empty.
         """
         first = len(chain) - 1
         place = first if hops is None else min(hops - 1, first)
@@ -161,8 +161,8 @@ def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
 def host_and_port(item: str) -> tuple[str, int]:
     """Split one item of ``X-Forwarded-For``: ``1.2.3.4``, ``1.2.3.4:99``, ``::5``, ``[::5]`` or ``[::5]:99``.
 
-    What has none of these forms is kept whole, as long as it is text a log line may hold; otherwise the host is empty.
-    The port is 0 when there is none, or none that could exist.
+    An item of any other form is kept whole if a log line may contain it; otherwise the host is empty.
+    The port is 0 if it is missing or out of range.
     """
     item = item.strip(_OPTIONAL_WHITE_SPACE)
     if not item.isprintable():
@@ -205,7 +205,7 @@ def parse_fields(names: Sequence[str] | str) -> list[str]:
 
 
 class ProxyHeadersMiddleware:
-    """Replace ``client`` and ``scheme`` of a scope by what a trusted proxy says about them.
+    """Replace ``client`` and ``scheme`` of a scope by those that a trusted proxy reports.
 
     The scope is changed in place, so that the server's access log names the same client as the application sees.
     The default of ``trusted_hosts`` is for direct use; the server passes its setting ``forwarded_allow_ips``.
@@ -236,7 +236,7 @@ class ProxyHeadersMiddleware:
                     break
 
     def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
-        """Return whom the application will see as the client; the scope stays as it is."""
+        """Return the client that the application will see, without changing the scope."""
         client = scope.get("client")
         if self.trusted_hosts.answers[client[0] if client else None]:
             forwarded_for, _ = _forwarded_fields(scope["headers"])
@@ -272,7 +272,7 @@ def _forwarded_fields(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, byte
 def is_trusted_gateway(app: ASGI3Application, client: tuple[str, int] | None) -> bool:
     """Tell whether `client` may ask for an https resource in clear text, because a gateway has secured the connection.
 
-    RFC 9110 section 7.4: nobody else may. The gateways are those that `app`, the outermost middleware, trusts to tell
-    the scheme; and who comes through a Unix socket, without an address, is a neighbour.
+    RFC 9110 section 7.4 denies that to everyone else. Gateways are the peers whose scheme `app`, the outermost
+    middleware, trusts; and peers without an address, since a Unix socket only connects processes of one machine.
     """
     return client is None or (isinstance(app, ProxyHeadersMiddleware) and client[0] in app.trusted_hosts)

@@ -1,6 +1,6 @@
-"""What a running server tells about itself.
+"""What a running server reports about itself.
 
 `exposition` serves the metrics to Prometheus, `debugging` lists the requests in flight and the stacks of their tasks,
-`slow_callbacks` finds out what has blocked an event loop. It reads what others count and note. Nothing that serves a
-request waits for anything here.
+`slow_callbacks` finds callbacks that have blocked an event loop. They read the counts and notes of other modules, and
+never make a request wait.
 """

@@ -54,14 +54,14 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True)
 class Lost:
-    """What had not ended when its worker did: it crashed, was killed, or its time was over."""
+    """Requests and connections still open when their worker ended: it crashed, was killed or ran out of time."""
 
     requests: int = 0
     connections: int = 0
 
     @classmethod
     def of(cls, page: Page) -> Lost:
-        """What has begun in the event loop of `page`, and has not ended."""
+        """Count the requests and connections still open in the event loop of `page`."""
         words = page.words
         requests, connections = words[metrics.BEGUN] - words[metrics.ENDED], words[metrics.OPENED] - words[metrics.GONE]
         return cls(max(0, requests), max(0, connections))
@@ -107,7 +107,7 @@ class Board:
 
     @property
     def lost(self) -> Lost:
-        """What had not ended when its event loop did."""
+        """Requests and connections that were still open when their event loops ended."""
         with self._lock:
             return self._lost
 
@@ -135,8 +135,8 @@ class WorkerFigures:
     Attributes:
         resident: bytes of each process that are in memory, by its id.
         events: counts of worker events by kind and reason.
-        certificates: when each expires that new connections are shown, in seconds since the epoch, by its name.
-        lost: what had not ended when its worker did.
+        certificates: expiry of each certificate that new connections are shown, in seconds since the epoch, by name.
+        lost: requests and connections that were still open when their workers ended.
     """
 
     resident: Mapping[int, int]

@@ -384,9 +384,9 @@ class Gate:
 
 
 class Shedding:
-    """Says in the log when requests begin to be refused, and when that has ended; once for all of them.
+    """Logs when requests begin to be refused and when that has ended, once for the whole episode.
 
-    Its numbers are those of the metrics: whoever leaves meanwhile counts, but is no overload.
+    Its numbers are those of the metrics. Clients that leave meanwhile are counted, but are no sign of overload.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ class BaseReload:
         """Wait for `reload_delay` seconds.
 
         Raises:
-            StopIteration: the reloader has been told to end.
+            StopIteration: the reloader is to end.
         """
         if self.should_exit.wait(self.config.reload_delay):
             raise StopIteration()
@@ -184,7 +184,7 @@ class BaseReload:
         """Wait for the next look and return the paths that have changed, None (or nothing) if none has.
 
         Raises:
-            StopIteration: the reloader has been told to end.
+            StopIteration: the reloader is to end.
         """
         raise NotImplementedError("Reload strategies should override should_restart()")
 

@@ -45,7 +45,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class Process(ProcessWorker):
-    """A worker made of what this module has under upstream's names, for whoever replaces it there."""
+    """A worker that is built from this module's names, so that programs can replace them as with upstream."""
 
     def _make_process(self, sockets: list[socket]) -> SpawnProcess:
         return get_subprocess(self.config, self.target, sockets)
@@ -63,13 +63,13 @@ class Multiprocess:
     The parent never imports the application, unless that is to be loaded before (`preload`).
 
     Attributes:
-        events: what has become of the workers, counted.
-        refuse: called when the workers have been told to end, and `drain_delay` is over, to close the sockets here,
-            too; otherwise new clients wait in their queue until the last worker has ended. By default nothing: who gave
-            the sockets keeps them.
-        surroundings: what the start of a process is surrounded with.
-        notifier: what tells the service manager of these workers, if somebody is to.
-        tells_metrics: whether to tell of the metrics, if they are wanted, or leave that to somebody else.
+        events: counts of worker events.
+        refuse: closes the listening sockets in this process too, once the workers are shutting down and `drain_delay`
+            has passed; otherwise new clients wait in the backlog until the last worker has ended. Does nothing by
+            default: the sockets belong to the caller.
+        surroundings: context manager entered while a process starts.
+        notifier: notifies the service manager of these workers; None without one.
+        tells_metrics: whether to serve the metrics, if they are set, rather than leave that to another object.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
@@ -128,7 +128,7 @@ class Multiprocess:
         return worker
 
     def _leave_to_child(self) -> None:
-        """Called in a child that was forked: what is the parent's it is not to have."""
+        """Close the parent's own resources in a forked child."""
         self._wakeup.close()
         if self._exposition is not None:
             self._exposition.forget()
@@ -136,9 +136,10 @@ class Multiprocess:
             worker.forget()
 
     def _take_places_back(self) -> None:
-        """Nobody is to leave connections to workers that have ended, or were never started; what they counted stays.
+        """Take back the load places of workers that have ended or never started; their counts stay.
 
-        The pool comes first: it reads there how many connections a worker had.
+        Otherwise other workers would leave connections to them. The pool comes first: it reads there how many
+        connections a worker had.
         """
         for worker in [worker for worker in self._placed if self._pool.is_done_with(worker)]:
             self._placed.remove(worker)
@@ -174,7 +175,7 @@ class Multiprocess:
                 self.keep_subprocess_alive()
                 self._notify()
                 if self.config.ticket_secret is not None:
-                    self.config.ticket_secret.advance()  # what is over is no secret to keep
+                    self.config.ticket_secret.advance()  # an expired key must not stay in memory
         finally:
             self._stop()
             handlers.restore()
@@ -218,7 +219,7 @@ class Multiprocess:
         return metrics_of([self])
 
     def figures(self) -> tuple[list[int], WorkerFigures]:
-        """What the workers have counted, and what is known of them."""
+        """Return the process ids of the workers, and their figures."""
         from uvicorn.observing.exposition import Lost, WorkerFigures
 
         with self._lock:

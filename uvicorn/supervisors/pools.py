@@ -1,7 +1,7 @@
 """Several pools of workers under one parent: each an application, an address and settings of its own.
 
-Each pool is a `Multiprocess` in a thread. Signals are the parent's: it puts them into the queue of each. When one pool
-has ended, whatever the reason, the others are told to.
+Each pool is a `Multiprocess` in a thread. The parent receives signals and puts them into the queue of each. When one
+pool has ended, for whatever reason, it ends the others.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Pools:
             raise
 
     def _notify(self) -> None:
-        """Have the service manager told of all pools as of one service, if one of them is to tell it."""
+        """Notify the service manager of all pools as one service, if any pool has `systemd` set."""
         if any(pool.supervisor.config.systemd for pool in self.pools):
             from uvicorn.listening.systemd import shares_of_service
 

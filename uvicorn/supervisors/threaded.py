@@ -46,14 +46,13 @@ class ThreadedServer:
 
     Attributes:
         servers: one for each loop, once it runs.
-        started: whether all of them have come to serve.
-        on_reload: called with the number of a loop and what its server's is.
+        started: whether all of them serve.
+        on_reload: called with the number of a loop and the argument of its server's `on_reload`.
         on_stage: called with each `Stage` that all have reached, and with RETIRING when the first has.
         has_successor: as of a `Server`.
-        clean_up: called when all have ended, or before the process ends as it stands, because a loop is stuck and the
-            end is forced.
+        clean_up: called when all have ended, or before a forced shutdown ends the process because a loop is stuck.
         load_places: where each loop tells the others how many connections it has.
-        metrics_pages: where each loop counts, if a supervisor tells of it.
+        metrics_pages: where each loop counts, if a supervisor serves the metrics.
     """
 
     def __init__(self, config: Config) -> None:
@@ -86,7 +85,7 @@ class ThreadedServer:
 
     @property
     def observers(self) -> list[Observer]:
-        """Who knows what the event loops are doing, with the setting `debug_requests`."""
+        """Those that know what the event loops are doing, with the setting `debug_requests`."""
         return [observer for server in list(self.servers) for observer in server.observers]
 
     def relieve(self) -> None:
@@ -103,11 +102,11 @@ class ThreadedServer:
             SystemExit: the application could not be imported, or the address not be bound.
             KeyboardInterrupt: SIGINT has ended them.
         """
-        self.config.load_app()  # before there are threads: a mistake in it is told once
+        self.config.load_app()  # before there are threads, so that an error in it is logged once
         sockets = self.config.bind_sockets() if sockets is None else sockets
         for sock in sockets:
-            # A duplicate makes what they have in common what the original takes it for: a loop that accepts already
-            # would wait in there, for a connection that another has taken.
+            # The duplicates share their flags with the original. If it blocked, a loop would wait in `accept` for a
+            # connection that another has taken.
             sock.setblocking(False)
         table = None if self.load_places else LoadTable.make()
         exposition = self._expose()
@@ -162,7 +161,7 @@ class ThreadedServer:
         return all(server.stage is Stage.ENDED for server in self.servers)
 
     def _end_process(self, why: str, threads: list[threading.Thread]) -> None:
-        """End it as it stands: nothing reaches a thread from outside that does not come to look."""
+        """End the process without its threads: a thread that does not check a flag cannot be ended from outside."""
         names = ", ".join(thread.name for thread in threads if thread.is_alive())
         logger.error("Forced shutdown, but %s: %s", why, names)
         self.clean_up()
@@ -198,7 +197,7 @@ class ThreadedServer:
         while not (server.started or self.must_end):
             self._sleep()
         if self.must_end:
-            server.should_exit = True  # it was not there yet when the others were told
+            server.should_exit = True  # it did not exist when the others were ended
         return thread
 
     def _config_of_loop(self) -> Config:
@@ -208,7 +207,7 @@ class ThreadedServer:
             limit = getattr(config, name)
             if isinstance(limit, int):
                 setattr(config, name, -(-limit // config.threads))
-        # Told of here, for all of them.
+        # This object serves the metrics, for all of them.
         config.metrics = None
         return config
 

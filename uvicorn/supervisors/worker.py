@@ -39,20 +39,20 @@ POLL_INTERVAL = 0.1
 """Seconds between two looks of `wait_until_ready`, whose `should_exit` may be any event."""
 
 RELIEVED = b"relieved"
-"""What a child is told whose successor serves; anything else is a question."""
+"""Tells a child that its successor serves; any other message is a question."""
 
 REQUESTS = b"requests"
-"""What a child is asked for what its event loops are doing."""
+"""Asks a child for the requests in flight on its event loops."""
 
 PIECE = 8192
-"""Bytes of one message with a part of what they are doing, which a system writes at once or not at all. Of a longer one
-the end may never come, if the child is stopped while it writes, and whoever reads it waits for that."""
+"""Bytes of one piece of the answer to that: the system writes so few at once or not at all. If a child were stopped
+while it writes a longer message, the reader would wait for the rest of it."""
 
 logger = logging.getLogger("uvicorn.error")
 
 
 def make_server(config: Config) -> Server | ThreadedServer:
-    """What serves in one process: on one event loop, or on several."""
+    """Return the server of one process: on one event loop, or on several."""
     if config.threads == 1:
         return Server(config)
     # Imported by those that need it.
@@ -94,10 +94,10 @@ class Worker(Protocol):
         """Tell it to end gracefully."""
 
     def hurry(self) -> None:
-        """Tell it, while it ends, not to wait for anybody."""
+        """Tell it, while it ends, not to wait for clients."""
 
     def kill(self) -> None:
-        """End it as it stands."""
+        """End it without a graceful shutdown."""
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, at most `timeout` seconds."""
@@ -139,11 +139,11 @@ class Worker(Protocol):
 
     @property
     def sources(self) -> list[Any]:
-        """What becomes ready when it has ended or reported something, for `multiprocessing.connection.wait`."""
+        """Objects that become ready when it has ended or reported something, for `multiprocessing.connection.wait`."""
 
 
 class Blockade(enum.Enum):
-    """What has been done about an event loop that does not turn."""
+    """How a blocked event loop was handled."""
 
     NONE = 0
     NOTICED = 1
@@ -157,13 +157,13 @@ class ProcessWorker:
     no silence) and reports each `Stage` it enters, and for how long its event loop has been blocked. The object is
     copied into the child, where `target` runs.
 
-    What comes through the pipe is told apart by its type: bool is an answer, float a number of seconds, int a stage,
-    bytes a piece of what the event loops are doing, which an empty one ends.
+    Messages in the pipe differ by type: bool is an answer, float a number of seconds, int a stage, bytes a piece of the
+    list of requests in flight, which an empty one ends.
 
     Attributes:
         load_places: where each event loop of the child tells the others how many connections it has; to be set before
             `start`.
-        metrics_pages: where each of them counts, if anybody asks for it; to be set before `start`, too.
+        metrics_pages: where each of them counts, if the metrics are served; to be set before `start`, too.
         surroundings: what the start of the process is surrounded with.
     """
 
@@ -182,7 +182,7 @@ class ProcessWorker:
         self._recorder = Recorder.make()
         self._pulse = 0  # when it had been silent for a while
         self._blockade = Blockade.NONE
-        self._blocked_for: float | None = None  # to be told
+        self._blocked_for: float | None = None  # not reported yet
         self._stage = Stage.STARTING
         self._stage_since = time.monotonic()
         self._has_served = False
@@ -191,7 +191,7 @@ class ProcessWorker:
         self._is_deaf = False  # nothing more can come from the child
         self._pieces: list[bytes] = []
         self._listings: list[LoopListing] = []
-        self._is_told = threading.Event()  # what was asked for by REQUESTS; never two under way, as of `_is_asked`
+        self._is_told = threading.Event()  # the answer to REQUESTS has come; one is awaited at a time
         self._is_told.set()
         self._asking = threading.Lock()  # for that: by the page, and at a signal
         self._is_asked = False  # a question has not been answered; never two, which might fill the pipe
@@ -284,7 +284,7 @@ class ProcessWorker:
             sys.exit(STARTUP_FAILURE)
 
     def always_pong(self) -> None:
-        """Answer questions until there is nobody left to ask any."""
+        """Answer questions until the parent is gone."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self.pong()
@@ -303,7 +303,7 @@ class ProcessWorker:
             # By another thread: other questions want an answer meanwhile.
             try:
                 threading.Thread(target=self._tell_requests, name="uvicorn-requests", daemon=True).start()
-            except RuntimeError:  # there is no room for one, which is no reason to be silent
+            except RuntimeError:  # no room for a thread; answer nevertheless
                 self._send_requests(b"[]")
             return
         self._send(self.server.started)
@@ -315,7 +315,7 @@ class ProcessWorker:
     def _report(self, stage: Stage) -> None:
         if stage is Stage.SERVING and self._server is not None:
             self._probes = [LoopProbe(loop) for loop in self._server.loops]
-        # Without a parent there is nobody to tell.
+        # The parent may be gone.
         with contextlib.suppress(OSError):
             self._send(int(stage))
 
@@ -328,7 +328,7 @@ class ProcessWorker:
             text = json.dumps(listings_of(self.server.observers)).encode()
         except Exception:
             logger.exception("Cannot report the requests in flight")
-        # In any case: nobody asks again before there is an answer.
+        # Even if empty: the parent asks again only after an answer.
         with contextlib.suppress(OSError):
             self._send_requests(text)
 
@@ -378,7 +378,7 @@ class ProcessWorker:
             if is_sibling:
                 page.discard()
             else:
-                page.close()  # for nobody else
+                page.close()  # only the parent's own
         if is_sibling:
             self._recorder = None
         forget = getattr(self.process, "forget", None)
@@ -388,10 +388,10 @@ class ProcessWorker:
     def close(self) -> None:
         """Close what only the parent has of a child that has been joined, or was never started.
 
-        The process closes its own when nobody holds it any more.
+        The process object closes its own part when the last reference to it is gone.
         """
         self._recorder = None
-        if self._talking.acquire(blocking=False):  # else the pipe is closed when nobody holds this any more
+        if self._talking.acquire(blocking=False):  # else the last reference closes it
             try:
                 self._is_deaf = True
                 self.parent_conn.close()
@@ -414,7 +414,7 @@ class ProcessWorker:
             logger.info("Terminated child process [%d]", self.process.pid)
 
     def hurry(self) -> None:
-        """Tell the child, while it ends, not to wait for anybody."""
+        """Tell the child, while it ends, not to wait for clients."""
         if sys.platform == "win32":
             # There is no second signal to send.
             self.kill()
@@ -427,7 +427,7 @@ class ProcessWorker:
                 os.kill(self.process.pid, sig)
 
     def kill(self) -> None:
-        """End the child as it stands."""
+        """End the child without a graceful shutdown."""
         self._was_killed = True
         self.process.kill()
 
@@ -647,7 +647,7 @@ class ProcessWorker:
         return not self._is_deaf
 
     def _hear_no_more(self) -> None:
-        """The child's end is closed: what it was asked for does not come, and nobody waits for it."""
+        """Stop listening: the child's end is closed, so its answers never come, and waiting for them ends."""
         self._is_deaf = True
         self._listings = []
         self._is_told.set()

@@ -1,18 +1,18 @@
-"""A set of workers and what can be done with it: start, replace, scale, drain, watch.
+"""A set of workers and the operations on it: start, replace, scale, drain, watch.
 
-The pool knows workers (`uvicorn.supervisors.worker.Worker`), not what they are made of. It never waits: `watch()` looks
-at what has happened and at what is due, does what follows, and returns. Whoever drives it sleeps until one of `sources`
-is ready or `next_deadline()` has come, and calls it again.
+The pool knows the interface of workers (`uvicorn.supervisors.worker.Worker`) only. It never waits: `watch()` handles
+new events and due deadlines, and returns. The caller sleeps until one of `sources` is ready or `next_deadline()` has
+come, and calls it again.
 
     started ──▶ serving ──▶ retiring ──▶ told to end ──▶ gone
         └──────────┴────────────┴── dies, falls silent ──▶ replaced
 
-A replacement is ready before the old worker is told to end, so capacity never dips; one starts at a time, and a few end
+A replacement is ready before the old worker ends, so capacity never dips; one starts at a time, and a few end
 side by side. A worker that retires (its request limit is reached) serves on until then, and so does one that is
 recycled because of its age or its memory: these one at a time, the end of the old one included.
 
-A worker that cannot start, or crashes soon, costs nobody but itself: it is tried again, ever more slowly. The pool has
-failed if none of the first ones comes to serve, or too many crash in a row and nobody serves.
+A worker that cannot start, or crashes soon, leaves the others alone: it is started again, ever more slowly. The pool
+fails if none of the first workers comes to serve, or if too many crash in a row while none serves.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LAST_WORDS = 0.5
 """Seconds before a worker is killed that does not end in time, when it is asked for its stacks."""
 
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
-"""Exit statuses of a server that has ended as it was told."""
+"""Exit statuses of a server after a graceful shutdown."""
 
 LATE = "did not end in time"
 """Why a worker was killed that was to end, for the log."""
@@ -85,7 +85,7 @@ class Replacement(Generic[W]):
 
 @dataclass
 class Service:
-    """What is known of a worker that has come to serve."""
+    """The record of a worker that has come to serve."""
 
     since: float
     limits: RecycleLimits
@@ -99,12 +99,12 @@ class WorkerSet(Generic[W]):
     Args:
         make: makes a worker, not started yet.
         size: how many to keep.
-        grace: how long a worker that was told to end may take.
+        grace: how long a worker may take to end.
         ready_timeout: seconds a replacement has until it serves; None for any time.
         clock: seconds, monotonic.
         recycling: draws the limits of one worker.
-        crash_limit: crashes in a row after which the pool fails if nobody serves; None or 0 for any number.
-        events: who is told of what happens.
+        crash_limit: crashes in a row after which the pool fails if no worker serves; None or 0 for any number.
+        events: receives the events of workers.
 
     Attributes:
         workers: those in charge, the newest last.
@@ -134,10 +134,10 @@ class WorkerSet(Generic[W]):
         self._clock = clock
         self._recycling = recycling
         self._crash_limit = crash_limit
-        self._leaving: dict[W, float] = {}  # told to end, and when
+        self._leaving: dict[W, float] = {}  # asked to end, and when
         self._gone: set[W] = set()  # of `_leaving`, while the pool is drained
         self._killed: set[W] = set()  # their end is no crash
-        self._buried: set[W] = set()  # of `_leaving`: killed, but not gone yet, and told of
+        self._buried: set[W] = set()  # of `_leaving`: killed and reported, but not gone yet
         self._asked: set[W] = set()  # of those that are late, for their stacks
         self._to_replace: list[W] = []
         self._to_recycle: dict[W, Reason] = {}
@@ -172,7 +172,7 @@ class WorkerSet(Generic[W]):
     def replace_all(self) -> None:
         """Replace every worker by a new one, one after the other, and these again if it is asked for meanwhile.
 
-        Whoever asks has changed something: what could not start before is tried again at once.
+        The caller has changed something, so a worker that could not start is tried again at once.
         """
         self._failures, self._crashes, self._in_vain, self._start_at = 0, 0, 0, self._clock()
         if self._to_replace or self._replacement is not None:
@@ -187,12 +187,12 @@ class WorkerSet(Generic[W]):
 
     @property
     def is_serving(self) -> bool:
-        """Whether all that are to serve do, and nobody is being replaced."""
+        """Whether all workers serve, and none is being replaced."""
         return len(self._served) == len(self.workers) == self.size and not self.is_replacing
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody is being replaced or ending."""
+        """Whether no worker is being replaced or ending."""
         return not self.is_replacing and not self._leaving
 
     def scale(self, size: int) -> None:
@@ -216,14 +216,14 @@ class WorkerSet(Generic[W]):
             worker.terminate()
 
     def hurry(self) -> None:
-        """Tell the workers that are ending not to wait for anybody, and kill them soon."""
+        """Tell the workers that are ending not to wait for clients, and kill them soon."""
         for worker in self._leaving:
             worker.hurry()
         if self._kill_at is None:
             self._kill_at = self._clock() + FORCED_WAIT
 
     def watch(self) -> None:
-        """Take what the workers have reported, bury the dead, kill the silent and the late, start what is missing."""
+        """Read the workers' reports, remove the dead, kill the silent and the late, start missing ones."""
         now = self._clock()
         self._excuse_own_absence(now)
         for worker in self.everyone:
@@ -253,8 +253,8 @@ class WorkerSet(Generic[W]):
 
     @property
     def sources(self) -> list[Any]:
-        """What becomes ready when there is something to `watch`."""
-        # A worker that has ended since the last `watch` is one of them: nobody has noticed yet.
+        """Objects that become ready when there is something to `watch`."""
+        # They include workers that have ended since the last `watch`, which has yet to note that.
         return [source for worker in self.everyone if worker not in self._gone for source in worker.sources]
 
     def next_deadline(self) -> float | None:
@@ -291,7 +291,7 @@ class WorkerSet(Generic[W]):
         return worker
 
     def _put_off_start(self, why: OSError) -> None:
-        """A system that has no room for more is no reason to end what serves; if nobody is there, it is."""
+        """Try again later if workers serve and the system has no room for another; without any worker, fail."""
         self.failed = not (self.workers or self._has_served)
         if self.failed:
             logger.error("No child process can be started (%s), stopping the parent process.", why)
@@ -305,7 +305,7 @@ class WorkerSet(Generic[W]):
     def _tell(
         self, kind: EventKind, worker: W, message: str, *arguments: object, level: int, reason: str | None = None
     ) -> None:
-        """Tell of an event; one that ends a worker has its exit status, and a crash that as its reason."""
+        """Report an event: with the exit status if the worker has ended, which is also the reason of a crash."""
         exitcode = worker.exitcode if kind in ("exit", "crash") else None
         if kind == "crash" and reason is None and exitcode is not None:
             reason = signal_name(-exitcode) if exitcode < 0 else f"status {exitcode}"
@@ -336,7 +336,7 @@ class WorkerSet(Generic[W]):
                 self._to_recycle[worker] = reason
 
     def _tell_of_blockade(self, worker: W) -> None:
-        """An event loop that is blocked is no reason to kill anybody, but to say so."""
+        """Report a blocked event loop; that alone does not get a worker killed."""
         seconds = worker.blocked_for()
         if seconds is not None:
             message = "The event loop of child process [%d] has been blocked for %.1f seconds."
@@ -415,7 +415,7 @@ class WorkerSet(Generic[W]):
         return is_crash and (service is None or not service.is_steady)
 
     def _kind_of_end(self, worker: W) -> EventKind:
-        """What the end of a worker was; of one that was killed the kill was told."""
+        """Classify the end of a worker; one that was killed has been reported as killed."""
         is_graceful = worker in self._leaving or worker.stage > Stage.RETIRING
         return "exit" if worker in self._killed or (is_graceful and worker.exitcode in GRACEFUL) else "crash"
 
@@ -444,11 +444,11 @@ class WorkerSet(Generic[W]):
 
     @property
     def _has_run_in_vain(self) -> bool:
-        """Whether there is a limit of crashes that has been reached, and nobody serves who could be spared."""
+        """Whether the limit of crashes is reached, and no worker serves that would have to be ended."""
         return bool(self._crash_limit and self._in_vain >= self._crash_limit and not self._served)
 
     def _give_up(self, worker: W) -> None:
-        """The pool has failed, for that reason."""
+        """Let the pool fail, because too many workers crash."""
         self.failed = True
         logger.error(
             "%d child processes in a row died before they had served for %d seconds, the last one [%d] (%s); stopping "
@@ -471,7 +471,7 @@ class WorkerSet(Generic[W]):
         worker.join(KILL_WAIT)
 
     def _report_kill(self, worker: W, reason: str, what: str, follows: str = "") -> None:
-        """Log why a worker was killed, what is lost, and what follows."""
+        """Log why a worker was killed, its lost requests, and the next step."""
         message = "Child process [%d] %s, killing it%s%s (%s)."
         arguments = what, _lost_with(worker), follows, KILLED_BY[reason]
         self._tell("kill", worker, message, *arguments, level=logging.ERROR, reason=reason)
@@ -501,7 +501,7 @@ class WorkerSet(Generic[W]):
         return in_turn or worker in self._to_recycle or worker in self._to_replace
 
     def _time_to_recycle(self, worker: W) -> float | None:
-        """When to look whether a worker is to be replaced; None if it will tell, or is being replaced."""
+        """When to check whether to replace a worker; None if it reports that, or is being replaced."""
         service = self._served[worker]
         if self._is_being_replaced(worker):
             return None
@@ -511,7 +511,7 @@ class WorkerSet(Generic[W]):
         times += [] if service.limits.memory is None else [self._sample_at]
         return max(min(times), self._retire_at) if times else None
 
-    # Those that have been told to end
+    # Those that are to end
 
     def _dismiss(self, worker: W) -> None:
         """End a worker while others serve."""
@@ -673,7 +673,7 @@ def _lost_with(worker: Worker) -> str:
 
 
 def _why(worker: Worker) -> str:
-    """What is known of a worker that does not answer."""
+    """Explain the silence of a worker that does not answer."""
     if worker.has_pulse is None:
         return ""
     return ": its interpreter is locked" if worker.has_pulse else ": its process does not run"

@@ -233,7 +233,7 @@ class HttpToolsProtocol(HTTPProtocol):
 
     @parser.setter
     def parser(self, parser: object) -> None:
-        """Begin anew; a program that replaces the parser has one that is held to the rules."""
+        """Drop the parser; the assigned object is not used, since it would not enforce the server's rules."""
         self._parser = None
 
     @property

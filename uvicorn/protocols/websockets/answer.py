@@ -28,7 +28,7 @@ class Answer:
         output: of the connection.
 
     Attributes:
-        handshake: what is answered, from when it is read until it is accepted.
+        handshake: the request being answered, from when it is read until it is accepted.
         extension: value of Sec-WebSocket-Extensions; empty if nothing was negotiated.
         id_line: the line of the request's id; empty if it has none.
         denial: the application's response, once it has begun.

@@ -31,15 +31,15 @@ class Ended(Protocol):
 
 
 class CloseHandshake:
-    """How one session ends.
+    """Ends one session.
 
     Args:
-        session: whose state it moves on; let go of by `release`.
-        incoming: what the client sends, its close frame behind that.
-        output: what close frames are written to, and what is closed.
+        session: its state is advanced here, until `release`.
+        incoming: frames from the client, its close frame last.
+        output: where close frames are written, and the connection to close.
 
     Attributes:
-        awaiting: we have sent a close frame, and read on for the client's.
+        awaiting: our close frame is sent, and the client's is awaited.
     """
 
     __slots__ = ("awaiting", "_session", "_frames", "_incoming", "_output", "_closer", "_log")
@@ -70,13 +70,13 @@ class CloseHandshake:
         self._output.end()
 
     def release(self) -> None:
-        """The connection is gone, and everybody was told."""
+        """Drop the session: the connection is gone, and the application knows."""
         self._session = cast(Ended, None)
 
     # From the server's side.
 
     def close(self, code: int, reason: str = "") -> None:
-        """Start the closing handshake and wait for the client's part of it (section 7.1.2), not for ever."""
+        """Start the closing handshake and wait a limited time for the client's part of it (section 7.1.2)."""
         self._say(code, reason)
         if self._incoming.peer_end:
             self._incoming.peer_end.take_effect()
@@ -84,7 +84,7 @@ class CloseHandshake:
             self._await_answer()
 
     def time_out(self, reason: str) -> None:
-        """Say why, and close: nobody is there to answer."""
+        """Send the reason and close without waiting for an answer: the client does not respond."""
         self.tell(1005)
         self._say(1011, reason)
         self._closer.close()
@@ -105,7 +105,7 @@ class CloseHandshake:
         self.look_for_answer()
 
     def look_for_answer(self) -> None:
-        """Look for the answer to our close frame in what was read; nothing else counts any more."""
+        """Look for the answer to our close frame in the data read, and ignore everything else."""
         try:
             close = self._frames.read_close()
             if close is None:

@@ -1,8 +1,8 @@
 """The frames of a connection (RFC 6455 section 5): what a client sends cut at the ends of frames, messages encoded.
 
-Libraries read what is in the frames. They disagree about what a frame may be and set few limits, so `FrameSplitter`
-looks at each header first and refuses the frame before any of its payload is buffered. It hands on one frame at a time,
-because a library that is given more inflates and keeps all of it, however far behind the application is. A large frame
+Libraries parse the payload of frames. They disagree about valid frames and set few limits, so `FrameSplitter` looks at
+each header first and refuses the frame before any of its payload is buffered. It hands on one frame at a time, because
+a library that is given more inflates and keeps all of it, however far behind the application is. A large frame
 becomes fragments, one for each read, so that libraries keep none of it and find invalid text at once. Close frames are
 read here, since libraries disagree about their codes and would answer them before the application has answered the
 messages in front. No connection, no clock.
@@ -42,7 +42,7 @@ _OPCODES = {opcode.value: opcode for opcode in Opcode}
 class FrameError(Exception):
     """The client broke the protocol or a limit: the connection fails with close code `code`, for `reason`.
 
-    `is_last`: no close frame can follow, because where frames begin cannot be told any more, or because this was it
+    `is_last`: no close frame can follow, because the frame boundaries are lost, or because this was the close frame
     (`in_close`).
     """
 
@@ -155,8 +155,8 @@ class FrameSplitter:
         self._max_size = self._max_wire_size = sys.maxsize if max_size is None else max_size
         self._is_compressible = False
         self._data: bytes | bytearray = b""
-        self._start = 0  # of what was not read; what is beyond the end is skipped when it comes
-        # Of the data frame in progress: bytes of its payload from there on, and what they begin with as a frame.
+        self._start = 0  # of unread data; if beyond the end, the difference is skipped when it arrives
+        # Of the data frame in progress: bytes of its payload from there on, and the first byte of their frame header.
         self._left = 0
         self._first = 0
         self._fin = 0  # set on the last of them
@@ -198,11 +198,11 @@ class FrameSplitter:
         self._start = self._left = 0
 
     def read(self) -> bytes | Close | None:
-        """Return the next frame, or a fragment with what is here of it; `None` if that is too little.
+        """Return the next frame, or a fragment with as much of it as has arrived; `None` if that is too little.
 
         Raises:
-            FrameError: what comes next may not be sent by a client, or is beyond a limit. No more can be read, but,
-                unless the code is 1002, the client's close frame.
+            FrameError: the next frame is forbidden to clients or exceeds a limit. After that only the client's close
+                frame can be read, and not even that if the code is 1002.
         """
         data, start = self._data, self._start
         if self._left:
@@ -245,7 +245,7 @@ class FrameSplitter:
             self._start = 0
 
     def _consume(self, end: int) -> None:
-        """What is in front of `end` was read."""
+        """Drop the data before `end`, which was read."""
         if end < len(self._data):
             self._start = end
         else:
@@ -253,7 +253,7 @@ class FrameSplitter:
             self._start = 0
 
     def _fragment(self) -> bytes | None:
-        """Return what is here of a frame in progress as a frame of its own."""
+        """Return the part of a frame that has arrived as a frame of its own."""
         start = self._start
         payload = bytes(self._data[start : start + self._left])
         self._consume(start + len(payload))
@@ -268,10 +268,10 @@ class FrameSplitter:
         return _encode_head(first, len(payload), 0x80) + mask + payload
 
     def read_close(self) -> Close | None:
-        """Return the client's close frame, once it is there. What comes in front of it is dropped, and not kept.
+        """Return the client's close frame once it has arrived. Frames before it are dropped.
 
         Raises:
-            FrameError: 1002, what comes next is not a frame, or the close frame is no good.
+            FrameError: 1002, the data is not a frame, or the close frame is invalid.
         """
         self._start += self._left
         self._left = 0

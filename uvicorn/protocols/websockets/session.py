@@ -8,13 +8,13 @@
         ├── websocket.http.response.start ──▶ DENYING                                 │
         └── websocket.close: 403 ─────────────────────────────────────────────────────┘
 
-What ends an open connection from the client's side, a close frame, a mistake or the end of its stream, takes effect
-behind the messages in front of it, when the application has taken those and asks for more: until then it can answer. So
-it makes no difference which of them came in one segment.
+A client ends an open connection by a close frame, a mistake or the end of its stream. Each takes effect after the
+messages before it, when the application has taken those and asks for more: until then it can answer. So it does not
+matter which of them came in one segment.
 
-The session joins the answer to the handshake (`answer.py`), the client's messages (`incoming.py`), what is written
-(`output.py`), pings (`keepalive.py`) and the end of it all (`close_handshake.py`). A library reads frames, in the hooks
-of a subclass: `open`, `describe` and `parse`.
+The session joins the answer to the handshake (`answer.py`), the client's messages (`incoming.py`), the frames written
+(`output.py`), pings (`keepalive.py`) and the closing handshake (`close_handshake.py`). A library reads frames, in the
+hooks of a subclass: `open`, `describe` and `parse`.
 """
 
 from __future__ import annotations
@@ -158,14 +158,14 @@ class WebSocketSession(Attributes):
         raise NotImplementedError
 
     def describe(self, handshake: Handshake) -> Any:
-        """Return what the library makes of a handshake."""
+        """Return the library's request object for a handshake."""
         raise NotImplementedError
 
     def parse(self, data: bytes) -> None:
-        """Parse one frame, which is no close frame; call `on_piece`, `on_ping` or `on_pong`.
+        """Parse one frame other than a close frame; call `on_piece`, `on_ping` or `on_pong`.
 
         Raises:
-            FrameError: the library does not take it.
+            FrameError: the library rejects it.
         """
         raise NotImplementedError
 
@@ -173,7 +173,7 @@ class WebSocketSession(Attributes):
 
     @property
     def logger(self) -> logging.Logger:
-        """Where errors of the application and the end of the connection are told."""
+        """The logger for errors of the application and the end of the connection."""
         return self._log.logger
 
     @logger.setter
@@ -224,13 +224,13 @@ class WebSocketSession(Attributes):
                 return True
         self._incoming.peer_end.take_effect()
         self._closing.lose()
-        # Closing waits for what is still to be written, which a peer that has gone never reads.
+        # Closing waits until all output is written, but a peer that is gone never reads it.
         self._output.closer.close_within(CLOSE_TIMEOUT)
         return False
 
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark."""
-        if self.state < SessionState.CLOSING:  # then there is nobody who could wait
+        if self.state < SessionState.CLOSING:  # afterwards no sender waits
             self._output.pause()
 
     def resume_writing(self) -> None:
@@ -340,7 +340,7 @@ class WebSocketSession(Attributes):
             gate.release(self._place, is_measured=False)
 
     def _accept(self, message: Any) -> None:
-        """Open the connection as the application says, and read what has come meanwhile."""
+        """Open the connection as the application asks, and read the data that has arrived meanwhile."""
         answer = self._answer
         response = answer.encode_accept(message)
         if self.state is not SessionState.CONNECTING:
@@ -361,11 +361,11 @@ class WebSocketSession(Attributes):
         self._rejected(status)
 
     def send_500_response(self) -> None:
-        """Answer for an application that has not opened the connection, and will not."""
+        """Answer 500 for an application that returned or failed without accepting the connection."""
         self._refuse(500, "Internal Server Error")
 
     def _rejected(self, status: int) -> None:
-        """The connection was not opened, and the client was told so."""
+        """End a connection that was refused and whose refusal has been sent."""
         self._log.rejected(status)
         self._closing.tell(1006)
         self._closing.begin()
@@ -400,7 +400,7 @@ class WebSocketSession(Attributes):
         self._app_ended(failed)
 
     def _app_ended(self, failed: bool) -> None:
-        """Nobody will send any more: end what is still open."""
+        """End the connection if it is still open: the application has returned and sends no more."""
         if self.state is _ACCEPTED:
             self._closing.close(1011 if failed else 1000)
         elif self.state is SessionState.CONNECTING:
@@ -434,7 +434,7 @@ class WebSocketSession(Attributes):
             TypeError: a value of the wrong type.
         """
         if self.flow.congested:
-            # What is sent is what there was when it was sent.
+            # The application may change the message while this waits.
             message = _copied(message)
             await self.flow.drain()
         if self.state is _ACCEPTED and message["type"] == "websocket.send":
@@ -524,7 +524,7 @@ class WebSocketSession(Attributes):
     # Frames from the client.
 
     def _read_frames(self) -> None:
-        """Read what is there, as long as the application keeps up."""
+        """Read frames for as long as the application keeps up."""
         try:
             close = self._incoming.read(self.parse)
         except FrameError as error:
@@ -566,7 +566,7 @@ class WebSocketSession(Attributes):
         return unsent(self.transport)
 
     def has_pending_io(self) -> bool:
-        """Something of the peer is there that nobody has dealt with."""
+        """Whether data from the peer has arrived that was not processed yet."""
         return has_pending_io(self.transport)
 
     def send_ping(self, payload: bytes) -> None:

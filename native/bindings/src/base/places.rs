@@ -71,13 +71,13 @@ pub(crate) const LIMIT_RAISED: usize = 165;
 pub(crate) const LIMIT_LOWERED: usize = 166;
 /// Requests that have given their place back, because they waited for their clients.
 pub(crate) const PARKED: usize = 167;
-/// Those of them that do not wait any more, for that or for a place.
+/// Those of them that no longer wait, neither for their clients nor for a place.
 pub(crate) const UNPARKED: usize = 168;
-/// Bytes by which what is held for clients has grown, from one look at it to the next.
+/// Bytes by which the data held for clients has grown between samples.
 pub(crate) const HELD: usize = 169;
-/// Bytes by which it has shrunk.
+/// Bytes by which it has shrunk between samples.
 pub(crate) const LET_GO: usize = 170;
-/// How many there are.
+/// The number of places.
 pub(crate) const PLACES: usize = 171;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [

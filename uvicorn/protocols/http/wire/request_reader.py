@@ -52,9 +52,9 @@ Known: TypeAlias = tuple[Look, RequestLine, tuple[Field, ...]]
 """A cached head: its checks, its decoded request line and its fields."""
 
 Request: TypeAlias = tuple[bytes, Look, "Known | None", "bytes | None"]
-"""A request: its head, what was found there, what is remembered of it; its body, unless pieces of that follow.
+"""A request: its head, the head's checks, the cached head if any, and the body unless it follows in pieces.
 
-Not a class: to make an object of one costs as much as to look up a head that was met before."""
+A tuple, because creating an object costs as much as looking up a cached head."""
 
 
 @final
