@@ -8,7 +8,7 @@
 //!                         Waiting ──close(), or forgotten──▶ Closed
 //! ```
 //!
-//! An application mostly awaits a call at once and keeps nothing of it. What is left then serves the next
+//! An application mostly awaits a call at once and keeps no reference to it. Its object then serves the next call
 //! ([`SpareCall`]).
 
 use std::cell::{Cell, RefCell};
@@ -127,7 +127,7 @@ impl Callable {
         self.cycle.clone_ref(py)
     }
 
-    /// By which `inspect.iscoroutinefunction` knows what is none and behaves as one, from 3.12 on.
+    /// Makes `inspect.iscoroutinefunction` accept a callable that behaves as a coroutine function, from 3.12 on.
     #[getter]
     #[expect(clippy::unused_self, reason = "a getter")]
     fn _is_coroutine_marker<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -148,13 +148,13 @@ impl Callable {
     }
 }
 
-/// What is to be done yet.
+/// The operation that a call has yet to perform.
 enum Operation {
     Receive,
     Send(Py<PyAny>),
-    /// Receive what is left when nothing else can come.
+    /// Receive the final message, because no other can come.
     Last,
-    /// What is waited for does it.
+    /// Nothing: the awaited object performs it.
     PassedOn,
 }
 
@@ -210,7 +210,7 @@ impl Source {
     }
 }
 
-/// A place in one of the lines of a conversation. Whoever leaves it, in whatever way, lets the next have its turn.
+/// A place in one of the lines of a conversation. Leaving it, in whatever way, gives the next call its turn.
 struct InLine {
     conversation: Rc<dyn Conversation>,
     function: Function,
@@ -310,7 +310,7 @@ impl Call {
         Ok(Py::new(cycle.py(), Self { state: cycle.get().beside(state) })?.into_any())
     }
 
-    /// The same, made of one that nobody knows any more, if there is one.
+    /// The same, made from a forgotten one if there is one.
     #[inline]
     pub(crate) fn recycled<'py>(
         cycle: &Bound<'py, RequestResponseCycle>,
@@ -418,7 +418,7 @@ impl State {
         self.guarded(py, conversation, || self.go_on(py, conversation, Operation::PassedOn, wait))
     }
 
-    /// Do what is to be done, as soon as it can be.
+    /// Perform the operation as soon as possible.
     fn go_on(
         &self,
         py: Python<'_>,
@@ -427,7 +427,7 @@ impl State {
         mut wait: Option<Wait>,
     ) -> PyResult<Option<Turn>> {
         loop {
-            // The place is kept until all is done: who comes in the meantime comes later.
+            // The place is kept until the operation is done: calls made meanwhile come later.
             let mut place = None;
             if let Some(waited) = wait.take() {
                 if let Some(future) = waited.source.step(py)? {
@@ -491,7 +491,7 @@ impl State {
         })
     }
 
-    /// It was thrown away: if it was never awaited, somebody has forgotten to.
+    /// Warn if the call was dropped without ever being awaited: the program has forgotten an `await`.
     fn abandon(&self) {
         let stage = self.stage.take();
         let Stage::Created { cycle, .. } = &stage else { return };

@@ -44,7 +44,7 @@ pub(crate) enum Received<'py> {
     Last,
 }
 
-/// What becomes of a message that is sent.
+/// The outcome of sending a message.
 #[derive(Default)]
 pub(crate) enum Sent {
     #[default]
@@ -70,7 +70,7 @@ pub(crate) struct Facts {
     pub(crate) response: Progress,
     pub(crate) more_body: bool,
     pub(crate) waiting_for_100_continue: bool,
-    /// What has come of the body, and was not received.
+    /// The part of the body that has arrived and was not received.
     pub(crate) body: Py<PyBytes>,
     /// Of the connection, if the request has it for itself.
     pub(crate) transport: Option<Py<PyAny>>,
@@ -84,7 +84,7 @@ pub(super) const REQUEST: &str = "RequestResponseCycle";
 pub(crate) trait Conversation {
     fn host(&self) -> &Rc<Host>;
     fn scope(&self) -> &Py<PyDict>;
-    /// What is known of a request; nothing of whatever else this is.
+    /// The facts of a request; `None` for any other conversation.
     fn facts(&self, _py: Python<'_>) -> PyResult<Option<Facts>> {
         Ok(None)
     }
@@ -97,23 +97,23 @@ pub(crate) trait Conversation {
 
     /// The next message; `in_turn`: this call has waited for its turn, and has it.
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>>;
-    /// What is received when nothing else can be any more.
+    /// The message received once no other can come.
     fn last_message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
     /// Take one message, unless it must wait, because of the transport or, unless it is `in_turn`, behind others.
     /// [Guarded] here, where that costs no detour.
     ///
     /// [Guarded]: guard
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent>;
-    /// A copy of a message that has to wait: what is sent is what there was when it was sent.
+    /// Copy a message that has to wait, since the application may change it meanwhile.
     fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let names = &self.host().names;
         message::copy(message, [&names.body])
     }
-    /// What one who waits waits for, if it may [go on at once](crate::base::waiter), inside of what it waits for.
+    /// The waiter of a call that waits, if it may [go on at once](crate::base::waiter) from inside it.
     fn waiter(&self, _py: Python<'_>) -> PyResult<Option<Py<Waiter>>> {
         Ok(None)
     }
-    /// Offer what the task of the application waits for to whoever waits next, or take it back.
+    /// Offer the waiter of the application's task to the next call that waits, or take it back.
     fn lend_waiter(&self, _waiter: Option<Py<Waiter>>) {}
     /// Where calls of `function` wait for their turn.
     fn line(&self, function: Function) -> &Line;

@@ -41,7 +41,7 @@ pub(super) struct Start {
     pub(super) send: Py<PyAny>,
 }
 
-/// What came of a step that the task does not know of yet: it asks for it in the same call.
+/// The result of a step that was taken ahead of the task, which collects it in the same call.
 enum Held {
     /// The application waits for this.
     Yielded(Py<PyAny>),
@@ -81,7 +81,7 @@ impl RequestResponseCycle {
         self.conversation.here()?.borrow().clone().ok_or_else(|| PyRuntimeError::new_err("The request is over."))
     }
 
-    /// The class that Python's path has in place of what it serves.
+    /// The name of the Python path's class for the same object.
     pub(super) fn class(&self) -> &'static str {
         let conversation = self.conversation.if_here().and_then(|conversation| conversation.try_borrow().ok()?.clone());
         conversation.map_or(REQUEST, |conversation| conversation.class())
@@ -183,7 +183,7 @@ impl RequestResponseCycle {
         self.settle(py, conversation, outcome)
     }
 
-    /// Go on with what the application did: pass on what it waits for, or end.
+    /// Continue after a step of the application: pass on the object it waits for, or end.
     #[inline]
     fn settle(
         &self,
@@ -317,9 +317,9 @@ pub(crate) fn go_on_at_once(waiter: &Bound<'_, Waiter>, host: &Host) -> PyResult
 }
 
 impl RequestResponseCycle {
-    /// Take a step though the task still waits for `waiter`, and leave it waiting for that if the application comes to
-    /// wait for the same again: then there is nothing that the task has to know. Otherwise what came of the step is
-    /// kept for the step of the task, which has to follow before anything else happens. Whether it need not.
+    /// Take a step though the task still waits for `waiter`, and leave it waiting for that if the application waits for
+    /// the same again: then the task has nothing to learn. Otherwise the result of the step is kept for the step of the
+    /// task, which has to follow before anything else happens. Returns whether it need not.
     fn step_at_once(&self, py: Python<'_>, waiter: &Bound<'_, Waiter>) -> PyResult<bool> {
         let task = self.run.here()?.task.borrow().as_ref().map(|task| task.clone_ref(py));
         let (Some(task), Some(context)) = (task, waiter.get().context(py)?) else { return Ok(false) };
@@ -362,7 +362,7 @@ impl RequestResponseCycle {
         Ok(self.conversation()?.scope().clone_ref(py))
     }
 
-    /// Whether the client's end was heard of, whether or not anybody receives.
+    /// Whether the client's disconnect was noticed, even if no call receives it.
     #[getter]
     fn disconnected(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.facts(py)?.disconnected)
@@ -392,7 +392,7 @@ impl RequestResponseCycle {
         Ok(self.facts(py)?.waiting_for_100_continue)
     }
 
-    /// What has come of the request's body, and was not received.
+    /// The part of the request's body that has arrived and was not received.
     #[getter]
     fn body(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         Ok(self.facts(py)?.body)

@@ -1,4 +1,4 @@
-//! The state of one HTTP request and its response: what `receive()` gives, and what becomes of the response.
+//! The state of one HTTP request and its response: the messages of `receive()` and the course of the response.
 //!
 //! ```text
 //! IDLE ──http.response.start──▶ STARTED ──last http.response.body──▶ COMPLETE
@@ -28,7 +28,7 @@ use super::stream::{Follows, Stream};
 use crate::base::line::Line;
 use crate::base::metrics::Course;
 
-/// The answer to who asked an application that failed.
+/// The answer to the request of an application that failed.
 const SERVER_ERROR: &str = "Internal Server Error";
 
 /// How far the response has come.
@@ -76,7 +76,7 @@ impl Inflow {
     }
 }
 
-/// Whether anybody is there to receive the response; it only ever goes forward.
+/// Whether the client is there to receive the response; it only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
     Here,
@@ -156,7 +156,7 @@ impl Exchange {
         }
     }
 
-    /// The scope, and what was lent with it.
+    /// The scope with everything lent with it.
     pub(crate) fn into_lent(self) -> Lent {
         Lent { scope: self.scope, loan: self.loan, id: self.id }
     }
@@ -310,7 +310,7 @@ impl Exchange {
         }
     }
 
-    /// Nothing more will be sent; whoever says so first is right.
+    /// Count the end of the response; the first caller decides.
     #[inline]
     fn end_course(&self) {
         if let Some(metrics) = &self.host.metrics
@@ -392,7 +392,7 @@ impl Exchange {
         self.wake(py)
     }
 
-    /// Respond with what the server answers itself, at once and without an application.
+    /// Send the server's own response at once, without an application.
     pub(super) fn answer(&self, status: u16, headers: &Bound<'_, PyAny>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = body.py();
         if self.is_disconnected() {

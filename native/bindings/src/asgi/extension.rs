@@ -122,7 +122,7 @@ fn add_trailer(trailers: &mut Trailers, name: &[u8], value: &[u8]) -> PyResult<(
     })
 }
 
-/// Whether the request says `TE: trailers` (RFC 9110 section 10.1.4). Whoever does not may not keep them (section
+/// Whether the request says `TE: trailers` (RFC 9110 section 10.1.4). Other recipients may drop trailers (section
 /// 6.5.1).
 fn accepts_trailers(exchange: &Exchange, py: Python<'_>) -> PyResult<bool> {
     for header in exchange.scope.bind(py).as_any().get_item("headers")?.try_iter()? {
@@ -187,7 +187,7 @@ impl FileSink {
         self.exchange.here()?.park(py, Function::Send)
     }
 
-    /// All of it is written; what has to be awaited if there is no place to go on, before this is asked again.
+    /// All of it is written. Returns the object to await if there is no place to go on, before this is called again.
     fn resume<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.exchange.here()?.await_place(py)
     }
@@ -197,7 +197,7 @@ impl FileSink {
         self.exchange.here()?.unpark(py, false)
     }
 
-    /// What is sent by the file route waits for the client.
+    /// Start the deadline for the client to read data sent by the file route.
     fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py, "await_reader", |exchange| exchange.stream.await_reader(py))
     }
@@ -228,7 +228,7 @@ impl FileSink {
         self.guard(py, "write_file", |exchange| exchange.stream.file(py, data))
     }
 
-    /// So many of these bytes were sent by the file route.
+    /// Count bytes that were sent by the file route.
     fn sent(&self, size: usize) -> PyResult<()> {
         let exchange = self.exchange.here()?;
         exchange.log_sent(size);

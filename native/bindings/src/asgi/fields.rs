@@ -16,9 +16,9 @@ const MAX_BYTES: usize = 512;
 
 /// Makes the headers of scopes: lists of their own, of tuples of `bytes`.
 ///
-/// Of a browser's or a service's requests most fields are the same each time, even where one is not. A line that comes a
-/// second time leaves its tuple here for whoever sends the same bytes: nobody can change it, and nobody is given one who
-/// did not send what is in it. What differs each time leaves a fingerprint, and pushes no tuple out.
+/// Most fields are the same in each request of a browser or a service, even if one of them differs. A line that comes a
+/// second time leaves its tuple here for any request with the same bytes: tuples cannot be changed, and a client gets
+/// only bytes that it sent itself. A line that differs each time leaves a fingerprint, and evicts no tuple.
 pub(crate) struct FieldTuples(RefCell<Store>);
 
 struct Store {
@@ -87,7 +87,7 @@ impl Store {
         (known.fingerprint == fingerprint && *known.line == *line).then(|| known.tuple.bind(py).clone())
     }
 
-    /// Take note of a line that is not known: remembered if it came before. Returns what had to go, to be dropped by the
+    /// Note an unknown line: it is remembered if it came before. Returns the evicted entry, to be dropped by the
     /// caller, who then holds no borrow.
     #[inline]
     fn note(&mut self, fingerprint: u64, line: &[u8], tuple: &Bound<'_, PyTuple>) -> Option<Known> {

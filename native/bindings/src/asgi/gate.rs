@@ -25,7 +25,7 @@ pub(crate) struct Gate {
     waiting: Py<PyAny>,
 }
 
-/// What was decided.
+/// The gate's decision on a request.
 pub(crate) enum Decision {
     /// It is not counted.
     Uncounted,
@@ -98,8 +98,8 @@ impl Slot {
         self.gate.bind(py).call_method1(intern!(py, "park"), (&self.ticket, held, for_body))?.extract()
     }
 
-    /// Have it again, now that the client was heard; what has to be awaited if it is not free, before this is asked
-    /// again.
+    /// Take the place again, now that the client has sent or read data. Returns the object to await if none is free,
+    /// before this is called again.
     pub(super) fn resume<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let future = self.gate.bind(py).call_method1(intern!(py, "resume"), (&self.ticket,))?;
         Ok(Some(future).filter(|future| !future.is_none()))
@@ -124,7 +124,7 @@ impl Slot {
 }
 
 impl Drop for Slot {
-    // Few servers have a limit: nothing of this is to stand in the way of requests that have no place.
+    // Few servers have a limit: keep this off the path of requests without a place.
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {

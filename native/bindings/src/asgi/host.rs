@@ -33,7 +33,7 @@ pub(crate) struct Host {
     /// A call of `receive` or `send` that is over.
     pub(crate) spare_calls: Rc<SpareObject>,
     pub(crate) access: AccessLog,
-    /// Who says what a request is called, if anybody asks.
+    /// Chooses the ids of requests, if they are to have any.
     pub(crate) identity: Option<Identity>,
     /// In which connections are served, if it is not by transports.
     turns: RefCell<Option<Rc<dyn Turns>>>,

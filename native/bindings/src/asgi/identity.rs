@@ -18,14 +18,14 @@ use crate::base::objects::text;
 
 /// Digits of an id that is made: of 128 bits at random.
 const DIGITS: usize = 32;
-/// Who holds an id that stands in a scope and that nobody knows: the scope, its `Loan`, and who may write it anew.
+/// References to an unused id that is in a scope: the scope, its `Loan`, and the caller who may overwrite it.
 const HOLDERS: isize = 3;
 /// Ids that are made of one seed of the system's.
 const BATCH: usize = 256;
 
 const TRACEPARENT: &[u8] = b"traceparent";
 
-/// How often this process has come out of a fork: what is at random must not come twice.
+/// How often this process has come out of a fork: parent and child must not make the same random ids.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 static WATCHES_FORKS: PyOnceLock<()> = PyOnceLock::new();
 
@@ -67,7 +67,7 @@ pub(crate) fn each_field_beside<E>(
     let Some(headers) = headers else { return Ok(true) };
     let Some(OwnField { name: reserved, .. }) = *own else { return each_plain_field(headers, with) };
     each_plain_field(headers, |name, value| {
-        // What the application says of its own response stands.
+        // The application's own field takes precedence.
         *own = own.filter(|_| !name.eq_ignore_ascii_case(reserved));
         with(name, value)
     })
@@ -77,13 +77,13 @@ pub(crate) fn each_field_beside<E>(
 pub(crate) struct Identity {
     /// Of the field, in lower case.
     pub(crate) name: Vec<u8>,
-    /// That and what stands between it and its value.
+    /// The name and the separator that precedes its value.
     pub(crate) prefix: Vec<u8>,
     known: Name,
     /// The `RequestIds` of Python.
     python: Py<PyAny>,
     made: RefCell<Made>,
-    /// The text of one that nobody knows any more becomes the next.
+    /// The text of an unused id is overwritten with the next.
     rewrites: bool,
 }
 
@@ -144,8 +144,8 @@ impl Identity {
         fields.iter().any(|field| self.is_named(field.known, || field.name.of(input)))
     }
 
-    /// The id of a request with these headers; `is_named`: one of them may say it. One that is made is put into `last`,
-    /// which has that of a request before if it still stands in the scope.
+    /// The id of a request with these headers; `is_named`: one of them may name it. A generated id is put into `last`,
+    /// which holds that of the previous request if it is still in the scope.
     #[inline]
     pub(super) fn of<'py>(
         &self,

@@ -1,8 +1,8 @@
-//! What is lent to a request: its scope, and in that what an application can change.
+//! The loan of a request: its scope, and the parts of it that an application can change.
 //!
-//! It is the exchange's as long as that lives, so a request that comes meanwhile finds nothing and gets things of its
-//! own. When the exchange is over, each part is looked at: what is the same object as was lent, as it was lent, and
-//! held by nobody else, may be lent again. All else goes, at once.
+//! The exchange owns it for as long as it lives, so a request that comes meanwhile finds none and gets objects of its
+//! own. When the exchange is over, each part is checked: the same object, unchanged and without other references, may
+//! be lent again. All other parts are dropped at once.
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -15,10 +15,10 @@ use crate::base::ffi::{dict, refcount};
 /// Keys and values of a dict, in order.
 pub(super) type Items = Vec<(Py<PyAny>, Py<PyAny>)>;
 
-/// What stands in poisoned dicts and lists.
+/// The content of poisoned dicts and lists.
 const POISON: &str = "poison: the request of this object is over";
 
-/// Where a value stands in a scope, in the order of its keys.
+/// The index of a value in a scope, in the order of its keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScopeField {
     Asgi = 1,
@@ -36,11 +36,10 @@ pub(super) enum ScopeField {
     RequestId,
 }
 
-/// Where whoever gets the scope can change what stands there. In all other places are `str`, `bytes` and tuples of
-/// them.
+/// The values of a scope that an application can change. All others are `str`, `bytes` and tuples of them.
 const CHANGEABLE: [ScopeField; 3] = [ScopeField::Asgi, ScopeField::Headers, ScopeField::State];
 
-/// What stands in a scope, as it was handed out.
+/// The content of a scope, as it was handed out.
 pub(crate) struct Loan {
     items: Items,
     /// Of the scope, if it holds nothing else.
@@ -62,7 +61,7 @@ impl Loan {
         Self { items, version: None, is_all: false, asgi_version: None, copied: None, shares_state: false, id: None }
     }
 
-    /// Of another copy, which gets what is left of the last one.
+    /// Start another copy, which gets the remains of the last one.
     pub(super) fn begin_again(&mut self, scope: &Bound<'_, PyDict>, pattern: &Items) -> PyResult<()> {
         let py = scope.py();
         self.copied = None;
@@ -77,15 +76,15 @@ impl Loan {
         Ok(())
     }
 
-    /// What stands in a place, unless that is nothing.
+    /// The value of a field, unless it is None.
     #[inline]
     pub(super) fn value<'a, 'py>(&'a self, py: Python<'py>, place: ScopeField) -> Option<&'a Bound<'py, PyAny>> {
         self.items.get(place as usize).map(|(_, value)| value.bind(py)).filter(|value| !value.is_none())
     }
 
-    /// The id that stands in a scope which was just taken, if it was made for the last request: then the scope, what is
-    /// known of it here, and who gets this hold it, and whoever else does is somebody who must keep it. Of one that is
-    /// only remembered, because its scope was kept or another id stands there, nobody knows who those are.
+    /// The id in a scope that was just taken, if it was generated for the last request. Its known holders are the
+    /// scope, this loan and the caller; any other holder must keep it unchanged. An id that is only remembered, because
+    /// its scope was kept or has another id now, has holders that are not known.
     #[inline]
     pub(super) fn take_id(&mut self, py: Python<'_>) -> Option<OwnText> {
         let id = self.id.take();
@@ -137,7 +136,7 @@ impl Loan {
         self.show(scope, ScopeField::Asgi, &copy)
     }
 
-    /// Lend a copy of what the lifespan left; if that is nothing, an empty dict, unless there is one.
+    /// Lend a copy of the lifespan's state; if that is empty, an empty dict, unless there is one.
     #[inline]
     pub(super) fn lend_state(&mut self, scope: &Bound<'_, PyDict>, shared: &Bound<'_, PyDict>) -> PyResult<()> {
         self.shares_state = !shared.is_empty();
@@ -150,20 +149,20 @@ impl Loan {
         }
     }
 
-    /// The scope is as it is handed out; `is_all`: nothing stands in it that is not known here.
+    /// The scope is ready to be handed out; `is_all`: all of its content is known here.
     #[inline]
     pub(super) fn seal(&mut self, scope: &Bound<'_, PyDict>, is_all: bool) {
         self.is_all = is_all;
         self.version = dict::version(scope);
     }
 
-    /// Whether the scope is as it was handed out, and nobody else holds it.
+    /// Whether the scope is unchanged and has no other holder.
     #[inline]
     pub(super) fn is_back(&self, scope: &Bound<'_, PyDict>) -> bool {
         self.is_all && refcount::is_held_by(scope, 1) && dict::is_unchanged(scope, self.version, &self.items)
     }
 
-    /// Look at what stood in the scope, which is gone if it was not back. What somebody changed or holds goes too.
+    /// Check the content of the scope, which is gone if it was not back. Values that were changed or are held go too.
     #[inline]
     pub(super) fn take_back(
         &mut self,
@@ -206,7 +205,7 @@ impl Loan {
         headers.cast_exact::<PyList>().is_ok_and(|headers| dict::are_equal(headers, copied.bind(py)))
     }
 
-    /// Let go of what stands in a place.
+    /// Drop the value of a field.
     fn clear(&mut self, py: Python<'_>, scope: Option<&Bound<'_, PyDict>>, place: ScopeField) -> PyResult<()> {
         let Some((key, shown)) = self.items.get_mut(place as usize) else { return Ok(()) };
         if let Some(scope) = scope {
@@ -216,7 +215,7 @@ impl Loan {
         Ok(())
     }
 
-    /// Fill what nobody else holds with something that nobody can take for their own.
+    /// Fill objects without other holders with a value that no program takes for its own.
     #[cold]
     pub(super) fn poison(&self, scope: &Bound<'_, PyDict>) -> PyResult<()> {
         if !refcount::is_held_by(scope, 1) {

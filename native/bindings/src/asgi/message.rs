@@ -9,7 +9,7 @@ use crate::base::ffi::dict::each_item;
 use crate::base::names::Names;
 use crate::base::objects::{copy_of, same};
 
-/// What `http.response.start` and `http.response.body` may say; `None` for what is missing.
+/// The keys of `http.response.start` and `http.response.body`; `None` if missing.
 #[derive(Default)]
 pub(crate) struct Message<'py> {
     kind: Option<Bound<'py, PyAny>>,

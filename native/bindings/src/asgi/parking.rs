@@ -8,7 +8,7 @@ use super::conversation::Function;
 use super::exchange::{Exchange, State};
 use super::gate::{self, Held, Waiting};
 
-/// What the client of one is told that has waited too long for it.
+/// The response body for a client whose request has waited too long for its place.
 const TEXT: &str = "Service Unavailable";
 
 impl Exchange {
@@ -25,7 +25,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The client was heard; what has to be awaited until there is a place to go on.
+    /// The client has sent or read data. Returns the object to await until there is a place to go on.
     pub(super) fn await_place<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(place) = self.place().filter(|_| self.seat.parked.get()) else { return Ok(None) };
         let future = place.resume(py)?;

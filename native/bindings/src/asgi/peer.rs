@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use crate::base::level::Level;
 use crate::base::names::Names;
 
-/// What is the same for all requests of one connection.
+/// The facts that all requests of one connection share.
 pub(crate) struct Peer {
     /// `(host, port)`, or None.
     pub(crate) client: Py<PyAny>,
@@ -17,7 +17,7 @@ pub(crate) struct Peer {
     /// The address of this end, as scopes have it.
     pub(crate) server: Py<PyAny>,
     pub(crate) secure: bool,
-    /// The `ssl.SSLObject` of a connection that is encrypted, or what tells of the encryption that ended at a proxy.
+    /// The `ssl.SSLObject` of an encrypted connection, or a description of the encryption that ended at a proxy.
     pub(crate) ssl_object: Option<Py<PyAny>>,
     /// What the extension `tls` says of it, made when it is first asked for.
     tls: OnceCell<Py<PyDict>>,

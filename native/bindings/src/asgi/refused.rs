@@ -40,7 +40,7 @@ impl Refused {
         texts::request_refused(status, wire::status::phrase(status), &self.reason)
     }
 
-    /// What it warns of: of what is no request without a word on why, as it always has.
+    /// The text of the warning; a malformed request is warned of without a reason, as upstream does.
     pub(crate) fn warning<'a>(&self, line: &'a str) -> &'a str {
         if self.status() == 400 { texts::INVALID_REQUEST } else { line }
     }

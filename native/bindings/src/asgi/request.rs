@@ -155,18 +155,18 @@ impl Conversation for Exchange {
 
     #[cold]
     fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
-        // The line of this request, if it has one already, stands in front of its traceback.
+        // Write the request's access line, if there is one already, before its traceback.
         self.host.flush_log(py)?;
         self.host.log_exception(py, texts::APPLICATION_FAILED, error)?;
         if self.state.get() == State::Idle { self.send_500(py) } else { Ok(()) }
     }
 
-    /// Nobody completes a response that is not complete.
+    /// Abort an incomplete response, since the application cannot complete it any more.
     #[inline]
     fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Slot>>> {
         let place = self.leave_place();
         if self.state.get() != State::Complete {
-            // Whoever still holds `receive` has come too late, for the request too.
+            // A program that still holds `receive` has come too late for the request, too.
             self.body.given.set(true);
             self.break_off(py)?;
         }

@@ -1,4 +1,4 @@
-//! Whether what carries a response takes more of it, and who waits until it does.
+//! Whether the carrier of a response takes more of it, and the calls that wait until it does.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,7 +14,7 @@ pub(crate) struct Room {
     paused: Cell<bool>,
     /// `send()` calls that wait until there is some.
     pub(crate) writers: Line,
-    /// The future of whoever sends a file, and so stands in no line.
+    /// The future of a task that sends a file, which is not in a line.
     watcher: RefCell<Option<Py<PyAny>>>,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Runner {
     /// The set of live connections.
     connections: Connections,
     pub(crate) app: Py<PyAny>,
-    /// What is behind the proxy headers middleware, which does nothing for a request without such headers.
+    /// The application behind the proxy headers middleware, which does nothing for a request without such headers.
     direct_app: Option<Py<PyAny>>,
     unavailable_app: Py<PyAny>,
     /// Whose files the server answers with itself.
@@ -50,7 +50,7 @@ pub(crate) struct Runner {
     pub(crate) gate: Option<Gate>,
 }
 
-/// What has to be known of a request's head to choose who answers it.
+/// The properties of a request's head that decide which application answers.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     /// It has no field that the proxy headers middleware looks at.
@@ -59,7 +59,7 @@ pub(crate) struct Look {
     may_be_mounted: bool,
 }
 
-/// Who answers what comes above the limit of concurrency.
+/// The application that answers requests above the limit of concurrency.
 fn unavailable_app<'py>(config: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let configured = config.getattr("unavailable_app")?;
     if configured.is_none() {
@@ -125,8 +125,8 @@ impl Runner {
         Ok((scope, Some(id)))
     }
 
-    /// What has to be known of the head of a request for `path` to choose who answers it; `is_forwarded`: it has a field
-    /// that the proxy headers middleware looks at.
+    /// Check a request's head for `path` to choose the application; `is_forwarded`: it has a field that the proxy
+    /// headers middleware looks at.
     #[inline]
     pub(crate) fn look(&self, path: &[u8], is_forwarded: impl FnOnce() -> bool) -> Look {
         Look {
@@ -144,7 +144,7 @@ impl Runner {
         Ok(self.application(look).clone_ref(py))
     }
 
-    /// The application, or what is behind the proxy headers middleware.
+    /// The application, or the one behind the proxy headers middleware.
     #[inline]
     fn application(&self, look: Look) -> &Py<PyAny> {
         self.direct_app.as_ref().filter(|_| look.is_direct).unwrap_or(&self.app)
@@ -226,8 +226,8 @@ impl Runner {
         self.spare_cycles.stats()
     }
 
-    /// Whether an application may take a step inside a callback of the loop: not where another task is at work, of whom the
-    /// callback is a part. asyncio would refuse, too, with a text about both tasks that costs more than ten steps.
+    /// Whether an application may take a step inside a callback of the loop: not while another task runs that callback.
+    /// asyncio would refuse, too, with a text about both tasks that costs more than ten steps.
     #[inline]
     pub(crate) fn may_step(&self, py: Python<'_>) -> PyResult<bool> {
         let host = &self.host;
@@ -276,7 +276,7 @@ impl Runner {
         app.is(&self.unavailable_app) || self.mounts.as_ref().is_some_and(|mounts| mounts.has_made(app.bind(py)))
     }
 
-    /// Answer a request for which there is no room, if that is still possible: when its client has read what is there, so
+    /// Answer a request for which there is no room, if that is still possible: once its client has read all output, so
     /// that refusals do not pile up.
     fn refuse(self: &Rc<Self>, py: Python<'_>, exchange: &Rc<Exchange>, later: Start) -> PyResult<()> {
         let Some(gate) = &self.gate else { return Ok(()) };
@@ -306,7 +306,7 @@ impl Runner {
         if served.cycle.get().is_over() {
             // The task goes first, because it holds cycle and context.
             let keywords = started.map(|(_task, keywords)| keywords);
-            // One that somebody holds keeps its conversation, of which `receive()` tells that it is over.
+            // A cycle that a program holds keeps its conversation, whose `receive()` reports the end.
             let is_fit = served.is_forgotten(py);
             self.spare_cycles.give(served, is_fit, |served| served.cycle.get().reset());
             return keywords?.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names));
@@ -324,7 +324,7 @@ impl Runner {
         keywords.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names))
     }
 
-    /// The task of a cycle; one that starts eagerly may be over by now, and comes with what it was called with.
+    /// The task of a cycle; one that starts eagerly may be over by now, and returns its arguments.
     fn task<'py>(
         &self,
         py: Python<'py>,
@@ -414,7 +414,7 @@ impl Served {
         self.cycle.get().prepare(conversation, cycle::Start { app, receive, send });
     }
 
-    /// Whether it is as it was made, and nobody else holds anything of it.
+    /// Whether it is unchanged, and no other object refers to any part of it.
     #[inline]
     fn is_forgotten(&self, py: Python<'_>) -> bool {
         // The cycle is held by itself, its callables and the arguments of its task.

@@ -20,8 +20,8 @@ use crate::base::settings::Settings;
 pub(crate) trait Fields {
     /// Whether they are those that were made into `list` before.
     fn are(&self, list: &Py<PyList>) -> bool;
-    /// A list of their own, of tuples that may be shared since nobody can change them; and the list that it is a copy
-    /// of, if it is one.
+    /// A list of their own, of tuples that may be shared because they cannot change; and the list that it is a copy of,
+    /// if any.
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)>;
     /// Whether one of them may say what the request is called.
     fn name_request(&self, identity: &Identity) -> bool;
@@ -51,7 +51,7 @@ const TLS: &str = "tls";
 /// As many scopes wait to be used again as requests of one read mostly are.
 const MAX_SPARES: usize = 32;
 
-/// The scope of a request, what was lent with it, to be given back, and what the request is called, if it is.
+/// The scope of a request, its loan, to be given back, and the request's id, if it has one.
 pub(crate) struct Lent {
     pub(crate) scope: Py<PyDict>,
     pub(crate) loan: Box<Loan>,
@@ -65,7 +65,7 @@ pub(crate) struct ScopeTemplate {
     items: Items,
     asgi: Py<PyDict>,
     asgi_items: Items,
-    /// What came back of the last scopes. While a request has one, it is the exchange's.
+    /// The remains of the last scopes. While a request has one, it is the exchange's.
     spare: Several<Spare>,
     /// Names of those that are offered, and of those that are to clients of HTTP/1.0; mostly none.
     extensions: Vec<String>,
@@ -239,7 +239,7 @@ impl ScopeTemplate {
         Ok(scope)
     }
 
-    /// A scope to begin with, and what is known of it.
+    /// A scope to begin with, and its loan.
     #[inline]
     fn take<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Box<Loan>)> {
         let loan = match self.spare.take() {
@@ -260,8 +260,8 @@ impl ScopeTemplate {
         Ok((scope, loan))
     }
 
-    /// Take back what was lent to a request that is over. What is as it was, and held by nobody else, serves the next
-    /// one; the rest goes now, and with it what an application put there.
+    /// Take back the loan of a request that is over. Unchanged parts without other holders serve the next request; the
+    /// rest is dropped now, along with everything the application put there.
     #[inline]
     pub(crate) fn give(&self, scope: Bound<'_, PyDict>, mut loan: Box<Loan>) {
         let py = scope.py();

@@ -39,7 +39,7 @@ pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<
                 false if this.expects_trailers() => Follows::Trailers,
                 false => Follows::Nothing,
             };
-            // What is not `bytes` is copied: the application may use its buffer again as soon as this returns.
+            // Any other buffer is copied: the application may reuse it as soon as this returns.
             let copy;
             let body = match parts.body.as_ref().map(|body| (body, body.cast_exact::<PyBytes>())) {
                 None => None,

@@ -30,7 +30,7 @@ pub(crate) enum Follows {
 pub(crate) trait Stream {
     // The body of the request.
 
-    /// The application asks for it, and the client waits to be told.
+    /// The application asks for it, and the client waits for `100 Continue`.
     fn send_continue(&self, py: Python<'_>) -> PyResult<()>;
     /// The application waits for more of it, or for the client's end.
     fn want_body(&self, py: Python<'_>) -> PyResult<()>;
@@ -56,12 +56,12 @@ pub(crate) trait Stream {
     fn end_body(&self, py: Python<'_>) -> PyResult<()>;
     /// Write the end of the response, with trailers if there are any and they can be carried.
     fn trailers(&self, py: Python<'_>, trailers: Option<&Trailers>) -> PyResult<()>;
-    /// Everything is written: go on with what comes next.
+    /// Everything is written: go on with the next request.
     fn finish(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
 
     // Files, which the kernel can send past some streams.
 
-    /// Prepare for so many bytes of the body, the last ones if `is_last`; whether they are wanted.
+    /// Prepare for `length` bytes of the body, the last ones if `is_last`; whether they are wanted.
     fn begin_file(&self, length: u64, is_last: bool) -> PyResult<bool>;
     /// Write some of these bytes, behind all that is in front of them.
     fn file(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()>;
@@ -71,7 +71,7 @@ pub(crate) trait Stream {
     fn file_route(&self, _py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         Ok(None)
     }
-    /// Give the client time to take some of what is sent by that.
+    /// Give the client time to read data sent by that.
     fn await_reader(&self, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }
@@ -100,7 +100,7 @@ pub(crate) trait Stream {
     ) -> PyResult<(Head, usize)>;
     /// Send that, and take no further request.
     fn end(&self, py: Python<'_>) -> PyResult<()>;
-    /// End a response that cannot be completed, so that the client notices; `in_body`: what has left of it may look complete.
+    /// End a response that cannot be completed, so that the client notices; `in_body`: the part sent may look complete.
     fn abort(&self, py: Python<'_>, in_body: bool) -> PyResult<()>;
     /// The request was counted, and has ended.
     fn note_end(&self) {}

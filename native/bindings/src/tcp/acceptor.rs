@@ -29,13 +29,13 @@ pub(crate) struct Listening {
     address: Option<Rc<Local>>,
     /// Makes the protocol of a connection.
     factory: Py<PyAny>,
-    /// Told of an error that is not of one connection alone; decides what becomes of it.
+    /// Receives errors that concern more than one connection, and decides how to go on.
     on_error: Py<PyAny>,
     resting: Cell<bool>,
-    /// What waits is left to other workers for a moment.
+    /// Waiting connections are left to other workers for a moment.
     looks_away: Cell<bool>,
     encryption: Option<Rc<Encryption>>,
-    /// How long it may take from the first byte to the protocol, where anything stands between them.
+    /// The time limit from the first byte to the protocol, if a header or a handshake comes first.
     patience: Duration,
     /// Whether the peer of this address says first who its client is, if that may be.
     expects: Option<Py<PyAny>>,
@@ -107,7 +107,7 @@ impl Listening {
         }
     }
 
-    /// Take what waits, up to a bound. Returns whether more may wait.
+    /// Accept waiting connections, up to a bound. Returns whether more may wait.
     fn take(self: &Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<bool> {
         for _ in 0..BATCH {
             if self.resting.get() || !reactor.may_take(py, |poll| self.look_away(poll))? {
@@ -151,7 +151,7 @@ impl Listening {
         Ok(true)
     }
 
-    /// Look away from what waits, for others to take. The poller refuses to ignore a listener twice.
+    /// Ignore waiting connections, for others to take. The poller refuses to ignore a listener twice.
     fn look_away(&self, poll: &sys::Poll) -> io::Result<()> {
         if self.looks_away.replace(true) {
             return Ok(());
@@ -327,7 +327,7 @@ impl Listener {
         self.poller.get().reactor()?.give_up_opening(py, |socket| socket.is_opening_for(listening))
     }
 
-    /// Take all that wait: the system resets those that nobody has when the socket is closed.
+    /// Accept all waiting connections: the system resets those still in the backlog when the socket is closed.
     fn take_rest(&self, py: Python<'_>) -> PyResult<()> {
         let (listening, reactor) = (self.listening.here()?, self.poller.get().reactor()?);
         while listening.take(py, reactor)? {}

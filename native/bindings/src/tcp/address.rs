@@ -37,7 +37,7 @@ impl Local {
     }
 }
 
-/// The text of an address, by which peers are told apart; Unix sockets have none.
+/// The text of an address, which distinguishes peers; Unix sockets have none.
 pub(super) fn host_of<'py>(py: Python<'py>, address: &Address) -> Option<Bound<'py, PyString>> {
     match address {
         Address::Ip(ip) => Some(host(py, ip.ip())),

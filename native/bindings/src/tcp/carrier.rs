@@ -19,7 +19,7 @@ impl Carrier for Socket {
             client: self.who.peer(py)?,
             server: self.who.local(py, self.descriptor().as_deref())?,
             secure: self.is_encrypted() || told.is_some(),
-            // Of what the client has encrypted with.
+            // The parameters that the client has encrypted with.
             ssl_object: told.or_else(|| self.ssl_object().map(|object| object.clone_ref(py))),
         })
     }

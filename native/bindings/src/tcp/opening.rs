@@ -1,4 +1,4 @@
-//! What comes before the protocol of a socket: the PROXY header, if a proxy has to say who its client is, and the handshake.
+//! The steps before the protocol of a socket: the PROXY header, if a proxy has to name its client, and the handshake.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ impl Socket {
         self.opening.replace(opening);
     }
 
-    /// Go on with opening; a protocol stands on the socket when that is done.
+    /// Go on with opening; when that is done, the socket has a protocol.
     pub(super) fn go_on_opening(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
         let Some(descriptor) = self.descriptor() else { return Ok(()) };
         if self.phase.get() != Phase::Open {
@@ -61,7 +61,7 @@ impl Socket {
         }
     }
 
-    /// Whether whoever counts has room for a client of this address.
+    /// Whether the connection limit has room for a client of this address.
     pub(super) fn is_admitted(&self, py: Python<'_>) -> PyResult<bool> {
         let visit = self.who.visit.borrow().as_ref().map(|visit| visit.clone_ref(py));
         visit.map_or(Ok(true), |visit| visit.admits(py, self.who.host(py)?))
@@ -75,7 +75,7 @@ impl Socket {
         self.give_up_opening(py, "its address has too many connections")
     }
 
-    /// The handshake fails, or lasts too long: nobody knows of the connection, so it only leaves a line for those who look.
+    /// The handshake failed, or lasts too long: no protocol knows of the connection, so it only leaves a debug line.
     #[cold]
     pub(super) fn give_up_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         let Some(opener) = self.opening.take().opener() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The output of a socket: what the kernel takes at once, what waits for it, and how much of a turn it takes.
+//! The output of a socket: bytes that the kernel takes at once, bytes that wait, and their share of a turn.
 
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ impl Socket {
         self.waiting() + self.descriptor().map_or(0, |descriptor| descriptor.in_kernel())
     }
 
-    /// Set the marks above which writers are told to wait, and below which they may go on.
+    /// Set the marks above which writers pause, and below which they resume.
     pub(super) fn set_limits(self: &Rc<Self>, py: Python<'_>, high: usize, low: usize) -> PyResult<()> {
         {
             let mut output = self.outgoing.output.borrow_mut();
@@ -89,7 +89,7 @@ impl Socket {
         let before = self.outgoing.spent.get();
         let spent = before.saturating_add(u32::try_from(sent).unwrap_or(u32::MAX));
         self.outgoing.spent.set(spent);
-        // What is written in one piece leaves in one.
+        // A single write is never divided.
         if before > 0 && spent as usize > SHARE { self.yield_turn(py) } else { Ok(()) }
     }
 
@@ -215,7 +215,7 @@ impl Socket {
         }
     }
 
-    /// Write what waits.
+    /// Write the waiting output.
     pub(super) fn flush(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let Some(descriptor) = self.descriptor() else { return Ok(()) };
         let outcome = match &self.tls {
@@ -283,7 +283,7 @@ impl Socket {
                     self.kernel.writable.set(false);
                     return self.watch(py);
                 }
-                // The peer is gone, and cannot be told.
+                // The peer is gone, and cannot be notified.
                 Err(error) => return self.lose_by(py, error),
             }
         }
@@ -297,15 +297,15 @@ impl Socket {
         if self.phase.get() == Phase::Closing { self.lose_written(py) } else { Ok(()) }
     }
 
-    /// Everything is written, and nothing more will come. The descriptor is closed at the end of a turn, and the peer is told
-    /// at once: what it sends until it hears of that is lost to it.
+    /// Everything is written, and nothing more will come. The descriptor is closed at the end of a turn, but the end of
+    /// output is sent at once: the peer's input until then is lost.
     fn lose_written(&self, py: Python<'_>) -> PyResult<()> {
         if !self.keeper.is_running()
             && self.outgoing.writing.get() == Writing::On
             && let Some(descriptor) = self.descriptor()
             && !(self.resets() || descriptor.resets_on_close())
         {
-            // Whoever is gone by now need not be told.
+            // A peer that is gone by now does not need it.
             let _ = descriptor.end_output();
         }
         self.lose(py, None)

@@ -1,4 +1,4 @@
-//! What a proxy says in front of everything else: who its client is. Python reads it
+//! The PROXY header, in which a proxy names its client before everything else. Python reads it
 //! (`uvicorn/listening/proxy_protocol.py`).
 //!
 //! A parser in Rust would need 1 microsecond instead of 20, of about 120 per connection. It could disagree with the one in
@@ -11,7 +11,7 @@ use pyo3::types::PyBytes;
 
 use super::sys::Descriptor;
 
-/// What came of a look at it.
+/// The result of reading it.
 pub(super) enum Preface {
     /// It was read, and nothing behind it: an `uvicorn.listening.proxy_protocol.Introduction`.
     Complete(Py<PyAny>),

@@ -1,11 +1,10 @@
-//! The turns of one event loop: who has something to say is asked once for all, and served first come first served.
+//! The turns of one event loop: one query finds all ready sockets, which are served first come first served.
 //!
 //! The loop watches one descriptor, our epoll set, and calls [`Reactor::turn`]. A turn takes new connections, then
-//! serves one round of those that stood in the queue when it began, for [`TURN`] at most; what is over waits for the
-//! next turn, so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are
-//! looked for every [`LOOK`]: they get their places in the queue in the order in which they came, also while
-//! applications keep the loop busy. libuv accepts one connection per turn, so new clients of a busy server would wait
-//! until the load ends.
+//! serves one round of the sockets in the queue at its beginning, for [`TURN`] at most; the rest waits for the next
+//! turn, so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are looked
+//! for every [`LOOK`]: they get their places in the queue in the order in which they came, also while applications keep
+//! the loop busy. libuv accepts one connection per turn, so new clients of a busy server would wait until the load ends.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -50,8 +49,8 @@ const MAX_READS: usize = 4;
 /// Told apart from the tokens of connections by a bit that those never have.
 const LISTENER: u64 = 1 << 63;
 
-/// What a handle of asyncio's calls its callback in. A context could not be entered a second time, when the loop is run
-/// again from inside the callback; this takes another then.
+/// Calls a callback as a handle of asyncio's does. A context cannot be entered a second time, when the loop is run
+/// again from inside the callback; then this takes another.
 #[pyclass(module = "uvicorn._native", frozen)]
 struct Contexts {
     /// Each one is a copy of it.
@@ -80,11 +79,11 @@ impl Contexts {
 
 /// Accepts connections.
 pub(super) trait Accepts {
-    /// Take what waits, up to a bound.
+    /// Accept waiting connections, up to a bound.
     fn accept(self: Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()>;
     /// It takes none for a while.
     fn is_resting(&self) -> bool;
-    /// Look again at what was left to other workers, if it was.
+    /// Look again at connections that were left to other workers, if any were.
     fn look_again(&self, poll: &Poll, token: u64) -> io::Result<bool>;
 }
 
@@ -116,7 +115,7 @@ pub(crate) struct Reactor {
     /// When the loop was asked to call `expire`.
     expiring: Cell<Option<Instant>>,
     after: RefCell<Vec<Rc<dyn AfterTurn>>>,
-    /// Where is counted how long connections wait for their turns, if anybody asks for it.
+    /// Counts how long connections wait for their turns, if the metrics are served.
     metrics: OnceCell<Metrics>,
     /// Taken out while they are used, so that a nested turn has its own.
     buffer: Cell<Vec<u8>>,
@@ -132,17 +131,17 @@ pub(crate) struct Reactor {
 enum Turn {
     None,
     Running,
-    /// Nobody is left in the queue behind the one who is being served.
+    /// The connection being served is the last in the queue.
     ServingLast,
 }
 
 /// The event loop, which calls the reactor.
 struct Caller {
     event_loop: Py<PyAny>,
-    /// In copies of it the loop calls: that of a request would live on in what is done for others.
+    /// The loop's calls run in copies of it: the context of a request would live on in work done for others.
     context: Py<PyAny>,
     /// The loop is one of asyncio's, which libraries may run from inside one of its callbacks, and stay there. So
-    /// nothing that others need is kept on the stack: who has something to say is in a queue, with which a nested turn
+    /// nothing that other connections need is kept on the stack: ready sockets are in a queue, with which a nested turn
     /// goes on.
     nests: bool,
     /// `turn` of the `Poller`, bound, while the loop watches.
@@ -246,7 +245,7 @@ impl Reactor {
             return Ok(());
         }
         if self.caller.is_closed(py)? {
-            // Nobody will ever take a turn again.
+            // The loop will never take a turn again.
             return self.bury(py);
         }
         self.caller.call_soon(py, callback)
@@ -271,7 +270,7 @@ impl Reactor {
         if more { outcome.and(self.ask_for_turn(py)) } else { outcome }
     }
 
-    /// Serve those that stand in the queue, each once.
+    /// Serve the sockets in the queue, each once.
     fn round(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
         let begin = Instant::now();
         let mut looked = begin;
@@ -392,7 +391,7 @@ impl Reactor {
         }
     }
 
-    /// What was left to others may still be there.
+    /// Connections left to others may still be there.
     fn look_again(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.looking_away.set(false);
         let listeners = self.listeners.borrow().clone();
@@ -430,7 +429,7 @@ impl Reactor {
         self.caller.call_later(py, due.saturating_duration_since(Instant::now()).as_secs_f64(), "expire")
     }
 
-    /// Give up on those whose time is over, and who could be heard.
+    /// Give up on sockets whose deadline has passed, and whose input was looked at.
     fn expire(&self, py: Python<'_>) -> PyResult<()> {
         let lag = lag_since(self.expiring.take());
         let now = Instant::now();
@@ -639,7 +638,7 @@ impl Poller {
         self.reactor.here()?.metrics.set(metrics).map_err(|_| PyValueError::new_err("it counts already"))
     }
 
-    /// See whether what was left to other workers is still there: called by the loop.
+    /// Check whether connections left to other workers are still there: called by the loop.
     fn look_again(&self, py: Python<'_>) -> PyResult<()> {
         self.reactor.here()?.look_again(py)
     }

@@ -21,7 +21,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// A place for what `make` gives, which is told its token.
+    /// Insert the socket that `make` builds from its token.
     pub(super) fn insert(&self, make: impl FnOnce(u64) -> Socket) -> Rc<Socket> {
         let mut slots = self.slots.borrow_mut();
         let free = self.free.borrow_mut().pop();
@@ -38,7 +38,7 @@ impl Registry {
         socket
     }
 
-    /// Whose token it is; nobody's if its socket is gone.
+    /// The socket of a token; `None` if it is gone.
     #[inline]
     pub(super) fn get(&self, token: u64) -> Option<Rc<Socket>> {
         let slots = self.slots.borrow();

@@ -1,14 +1,14 @@
 //! Which of several workers takes a new connection: the one that has the fewest.
 //!
-//! Each has a number in a file that all of them see (`uvicorn/listening/loads.py` says how it looks). Whoever has more
-//! than another leaves a connection to it for a moment, and takes ever more of what is still there after that: the
-//! other may be busy. This costs two small system calls per connection, and none without workers.
+//! Each has a number in a file that all of them see (`uvicorn/listening/loads.py` describes it). A worker that has more
+//! than another leaves a connection to it for a moment, and takes ever more of those that are still there after that:
+//! the other may be busy. This costs two small system calls per connection, and none without workers.
 //!
-//! The kernel wakes all workers, and without the table the first to run takes every pending connection: of 400 connections
-//! one of four workers had 8 times as many as another, and 174 times as many WebSockets. `EPOLLEXCLUSIVE` does not help:
-//! the event loop watches our epoll set, so an exclusive wake-up would wake no worker. `SO_REUSEPORT` distributes by hash,
-//! blind to the load, and loses the pending connections of a worker that dies. A fixed delay that grows with the load was
-//! the third alternative.
+//! The kernel wakes all workers, and without the table the first to run takes every pending connection: of 400
+//! connections one of four workers had 8 times as many as another, and 174 times as many WebSockets. `EPOLLEXCLUSIVE`
+//! does not help: the event loop watches our epoll set, so an exclusive wake-up would wake no worker. `SO_REUSEPORT`
+//! distributes by hash, blind to the load, and loses the pending connections of a worker that dies. A fixed delay that
+//! grows with the load was the third alternative.
 
 use std::cell::Cell;
 
@@ -21,7 +21,7 @@ const CROWD: usize = 3;
 /// Connections taken after the last of these, before the others are given a chance again.
 const UNASKED: u32 = 32;
 
-/// How so many connections are written: 0 is nobody.
+/// The number written for a count of connections; 0 means no worker.
 fn number_of(connections: usize) -> u32 {
     u32::try_from(connections).map_or(Table::RESTS - 1, |number| number.saturating_add(1).min(Table::RESTS - 1))
 }
@@ -51,7 +51,7 @@ impl Share {
         self.write(number_of(connections));
     }
 
-    /// Nothing is accepted here, so nobody is to leave anything to us; but so many connections there are.
+    /// Nothing is accepted here, so other workers leave nothing to us; but the connections are counted.
     pub(super) fn leave(&self, connections: usize) {
         self.write(number_of(connections) | Table::RESTS);
     }

@@ -23,7 +23,7 @@ impl Socket {
         Ok(transport)
     }
 
-    /// Let go of the transport if nobody else has it: whoever asks later cannot tell that his is another one.
+    /// Release the transport if no other reference exists: then no program can notice that it gets another one later.
     pub(super) fn release_transport(&self, py: Python<'_>) {
         let made = self.shown.transport.take();
         if let Some(transport) = &made
@@ -33,7 +33,7 @@ impl Socket {
         }
     }
 
-    /// The number of a new duplicate of the descriptor, which nobody closes here.
+    /// The number of a new duplicate of the descriptor, which the caller has to close.
     pub(super) fn duplicate_number(&self) -> io::Result<i32> {
         self.descriptor().map_or(Err(io::ErrorKind::NotConnected.into()), |descriptor| descriptor.duplicate())
     }
@@ -61,11 +61,11 @@ impl Socket {
         shown.call1((made,))
     }
 
-    /// Close the duplicate, unless somebody has closed it behind our back: its number may be another's by now.
+    /// Close the duplicate, unless a program has closed it already: its number may be another's by now.
     pub(super) fn close_duplicate(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()> {
         let Some(made) = self.shown.duplicate.borrow().as_ref().map(|made| made.clone_ref(py)) else { return Ok(()) };
         let made = made.bind(py);
-        // Further duplicates would have the kernel tell of it for as long as they are open.
+        // The kernel would report events for as long as further duplicates are open.
         self.keeper.forget(descriptor);
         let number: i64 = made.call_method0("fileno")?.extract()?;
         let is_ours = match py.import("os")?.call_method1("fstat", (number,)) {

@@ -5,8 +5,8 @@
 //!   └──────────── abort, an error ───────────────────▲
 //! ```
 //!
-//! What comes before its protocol is in `opening`, its output in `output`, what connections ask of it in `carrier`, what Python
-//! sees of it in `shown` and `transport`.
+//! The steps before its protocol are in `opening`, its output in `output`, the interface for connections in `carrier`,
+//! that for Python in `shown` and `transport`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -25,15 +25,15 @@ use crate::base::turns::Turns;
 use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
 
-/// Serves sockets in its turns, and has the kernel tell of them.
+/// Serves sockets in its turns, and watches their descriptors.
 pub(crate) trait Keeper: Turns {
-    /// Have the kernel tell what happens to `descriptor`, under `token`.
+    /// Watch `descriptor`; its events carry `token`.
     fn watch(&self, descriptor: &Descriptor, token: u64) -> io::Result<()>;
-    /// The kernel tells of it no more, if it did.
+    /// Stop watching it, if it was watched.
     fn forget(&self, descriptor: &Descriptor);
     /// Serve `socket` in its turn.
     fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()>;
-    /// The end of a connection is due: dealt with when nobody is in the middle of it.
+    /// The end of a connection is due: handled once no call on its stack is in progress.
     fn lose(&self, py: Python<'_>, token: u64) -> PyResult<()>;
     /// The transport that a socket is to Python.
     fn transport_of(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<Py<PyAny>>;
@@ -44,23 +44,23 @@ pub(crate) trait Keeper: Turns {
     fn note_malformed_preface(&self, py: Python<'_>, peer: &Py<PyAny>, reason: &str) -> PyResult<()>;
 }
 
-/// Knows what stands on a socket whose handshake is not complete.
+/// Puts a protocol on a socket whose handshake is complete.
 pub(super) trait Opener {
     /// Put a new protocol on `socket`.
     fn stand(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()>;
     /// One handshake is over.
     fn is_opened(&self, py: Python<'_>) -> PyResult<()>;
-    /// There is no room for the connection of `descriptor`. Who speaks HTTP in the clear hears that.
+    /// There is no room for the connection of `descriptor`. Clients of unencrypted HTTP get a response.
     fn turn_away(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()>;
 }
 
-/// What has to come before the protocol, and who knows that.
+/// The steps that must come before the protocol, and the listener that puts it on the socket.
 #[derive(Clone, Default)]
 pub(super) enum Opening {
     /// The PROXY header, then the handshake.
     Preface(Rc<dyn Opener>),
     Handshake(Rc<dyn Opener>),
-    /// Nothing: the protocol stands on the socket.
+    /// Nothing: the socket has its protocol.
     #[default]
     Over,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Socket {
     pub(super) kernel: Kernel,
     pub(super) outgoing: Outgoing,
     pub(super) place: Cell<Place>,
-    /// When it took its place in the queue, if anybody asks for it.
+    /// When it took its place in the queue, if the metrics are served.
     pub(super) queued_at: Cell<Option<Instant>>,
     pub(super) shown: Shown,
     end: End,
@@ -127,7 +127,7 @@ impl Socket {
         self.token
     }
 
-    /// Whoever is told what happens from now on.
+    /// Set the receiver of all further events.
     pub(super) fn set_handler(&self, handler: Rc<dyn Handler>) {
         let old = self.handler.replace(Some(handler));
         drop(old);
@@ -178,8 +178,8 @@ impl Socket {
         self.kernel.readable.get() && self.is_reading() || writes || self.outgoing.yields.get() || self.end_is_news()
     }
 
-    /// Whether there is anything to read, or room to write, that no turn has dealt with yet; the next one does. Nobody is late
-    /// before that.
+    /// Whether there is anything to read, or room to write, that no turn has handled yet; the next one does. No
+    /// deadline expires before that.
     #[cold]
     pub(super) fn look(self: &Rc<Self>, py: Python<'_>) -> PyResult<Pending> {
         match self.place.get() {
@@ -235,7 +235,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Read once, and hand on what came. Returns whether there may be more.
+    /// Read once, and hand on the data. Returns whether there may be more.
     #[inline]
     fn read(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<bool> {
         let (Some(descriptor), Some(handler)) = (self.descriptor(), self.handler()) else { return Ok(false) };
@@ -268,7 +268,7 @@ impl Socket {
             return Ok(false);
         }
         if self.tls.is_some() && self.waiting() > 0 {
-            // What waits may have waited for this input (RFC 5246 section 7.4.1.1).
+            // The waiting output may have needed this input (RFC 5246 section 7.4.1.1).
             self.flush(py)?;
         }
         Ok(!(last && self.kernel.watched.get()))
@@ -304,7 +304,7 @@ impl Socket {
         self.kernel.readable.set(false);
         let Some(handler) = self.handler() else { return Ok(()) };
         match handler.on_eof(py) {
-            // A peer that is gone altogether is noticed by writing, so the kernel must tell of it.
+            // A peer that is gone altogether is noticed by writing, so the kernel must report that.
             Ok(true) => self.watch(py),
             Ok(false) => self.close(py),
             Err(error) => self.fail(py, error, "Fatal error: protocol.eof_received() call failed."),
@@ -320,7 +320,7 @@ impl Socket {
         if self.kernel.peer_end.get() == PeerEnd::Told {
             self.kernel.peer_end.set(PeerEnd::Known);
         }
-        // Else nobody would hear of the peer's end.
+        // Else the peer's end would go unnoticed.
         self.watch(py)?;
         if self.end_is_news() { self.keeper.queue(py, self) } else { Ok(()) }
     }
@@ -360,7 +360,7 @@ impl Socket {
         self.end.resets.set(true);
     }
 
-    /// End at once, by `error` if there is one; what waits is lost.
+    /// End at once, by `error` if there is one; waiting output is lost.
     pub(super) fn lose(&self, py: Python<'_>, error: Option<PyErr>) -> PyResult<()> {
         if self.phase.replace(Phase::Lost) == Phase::Lost {
             return Ok(());
@@ -373,7 +373,7 @@ impl Socket {
         self.keeper.lose(py, self.token)
     }
 
-    /// The end itself: nothing is known to the kernel under our number any more, then the handler hears of it.
+    /// End the connection: the kernel forgets our number first, then the handler is notified.
     pub(super) fn bury(&self, py: Python<'_>) -> PyResult<()> {
         let visit = self.who.visit.take();
         let left = visit.map_or(Ok(()), |visit| visit.leave(py));
@@ -403,7 +403,7 @@ impl Socket {
         }
     }
 
-    /// An exception got out of the handler: the loop hears of it, and the connection ends.
+    /// An exception got out of the handler: report it to the loop, and end the connection.
     #[cold]
     fn fail(self: &Rc<Self>, py: Python<'_>, error: PyErr, message: &str) -> PyResult<()> {
         if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {

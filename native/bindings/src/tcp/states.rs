@@ -10,7 +10,7 @@ use crate::conn::output::Output;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
-    /// Nothing is read any more; what waits is written first.
+    /// Nothing is read any more; waiting output is written first.
     Closing,
     /// The end is due, and is dealt with at the end of the turn.
     Lost,
@@ -29,12 +29,12 @@ pub(super) enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writing {
     On,
-    /// The peer will be told that nothing follows, once everything is written.
+    /// The end of output follows once everything is written.
     Ending,
     Ended,
 }
 
-/// Where it stands in the queue of the reactor.
+/// Its place in the queue of the reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Nowhere,
@@ -43,13 +43,13 @@ pub(super) enum Place {
     Examined,
 }
 
-/// The end of what the peer sends, as far as the kernel has told of it.
+/// The end of the peer's output, as far as the kernel has reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerEnd {
     Unknown,
     /// The kernel has it, so a short read is not the last.
     Known,
-    /// The handler was told, though it takes no input.
+    /// The handler was notified, though it takes no input.
     Told,
 }
 
@@ -76,7 +76,7 @@ impl Default for Kernel {
     }
 }
 
-/// What leaves, and what waits to.
+/// Output being written, and output that waits.
 pub(super) struct Outgoing {
     pub(super) output: RefCell<Output>,
     pub(super) writing: Cell<Writing>,
@@ -105,7 +105,7 @@ impl Outgoing {
         self.yields.replace(false)
     }
 
-    /// Forget what waits.
+    /// Drop the waiting output.
     pub(super) fn clear(&self) {
         let waiting = self.output.borrow_mut().clear();
         drop(waiting);

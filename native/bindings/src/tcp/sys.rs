@@ -1,5 +1,5 @@
 //! Descriptors that are ours, and the calls of the system on them. Each is owned by its type: a number is never used
-//! after its close, and nobody else is ever told it.
+//! after its close, and never handed out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -67,13 +67,13 @@ mod linux {
             Ok(length)
         }
 
-        /// Look at what is there to be read, and leave it there; 0 is the end of input.
+        /// Read available input without consuming it; 0 is the end of input.
         pub(crate) fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
             let (_, length) = net::recv(&self.0, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
             Ok(length)
         }
 
-        /// The same, into memory that was not written to yet: what was read.
+        /// The same, into uninitialized memory; returns the part that was filled.
         pub(crate) fn receive_into<'a>(&self, room: &'a mut [MaybeUninit<u8>]) -> io::Result<&'a mut [u8]> {
             let ((received, _), _) = net::recv(&self.0, room, RecvFlags::DONTWAIT)?;
             Ok(received)
@@ -133,7 +133,7 @@ mod linux {
             let _ = sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
         }
 
-        /// Whether the close that follows does so, because somebody has asked for it.
+        /// Whether closing resets the connection, because a program has asked for it.
         pub(crate) fn resets_on_close(&self) -> bool {
             sockopt::socket_linger(&self.0).is_ok_and(|linger| linger == Some(Duration::ZERO))
         }
@@ -206,7 +206,7 @@ mod linux {
         }
 
         pub(crate) fn write(&self, index: usize, number: u32) {
-            // Nobody depends on it.
+            // A worker with an old number only gets a different share of connections.
             let _ = rustix::io::pwrite(&self.0, &number.to_ne_bytes(), Self::offset(index));
         }
 
@@ -240,12 +240,12 @@ mod linux {
         Address::Path(path.and_then(|unix| unix.path_bytes().map(<[u8]>::to_vec)).unwrap_or_default())
     }
 
-    /// An epoll(7) instance: connections by edges, so that what was said is not said again before more happens,
-    /// listening sockets by levels.
+    /// An epoll(7) instance: connections are edge-triggered, so that an event is not repeated before more happens,
+    /// listening sockets level-triggered.
     pub(crate) struct Poll(OwnedFd);
 
     impl Poll {
-        /// Told of at once; the others follow in the next call.
+        /// Reported at once; further events follow in the next call.
         const MAX_EVENTS: usize = 256;
 
         pub(crate) fn new() -> io::Result<Self> {
@@ -257,7 +257,7 @@ mod linux {
             self.0.as_raw_fd()
         }
 
-        /// Tell of `descriptor` as `token`, at once if there is something to do already.
+        /// Report events of `descriptor` as `token`, at once if it is ready already.
         pub(crate) fn watch(&self, descriptor: &Descriptor, token: u64) -> io::Result<()> {
             let flags =
                 epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -268,7 +268,7 @@ mod linux {
             Ok(epoll::add(&self.0, &listener.0, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
         }
 
-        /// Tell of it no more, although others have the socket open.
+        /// Stop reporting its events, although others have the socket open.
         pub(crate) fn forget(&self, descriptor: &Descriptor) -> io::Result<()> {
             Ok(epoll::delete(&self.0, &descriptor.0)?)
         }

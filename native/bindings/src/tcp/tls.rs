@@ -1,11 +1,11 @@
 //! TLS between a socket and its handler: an `ssl.SSLObject` of Python's, pumped here.
 //!
 //! ```text
-//! OPENING ──the handshake is complete──▶ OPEN ──finish──▶ FINISHED (the peer is told that nothing follows)
+//! OPENING ──the handshake is complete──▶ OPEN ──finish──▶ FINISHED (close_notify is sent)
 //! ```
 //!
-//! Certificates, versions, ciphers, callbacks: whatever an `ssl.SSLContext` can be told holds, because it is OpenSSL by
-//! way of that context which speaks. It reads and writes memory; what is moved between that and the kernel is bounded.
+//! Certificates, versions, ciphers, callbacks: all settings of an `ssl.SSLContext` hold, because OpenSSL acts through
+//! that context. It reads and writes memory; the data moved between that and the kernel is bounded.
 //!
 //! Either side may end before the other (RFC 8446 section 6.1). So a client that has sent its `close_notify` still gets
 //! its response, and a client that is still sending can read a rejection. The transports of the event loops can do
@@ -27,10 +27,10 @@ pub(super) const PIECE: usize = 64 * 1024;
 /// More than a record has (RFC 8446 section 5.1), and with it what one read can give.
 const RECORD: usize = 16 * 1024;
 
-/// Read at once to where it belongs: what is done to it then is done while it is in a near cache.
+/// Read at once to its destination, so that it is processed while it is in a near cache.
 const PLACED: usize = 256 * 1024;
 
-/// What came of a read.
+/// The result of a read.
 pub(super) enum Input {
     /// That many bytes. If it is `drained`, the kernel had no more at this moment.
     Data { length: usize, drained: bool },
@@ -54,7 +54,7 @@ pub(super) struct Encryption {
     wrap: Py<PyAny>,
     /// `ssl.MemoryBIO`.
     memory: Py<PyAny>,
-    /// `ssl.SSLObject`, which is only a way to what it has inside.
+    /// The class `ssl.SSLObject`, whose own instances only wrap the object inside.
     plain: Py<PyAny>,
     want_read: Py<PyAny>,
     want_write: Py<PyAny>,
@@ -91,12 +91,12 @@ pub(super) struct Tls {
     encryption: Rc<Encryption>,
     /// The `ssl.SSLObject`, as programs are shown it.
     pub(super) object: Py<PyAny>,
-    /// What is called: what the object has inside, unless somebody has put methods in between.
+    /// The object that is called: the inner one, unless a program has overridden methods of the outer one.
     engine: Py<PyAny>,
     phase: Cell<Phase>,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// What was found behind input that is to be dealt with first.
+    /// An error found after input that is to be processed first.
     failure: RefCell<Option<PyErr>>,
     /// OpenSSL is called, and with it the context's callbacks, or finalizers that are due: they may come back here.
     busy: Cell<bool>,
@@ -196,7 +196,7 @@ impl Tls {
                     }
                 }
                 Err(error) => {
-                    // The peer is told why, if that is possible.
+                    // Send the alert, if that is possible.
                     let _ = self.flush(py, descriptor);
                     return Err(error);
                 }
@@ -245,7 +245,7 @@ impl Tls {
                         return Ok(self.end_behind(length));
                     }
                     Err(error) => {
-                        // The peer is told why, if that is possible.
+                        // Send the alert, if that is possible.
                         self.outgoing.has_spoken.set(true);
                         let _ = self.flush(py, descriptor);
                         if length == 0 {
@@ -400,7 +400,7 @@ fn is_unexpected_eof(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
     reason.map_or(Ok(false), |reason| reason.eq("UNEXPECTED_EOF_WHILE_READING"))
 }
 
-/// Fill `room` with what stands in `pieces` from `from` on.
+/// Fill `room` with the content of `pieces` from `from` on.
 fn gather(pieces: &[IoSlice<'_>], from: usize, room: &mut [u8]) {
     let mut skip = from;
     let mut at = 0;
@@ -426,7 +426,7 @@ pub(super) fn receive_into(descriptor: &Descriptor, object: &mut Growing) -> PyR
     received(|| object.fill_by(PLACED, |room| descriptor.receive_into(room)))
 }
 
-/// What comes of `read`, which says how many bytes it had room for, and how many it read.
+/// The result of `read`, which returns how many bytes it had room for, and how many it read.
 #[inline]
 fn received(mut read: impl FnMut() -> io::Result<(usize, usize)>) -> PyResult<Input> {
     loop {

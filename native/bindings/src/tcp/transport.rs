@@ -64,7 +64,7 @@ impl Transport {
         self.socket.here()?.close(py)
     }
 
-    /// Close at once; what waits to be written is lost.
+    /// Close at once; output that waits is lost.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.socket.here()?.lose(py, None)
     }
@@ -76,7 +76,7 @@ impl Transport {
         Ok(())
     }
 
-    /// The protocol that is told what happens.
+    /// The protocol that receives the events.
     fn get_protocol(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         Ok(self.socket.here()?.handler().and_then(|handler| handler.protocol(py)))
     }
@@ -215,8 +215,8 @@ fn about_encryption(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Py
 /// The socket of a transport, for options and the like.
 ///
 /// Addresses are answered without a call of the system. Whatever else is asked goes to an
-/// `asyncio.trsock.TransportSocket` on a duplicate of the descriptor, made then: nobody is ever told the number that
-/// the connection is served under.
+/// `asyncio.trsock.TransportSocket` on a duplicate of the descriptor, made then: the number of the connection itself is
+/// never handed out.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct TransportSocket {
     socket: ThreadBound<Rc<Socket>>,

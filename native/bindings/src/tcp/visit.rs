@@ -1,4 +1,4 @@
-//! What whoever counts connections knows of one: an `uvicorn.listening.connection_limit.Visit`.
+//! The record that a connection limit keeps of one connection: an `uvicorn.listening.connection_limit.Visit`.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -20,7 +20,7 @@ pub(super) struct Who {
     /// An `uvicorn.listening.proxy_protocol.Introduction`, if a proxy has made one. Its ends are pairs of host and port
     /// or paths of Unix sockets, or `None` where those of the socket hold.
     introduction: OnceCell<Py<PyAny>>,
-    /// That it is here, for who counts.
+    /// Its record at the connection limit.
     pub(super) visit: RefCell<Option<Visit>>,
 }
 
@@ -71,7 +71,7 @@ impl Who {
         self.client(py)?.map_or_else(|| self.nearest_name(py), |client| name_of_said(&client))
     }
 
-    /// The same of whoever is at the other end of the socket.
+    /// The same of the peer at the other end of the socket.
     pub(super) fn nearest_name(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         name(py, &self.nearest)
     }

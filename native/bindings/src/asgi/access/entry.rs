@@ -15,7 +15,7 @@ pub(crate) enum AccessLog {
     Formatted(FormattedLog),
 }
 
-/// What is gathered about one request and its response: nothing, unless a format asks for it. Empty it is a null pointer.
+/// The data gathered for the access log about one request and its response; a null pointer unless the format needs any.
 pub(crate) struct Entry(Option<Box<formatted::Entry>>);
 
 /// The head of a response, as far as it is logged.
@@ -102,7 +102,7 @@ impl Entry {
         }
     }
 
-    /// Whether somebody waits for the end of the response.
+    /// Whether the line is yet to be written when the response ends.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.0.is_some()

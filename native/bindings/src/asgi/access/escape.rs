@@ -50,7 +50,7 @@ pub(super) fn push_path(line: &mut String, path: &str) {
     });
 }
 
-/// The inside of a JSON string, in ASCII; bytes that are no UTF-8 become `%XX`.
+/// The inside of a JSON string, in ASCII; bytes that are not UTF-8 become `%XX`.
 pub(super) fn push_json(line: &mut String, bytes: &[u8]) {
     if bytes.iter().copied().all(is_plain) {
         return push_text(line, bytes);

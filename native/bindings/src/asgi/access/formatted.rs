@@ -96,8 +96,8 @@ fn parts_of(list: &Bound<'_, PyAny>) -> PyResult<Vec<Part>> {
     Ok(parts)
 }
 
-/// What is gathered about one response, and written once: when it starts if the format is content with that, else when
-/// it ends, well or badly. A response that never started has no line.
+/// The data gathered about one response. Its line is written once: at the start if the format needs no more, else at
+/// the end, whether or not the response is complete. A response that never started has no line.
 pub(crate) struct Entry {
     began: Instant,
     /// Since 1970.
@@ -222,7 +222,7 @@ impl FormattedLog {
         }
     }
 
-    /// Log the response, once. What goes wrong costs the line and no response, least of all one that is complete.
+    /// Log the response, once. A failure costs the line, but never the response.
     pub(super) fn end(&self, entry: &Entry, about: &About<'_, '_>) {
         let py = about.scope.py();
         if entry.status.get() == 0 || entry.reported.replace(true) {
@@ -414,7 +414,7 @@ enum Shape {
     Json,
 }
 
-/// What became of an atom.
+/// Whether an atom has a value.
 enum Value {
     There,
     Missing,
@@ -495,7 +495,7 @@ impl<'py> Request<'_, 'py> {
         Ok(Value::There)
     }
 
-    /// Nearly nobody sends credentials.
+    /// Credentials are rare.
     fn push_user(&self) -> PyResult<Value> {
         let values = self.headers(b"authorization")?;
         Ok(if values.is_some_and(|values| values.is_empty()) { Value::Missing } else { Value::Rare })

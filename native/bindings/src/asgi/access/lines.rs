@@ -33,7 +33,7 @@ pub(crate) struct Lines {
     level: Level,
     pub(super) untouched: Option<Untouched>,
     pub(super) text: RefCell<String>,
-    /// What is left of them when the turn ends will be written then.
+    /// The rest of them will be written when the turn ends.
     scheduled: Cell<bool>,
     /// Some of them were written in front of a response.
     begun: Cell<bool>,

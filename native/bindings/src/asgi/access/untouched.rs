@@ -3,7 +3,7 @@
 //! Asked for each record and not for each turn of the loop: an application runs between two requests, and may change
 //! logging there. So the questions must be cheap: attributes are looked up in the dicts that hold them, which costs a
 //! third of asking the objects. These dicts belong to their objects for life. (Having the interpreter tell when a dict
-//! changes would cost less still, but version 3.13 tells nothing of `logger.disabled = True`.)
+//! changes would cost less still, but version 3.13 does not report `logger.disabled = True`.)
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
