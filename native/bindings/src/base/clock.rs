@@ -1,4 +1,4 @@
-//! The default header lines with their cached date: rebuilt when the second changes, by whoever asks. No timer.
+//! The default header lines with their cached date: rebuilt by the first use after the second has changed. No timer.
 
 use std::cell::{Cell, RefCell};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -7,7 +7,7 @@ use super::names::Names;
 
 pub(crate) struct Connections {
     set: Py<PyAny>,
-    /// The same, if its own methods do no more than a set's, and tell of the first to come and the last to go.
+    /// The same, if its methods only do a set's work and announce the first and the last connection.
     plain: Option<Py<PySet>>,
 }
 
@@ -34,7 +34,7 @@ impl Connections {
         let py = protocol.py();
         if let Some(set) = &self.plain {
             let set = set.bind(py);
-            // The last one is taken out by the class itself, which has somebody to tell.
+            // The class itself removes the last one, because it has to announce that.
             if set.len() > 1 {
                 return set.discard(protocol).map(drop);
             }

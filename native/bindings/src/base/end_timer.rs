@@ -1,4 +1,4 @@
-//! A process that was told to end and does not: killed, whatever the interpreter is doing.
+//! Kill a process that does not end in time, whatever the interpreter is doing.
 //!
 //! Code in C that keeps the interpreter to itself lets neither the handler of a signal run nor any thread of Python's.
 
@@ -43,9 +43,9 @@ pub(crate) fn end_after_signals(grace: f64, signals: Vec<i32>) -> bool {
     false
 }
 
-/// Kill this process in so many seconds instead; None: not at all, before the next signal.
+/// Kill this process in `seconds` instead; None: not before the next signal.
 ///
-/// Raises `ValueError` if `seconds` is no duration.
+/// Raises `ValueError` if `seconds` is not a duration.
 #[cfg(target_os = "linux")]
 #[pyfunction]
 pub(crate) fn end_in(seconds: Option<f64>) -> PyResult<()> {

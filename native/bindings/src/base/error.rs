@@ -9,14 +9,14 @@ use wire::error::AppError;
 use super::home::Home;
 use super::panic::describe;
 
-/// The exception an application gets for what it sent.
+/// The exception for an application whose message is invalid.
 #[cold]
 pub(crate) fn exception(error: AppError) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
-/// Do what may fail where nobody is left to be told, because an object is being freed: an exception that is on its way
-/// goes on, and one of `body` is reported as that of a destructor.
+/// Run `body`, which may fail, while an object is being freed and no caller can handle an exception: one that is
+/// already set stays set, and one of `body` is reported as that of a destructor.
 pub(crate) fn undisturbed(py: Python<'_>, body: impl FnOnce() -> PyResult<()>) {
     let pending = PyErr::take(py);
     if let Err(error) = body() {
@@ -27,8 +27,8 @@ pub(crate) fn undisturbed(py: Python<'_>, body: impl FnOnce() -> PyResult<()>) {
     }
 }
 
-/// Run an entry point of a connection, called `entry`. A panic is logged and has the connection abandoned, which costs nobody
-/// else anything; the caller gets the default.
+/// Run an entry point of a connection, called `entry`. A panic is logged and has the connection abandoned, which
+/// affects no other connection; the caller gets the default.
 #[inline]
 pub(crate) fn guard<R: Default>(
     py: Python<'_>,
@@ -68,7 +68,7 @@ fn contain<R>(home: &Home, entry: &str, body: impl FnOnce() -> R) -> Result<R, S
         home.rehearsal.happen_in(entry);
         body()
     };
-    // Whatever was left half done is only ever looked at by who abandons it.
+    // State left inconsistent is only seen by the code that abandons it.
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| describe(&*payload))
 }
 

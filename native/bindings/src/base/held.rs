@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use pyo3::prelude::*;
 
 static TOTAL: AtomicUsize = AtomicUsize::new(0);
-/// Beyond so many no more should be added.
+/// Beyond this nothing more should be added.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// How many of them one queue holds.

@@ -1,4 +1,4 @@
-//! One event loop, and what whoever works on it needs: names, settings, the logger.
+//! One event loop and the objects that all work on it needs: names, settings, the logger.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
@@ -19,7 +19,7 @@ pub(crate) struct Home {
     pub(crate) event_loop: Py<PyAny>,
     /// Whether it can do more than `create_task` and `call_later`, which is all that a test's double can.
     pub(crate) is_real: bool,
-    /// In which the server was started: that of a request would live as long as what is left behind in it.
+    /// The context in which the server was started: that of a request would live as long as objects created in it.
     pub(crate) context: Py<PyAny>,
     /// Ask for the task that is at work, say that one is, and that it is not any more.
     pub(crate) current_task: Py<PyAny>,
@@ -32,7 +32,7 @@ pub(crate) struct Home {
     pub(crate) trace: Level,
     pub(crate) debug: Level,
     pub(crate) rehearsal: Rehearsal,
-    /// Where is counted, if anybody asks for it.
+    /// Counts events, if the metrics are served.
     pub(crate) metrics: Option<Metrics>,
     /// Tasks can be started eagerly (3.12) and told their context (3.11).
     pub(crate) eager: bool,
@@ -70,7 +70,7 @@ impl Home {
         })
     }
 
-    /// Count something, if anybody asks for it.
+    /// Count an event, if the metrics are served.
     #[inline]
     pub(crate) fn count(&self, place: usize) {
         if let Some(metrics) = &self.metrics {

@@ -17,7 +17,7 @@ pub(crate) const WOKEN_TOGETHER: usize = 16;
 /// line; one that goes away, however it does, leaves nothing behind.
 #[derive(Default)]
 pub(crate) struct Line {
-    /// Nothing until somebody has to wait.
+    /// None until a call has to wait.
     places: RefCell<Option<Box<Places>>>,
 }
 
@@ -63,7 +63,7 @@ impl Places {
 }
 
 impl Line {
-    /// Whether nobody waits: whoever comes otherwise must queue up too.
+    /// Whether no call waits: otherwise new ones must queue up too.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.places.borrow().as_ref().is_none_or(|places| places.first.is_none())
@@ -104,14 +104,14 @@ impl Line {
         self.places.borrow().as_ref()?.first.as_ref().map(|(_, future)| future.clone_ref(py))
     }
 
-    /// So many of them.
+    /// The first `count` of them.
     fn firsts(&self, py: Python<'_>, count: usize) -> Vec<Py<PyAny>> {
         let places = self.places.borrow();
         let futures = places.iter().flat_map(|places| places.futures());
         futures.take(count).map(|future| future.clone_ref(py)).collect()
     }
 
-    /// What they wait for is there, perhaps for so many: wake the first. The others follow when those have left the line.
+    /// There is enough, perhaps for `count` of them: wake the first. The others follow when those have left the line.
     pub(crate) fn advance(&self, py: Python<'_>, names: &Names, count: usize) -> PyResult<()> {
         let Some(first) = self.first(py) else { return Ok(()) };
         if is_done(first.bind(py), names)? {

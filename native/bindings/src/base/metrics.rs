@@ -80,7 +80,7 @@ impl Metrics {
         self.observe(places::DURATION, nanoseconds(course.since.elapsed()));
     }
 
-    /// What came was no request, or none that could be served.
+    /// The client's bytes were not a request, or not one that could be served.
     #[cold]
     pub(crate) fn refuse(&self, status: u16) {
         self.count(places::OTHER_METHOD, status);

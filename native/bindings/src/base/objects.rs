@@ -55,8 +55,8 @@ pub(crate) fn slice(py: Python<'_>, start: usize, stop: usize) -> PyResult<Bound
     py.get_type::<PySlice>().call1((start, stop))
 }
 
-/// A copy of what a bytes-like object shows at this moment, item by item if it has gaps. Also of an instance of a class
-/// derived from `bytes`, which may say anything about itself.
+/// Copy the present content of a bytes-like object, item by item if it has gaps. Also of an instance of a class derived
+/// from `bytes`, whose methods may return anything.
 #[cold]
 pub(crate) fn copy_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     Ok(PyMemoryView::from(object)?.call_method0("tobytes")?.cast_into()?)

@@ -1,7 +1,7 @@
 //! A process that must not outlive its parent: told to end, and killed if it does not, whatever the interpreter is doing.
 //!
-//! A thread of Python's cannot do it. Code in C that keeps the interpreter to itself, or never comes back, would hold the
-//! port for ever, and nobody would restart or stop the process.
+//! A thread of Python's cannot do it. Code in C that keeps the interpreter to itself, or never comes back, would hold
+//! the port for ever, and no parent would restart or stop the process.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -49,7 +49,7 @@ pub(crate) fn end_with_pipe(_descriptor: i32, _grace: Option<f64>) -> PyResult<(
     Err(pyo3::exceptions::PyNotImplementedError::new_err("signals"))
 }
 
-/// Wait until nobody can write to the pipe any more; false if it cannot be read.
+/// Wait until the last writer of the pipe is gone; false if it cannot be read.
 #[cfg(unix)]
 fn is_closed_at_last(mut pipe: File) -> bool {
     loop {

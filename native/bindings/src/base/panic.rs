@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 thread_local! {
-    /// Where and why this thread panicked, until whoever catches the panic logs it.
+    /// Where and why this thread panicked, until the panic is caught and logged.
     static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn describe(payload: &(dyn Any + Send)) -> String {
     text.replace('\n', " ")
 }
 
-/// A panic that was asked for, so that what becomes of one can be tested on the module that is shipped.
+/// A panic on request, so that its handling can be tested on the module that is shipped.
 #[derive(Default)]
 pub(crate) struct Rehearsal {
     armed: Cell<bool>,

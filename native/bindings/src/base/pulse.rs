@@ -1,6 +1,6 @@
 //! A sign of life that needs no interpreter.
 //!
-//! Whoever supervises a process can tell by it one that does not run from one whose interpreter is locked.
+//! A supervisor can tell by it a process that does not run from one whose interpreter is locked.
 
 use std::fs::File;
 use std::thread;
@@ -39,7 +39,7 @@ pub(crate) fn beat(descriptor: i32, interval: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// Nobody asks for it.
+/// No supervisor reads it on this system.
 #[cfg(not(unix))]
 #[pyfunction]
 pub(crate) fn beat(_descriptor: i32, _interval: f64) -> PyResult<()> {

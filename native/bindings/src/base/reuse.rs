@@ -1,12 +1,13 @@
-//! What is used again: one of a kind in a [`Single`], a few in a [`Several`] or a [`Stock`], each of one event loop and so without a lock.
+//! Objects that are used again: one of a kind in a [`Single`], a few in a [`Several`] or a [`Stock`], each of one event
+//! loop and so without a lock.
 //!
 //! The rule that makes it safe, for all of them:
 //!
-//! 1. What is lent is taken out. While anybody else's code can run, a thing is not in its place: a second use, inside the
-//!    first, finds nothing and makes its own. What a panic leaves behind is in no place either.
-//! 2. At the return, identity and count decide: only what is the same thing that was lent, and held by nobody else, goes back,
-//!    nested objects included. The thing itself is looked at again when it is taken; what it holds can be reached by way of it
-//!    only (the collector's lists of all objects apart).
+//! 1. Lending takes an object out of its place. While foreign code can run, the place is empty: a second use, inside the
+//!    first, finds nothing and makes its own. Objects left behind by a panic are in no place either.
+//! 2. At the return, identity and count decide: only the same object that was lent, without other holders, goes back,
+//!    nested objects included. It is checked again when it is taken; its content can only be reached through it (the
+//!    collector's lists of all objects apart).
 //! 3. Nothing waits in its place with contents that a user could have reached: it is emptied when it comes back, not when it
 //!    is taken.
 //! 4. With `UVICORN_POISON=1` nothing goes back; what can be is overwritten, so that a use of it after its end is seen. Nor
@@ -18,7 +19,7 @@ use pyo3::prelude::*;
 
 use super::ffi::refcount::is_known_to;
 
-/// What becomes of what is given back.
+/// The fate of an object that is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
     /// It serves the next.
@@ -41,7 +42,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// One was taken: one that was there, or one made anew.
+    /// Count an object taken from the pool or created.
     #[inline]
     fn taken(&self, reused: bool) {
         let count = if reused { &self.reused } else { &self.created };
@@ -81,7 +82,7 @@ impl<T> Single<T> {
         Self { thing: Cell::new(None), reuse }
     }
 
-    /// Whether what comes back is to be overwritten instead.
+    /// Whether a returned object is to be overwritten instead.
     #[inline]
     pub(crate) fn poisons(&self) -> bool {
         self.reuse == Reuse::Poison
@@ -116,7 +117,7 @@ impl<T> Several<T> {
         Self { one: Single::new(reuse), others: RefCell::default(), limit }
     }
 
-    /// Whether what comes back is to be overwritten instead.
+    /// Whether a returned object is to be overwritten instead.
     #[inline]
     pub(crate) fn poisons(&self) -> bool {
         self.one.poisons()
@@ -144,7 +145,7 @@ impl<T> Several<T> {
     }
 }
 
-/// A Python object that is over, and nobody knows any more: it serves as the next.
+/// A Python object that is over, without other holders: it serves as the next.
 pub(crate) struct SpareObject(Single<Py<PyAny>>);
 
 impl SpareObject {
@@ -152,14 +153,14 @@ impl SpareObject {
         Self(Single::new(reuse))
     }
 
-    /// The object, unless somebody has kept it.
+    /// The object, unless a program has kept it.
     #[inline]
     pub(crate) fn take<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let object = self.0.take()?.into_bound(py);
         is_known_to(&object, 1).then_some(object)
     }
 
-    /// `object` is over. Whoever uses it still holds it.
+    /// `object` is over. The caller still holds it.
     #[inline]
     pub(crate) fn give(&self, object: &Bound<'_, PyAny>) {
         self.0.give(object.clone().unbind());

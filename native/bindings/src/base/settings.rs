@@ -35,7 +35,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Whether a client that has taken so many bytes in that time reads.
+    /// Whether a client that has taken this many bytes in that time reads fast enough.
     pub(crate) fn is_enough(&self, taken: usize, time: Duration) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "how many bytes a socket holds is known to the byte")]
         let taken = taken as f64;

@@ -58,7 +58,7 @@ pub(crate) struct EagerCall {
     spare: Single<Keywords>,
 }
 
-/// The keywords of one call, which the caller alone has, and the context that stands in them.
+/// The keywords of one call, which only the caller holds, and the context among them.
 pub(crate) struct Keywords {
     dict: Py<PyDict>,
     context: Option<Py<PyAny>>,
@@ -111,8 +111,8 @@ impl EagerCall {
         call::instantiate(self.class.bind(py), arguments, keywords.dict.bind(py))
     }
 
-    /// Take back what a task was started with. If the task is over and gone, its context serves the next one, provided
-    /// that it is empty and nobody else holds it.
+    /// Take back the arguments of a task's start. If the task is over and gone, its context serves the next one,
+    /// provided that it is empty and has no other holder.
     #[inline]
     pub(crate) fn give(&self, py: Python<'_>, mut keywords: Keywords, names: &Names) -> PyResult<()> {
         if !refcount::is_held_by(keywords.dict.bind(py), 1) {
@@ -132,7 +132,7 @@ impl EagerCall {
 }
 
 impl Keywords {
-    /// Whether nobody else knows the context, and nothing is in it.
+    /// Whether the context has no other holder, and is empty.
     #[inline]
     fn has_empty_context(&self, py: Python<'_>) -> bool {
         let context = self.context.as_ref().map(|context| context.bind(py));

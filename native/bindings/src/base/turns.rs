@@ -11,9 +11,9 @@ pub(crate) trait AfterTurn {
 
 /// Serves many connections in one turn.
 pub(crate) trait Turns {
-    /// Whether what is to be done once for all can wait for [`AfterTurn`].
+    /// Whether work shared by all connections can wait for [`AfterTurn`].
     fn is_running(&self) -> bool;
-    /// Whether this turn serves nobody else after the connection that it serves now.
+    /// Whether this turn serves no other connection after the present one.
     fn serves_last(&self) -> bool;
     /// Call `after` when this turn ends.
     fn after_turn(&self, after: Rc<dyn AfterTurn>);

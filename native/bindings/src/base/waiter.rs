@@ -1,8 +1,9 @@
 //! What a coroutine of ours gives its task to wait for, in place of a future of the loop's.
 //!
-//! A future says that it is done by way of the loop: whoever waits goes on with its next turn, with everything between two
-//! turns. Who is inside a callback of the loop, and of no task, can let them [go on at once](Waiter::go_on). The coroutine of a
-//! task, which has given it this, can even take a step of its own: the task waits for the same thing before and behind it.
+//! A future announces its end by way of the loop: its task goes on in the next turn, after everything between two
+//! turns. A callback of the loop that belongs to no task can let waiting tasks [go on at once](Waiter::go_on). The
+//! coroutine that has given this to its task can even take a step of its own: the task waits for the same object before
+//! and after it.
 
 use std::cell::{Cell, RefCell};
 
@@ -23,7 +24,7 @@ enum Outcome {
     Cancelled,
 }
 
-/// Somebody to be told when it is over, and the context for that.
+/// A callback for when it is over, and its context.
 struct Callback {
     function: Py<PyAny>,
     context: Py<PyAny>,
@@ -67,8 +68,7 @@ impl Waiter {
         Py::new(py, Self { state: ThreadBound::new(state) })
     }
 
-    /// Whether nobody need wait any more; raises if that is because it was cancelled. If they have to, the task that is
-    /// given this next is asked to.
+    /// Whether the wait is over; raises if it was cancelled. If not, the task that is given this next is asked to wait.
     #[inline]
     pub(crate) fn look(&self, py: Python<'_>) -> PyResult<bool> {
         let state = self.state.here()?;
@@ -83,8 +83,8 @@ impl Waiter {
         }
     }
 
-    /// Let the tasks that wait take their next step now, which is all that asyncio does in it; only where no task is at work.
-    /// Whatever else is to be told is told in the next turn of the loop, as is a task whose context is in use.
+    /// Let the tasks that wait take their next step now, which is all that asyncio does in it; only where no task is at
+    /// work. All other callbacks are called in the next turn of the loop, as is a task whose context is in use.
     pub(crate) fn go_on(slf: &Bound<'_, Self>, task_class: &Bound<'_, PyType>) -> PyResult<()> {
         let py = slf.py();
         slf.get().finish(Outcome::Done)?;
@@ -121,7 +121,7 @@ impl Waiter {
         Ok(self.state.here()?.owner.borrow().as_ref().map(|owner| owner.bind(py).clone()))
     }
 
-    /// The context of the task that waits for this, if one does and nobody else.
+    /// The context of the task that waits for this, if it is the only one.
     #[inline]
     pub(crate) fn context<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(match &**self.state.here()?.callbacks.borrow() {
@@ -184,7 +184,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Tell whoever waits, if it is over, with the next turn of the loop.
+    /// Notify those that wait, if it is over, in the next turn of the loop.
     pub(crate) fn tell(slf: &Bound<'_, Self>) -> PyResult<()> {
         if !slf.get().is_done()? {
             return Ok(());
@@ -203,7 +203,7 @@ impl Waiter {
     }
 }
 
-/// Tell somebody with the next turn of the loop.
+/// Call a callback in the next turn of the loop.
 fn call_soon(waiter: &Bound<'_, Waiter>, callback: &Callback) -> PyResult<()> {
     let py = waiter.py();
     let keywords = PyDict::new(py);
@@ -214,7 +214,7 @@ fn call_soon(waiter: &Bound<'_, Waiter>, callback: &Callback) -> PyResult<()> {
 
 #[pymethods]
 impl Waiter {
-    /// Whoever looks into a task, as anyio does, asks `isinstance(task._fut_waiter, asyncio.Future)`.
+    /// Tools that inspect a task, such as anyio, ask `isinstance(task._fut_waiter, asyncio.Future)`.
     #[getter]
     #[expect(clippy::unused_self, reason = "a getter")]
     fn __class__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -244,7 +244,7 @@ impl Waiter {
         }
     }
 
-    /// A task has asked whether it may wait for this, and is told so once.
+    /// A task has asked whether it may wait for this; the answer is given once.
     #[getter]
     fn _asyncio_future_blocking(&self) -> PyResult<bool> {
         Ok(self.state.here()?.blocking.get())
@@ -299,7 +299,7 @@ impl Waiter {
         Ok(removed)
     }
 
-    /// Nobody waits any more. Returns whether somebody did.
+    /// Cancel the wait. Returns whether it was still going on.
     #[pyo3(signature = (msg=None))]
     pub(crate) fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let this = slf.get();

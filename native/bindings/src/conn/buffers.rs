@@ -36,7 +36,7 @@ impl BufferPool {
         }
     }
 
-    /// What is in `buffer` from `at` on, in a buffer of its own.
+    /// Move the content of `buffer` from `at` on to a buffer of its own.
     pub(crate) fn split_off(&self, buffer: &mut Vec<u8>, at: usize) -> Vec<u8> {
         let rest = buffer.get(at..).unwrap_or_default();
         if rest.is_empty() {
@@ -66,7 +66,7 @@ impl BufferPool {
     }
 }
 
-/// Overwrite what is in `buffer` with something that nobody can take for their own.
+/// Overwrite `buffer` with bytes that no program takes for its own.
 fn poison(buffer: &mut [u8]) {
     buffer.fill(0xdd);
 }

@@ -1,4 +1,4 @@
-//! What every connection does alike with what it stands between, whatever is spoken on it.
+//! The dealings of every connection with its carrier and its handler, in any protocol.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -89,7 +89,7 @@ impl Sides {
 
 /// A connection between its [`Sides`].
 pub(crate) trait Carried: Sized {
-    /// What is counted when it is gone.
+    /// The counters that its end advances.
     const GONE: &[usize] = &[places::GONE];
 
     fn hub(&self) -> &Hub;
@@ -101,19 +101,19 @@ pub(crate) trait Carried: Sized {
 
     /// Bytes have come.
     fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
-    /// Bytes have come, and may be changed where they are: nobody needs them behind this.
+    /// Bytes have come, and may be changed in place: the caller does not use them again.
     fn own_data_received(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         self.data_received(py, data)
     }
-    /// Show `receive` the place where what comes next belongs, if it has one.
+    /// Show `receive` the place for the next bytes, if there is one.
     fn with_place(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
-    /// So many bytes were received there.
+    /// `length` bytes were received there.
     fn placed_data_received(self: &Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
         Ok(())
     }
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
     fn eof_received(&self, py: Python<'_>) -> PyResult<bool>;
-    /// The client has ended, or has reset the connection, while nobody reads.
+    /// The client has ended, or has reset the connection, while no input is read.
     fn hung_up(&self, _py: Python<'_>, _reset: bool) -> PyResult<()> {
         Ok(())
     }
@@ -164,7 +164,7 @@ pub(crate) trait Carried: Sized {
         }
     }
 
-    /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
+    /// Whether anything from the peer is yet to be processed; the next turn does that.
     #[cold]
     fn look_for_peer(&self, py: Python<'_>) -> PyResult<Pending> {
         Ok(self.on_carrier(py, |carrier| carrier.look(py))?.unwrap_or(Pending::Nothing))
@@ -205,14 +205,14 @@ pub(crate) trait Carried: Sized {
         self.end_output();
         match self.sides().carrier().map(|carrier| carrier.abort(py)) {
             None | Some(Ok(())) => Ok(()),
-            // Nobody else will say that the connection is lost.
+            // No other code will report that the connection is lost.
             Some(Err(error)) if error.is_instance_of::<PyException>(py) => self.connection_lost(py),
             Some(Err(error)) => Err(error),
         }
     }
 
-    /// Take the transport away, and have the kernel do so too: else it would go on waiting for who does not read, with what it
-    /// holds.
+    /// Drop the transport, and have the kernel reset the connection: else it would keep the output of a peer that does
+    /// not read.
     #[cold]
     fn abort_with_reset(&self, py: Python<'_>) -> PyResult<()> {
         self.on_carrier(py, |carrier| carrier.reset_on_close(py))?;

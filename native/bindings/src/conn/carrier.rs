@@ -31,13 +31,13 @@ pub(crate) trait Carrier {
     }
     /// The `asyncio.Transport` that it is to Python.
     fn transport(self: Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
-    /// Drop that object if nobody else has it.
+    /// Drop that object if it has no other holder.
     fn release_transport(&self, _py: Python<'_>) {}
     /// The turns in which it is served, unless the event loop serves it.
     fn turns(&self) -> Option<Rc<dyn Turns>> {
         None
     }
-    /// Tell `handler` what happens from now on, if it was not a Python protocol that was told.
+    /// Send further events to `handler`, if a Python protocol has not received them directly.
     fn set_handler(&self, _handler: Rc<dyn Handler>) {}
 
     // Input.
@@ -46,9 +46,9 @@ pub(crate) trait Carrier {
     fn pause_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// Take input again.
     fn resume_reading(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
-    /// Whether the peer has sent or taken anything that nobody has dealt with; the next turn does.
+    /// Whether the peer has sent or taken anything that is yet to be processed; the next turn does that.
     fn look(self: Rc<Self>, py: Python<'_>) -> PyResult<Pending>;
-    /// The descriptor to watch for the peer's end while no input is taken; `None` if the handler is told of that.
+    /// The descriptor to watch for the peer's end while no input is taken; `None` if the handler is notified of that.
     fn descriptor_of_end(&self, _py: Python<'_>) -> PyResult<Option<i32>> {
         Ok(None)
     }
@@ -69,8 +69,8 @@ pub(crate) trait Carrier {
     fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
         self.waiting(py)
     }
-    /// Keep little of what waits where it cannot be overtaken: in the kernel `most` bytes that are not on their way, and say at
-    /// once that it takes no more.
+    /// Hold back little output where it cannot be overtaken: at most `most` unsent bytes in the kernel, and ask writers
+    /// to pause at once.
     fn keep_little(self: Rc<Self>, _py: Python<'_>, _most: i32) -> PyResult<()> {
         Ok(())
     }

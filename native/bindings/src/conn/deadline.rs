@@ -1,7 +1,7 @@
 //! The deadlines of all connections of one loop, and of their parts: swept by one timer, never one per request.
 //!
-//! Whoever waits for the peer says until when; the timer is set for the earliest, but sweeps are at least
-//! `GRANULARITY` apart, so that ten thousand idle connections cost one pass over a vector and not ten thousand timers.
+//! Each wait for the peer has a deadline; the timer is set for the earliest, but sweeps are at least `GRANULARITY`
+//! apart, so that ten thousand idle connections cost one pass over a vector and not ten thousand timers.
 //!
 //! A deadline that is over is no verdict yet: a peer that could not be heard has more time (`grace.rs`).
 
@@ -20,9 +20,9 @@ use crate::base::home::Home;
 pub(crate) trait Patient {
     /// Until when `part` waits.
     fn deadline(&self, part: u32) -> &Deadline;
-    /// What is there of the peer that nobody has dealt with; it is dealt with in the next turn.
+    /// Whether anything from the peer is yet to be processed; the next turn does that.
     fn look(&self, py: Python<'_>) -> PyResult<Pending>;
-    /// That of `part` has passed. Does not fail without having ended what was late.
+    /// The deadline of `part` has passed. Even on failure this has ended the late part.
     fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()>;
 }
 
@@ -39,7 +39,7 @@ impl Deadline {
         self.until.get()
     }
 
-    /// Somebody has to see to it that the timer [covers](Deadlines::watch) it.
+    /// The caller has to have the timer [cover](Deadlines::watch) it.
     #[inline]
     pub(crate) fn set(&self, until: Option<Instant>) {
         self.until.set(until);
@@ -89,7 +89,7 @@ impl Deadlines {
         self.held.get().unwrap_or_else(Instant::now) + self.ahead.get()
     }
 
-    /// From now on no time passes but what is [let](Self::advance).
+    /// From now on time only passes by [`advance`](Self::advance).
     pub(crate) fn hold(&self) {
         self.held.set(Some(Instant::now()));
     }
@@ -113,7 +113,7 @@ impl Deadlines {
         entries.len() - 1
     }
 
-    /// What had this place waits no more.
+    /// The entry in this place waits no more.
     pub(crate) fn remove(&self, index: usize) {
         let gone = self.entries.borrow_mut().get_mut(index).and_then(Option::take);
         if gone.is_some() {
@@ -167,8 +167,8 @@ impl Deadlines {
         Ok(())
     }
 
-    /// End what is over its deadline and could be heard, and set the timer for the earliest of the others. The loop came `lag`
-    /// too late.
+    /// End parts whose deadline has passed and whose input was looked at, and set the timer for the earliest of the
+    /// others. The loop came `lag` too late.
     pub(crate) fn sweep(self: &Rc<Self>, py: Python<'_>, lag: Duration) -> PyResult<()> {
         self.disarm(py)?;
         let now = self.now();

@@ -1,5 +1,5 @@
-//! Time in which the loop was busy, and heard nobody, is not held against a peer: before its deadline ends anything it gets that
-//! time back, once, and what it has sent is read.
+//! Time in which the loop was busy and read no input is not held against a peer: before its deadline ends anything it
+//! gets that time back, once, and its input is read.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(super) const GRANULARITY: Duration = Duration::from_millis(50);
 /// Looks at a peer that is late and has sent something each time: it is slow, and not unheard.
 const MOST_LOOKS: u8 = 4;
 
-/// Whether a connection has anything to read, or room to write, that nobody has used yet.
+/// Whether a connection has input to read, or room to write, that was not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pending {
     Nothing,
@@ -21,7 +21,7 @@ pub(crate) enum Pending {
     Unserved,
 }
 
-/// What was granted to whoever a deadline is for, since it was set.
+/// The time granted to a peer since its deadline was set.
 #[derive(Default)]
 pub(crate) struct Grace(Cell<u8>);
 

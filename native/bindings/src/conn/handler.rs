@@ -1,4 +1,4 @@
-//! What stands on a socket.
+//! The receiver of a socket's events: its protocol.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -10,18 +10,18 @@ use pyo3::types::PyBytes;
 use crate::base::ffi::bytes::Growing;
 use crate::base::objects::{copy_of, slice};
 
-/// Is told what happens to a socket, in the words of asyncio's protocols. Any of these calls may come back to the socket,
-/// and may run application code: the caller holds no borrow.
+/// Receives the events of a socket, in the words of asyncio's protocols. Any of these calls may come back to the
+/// socket, and may run application code: the caller holds no borrow.
 pub(crate) trait Handler {
     /// Bytes have come.
     fn on_data(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
-    /// Bytes have come, and may be changed where they are: nobody needs them behind this.
+    /// Bytes have come, and may be changed in place: the caller does not use them again.
     fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         self.on_data(py, data)
     }
-    /// Show `receive` the place where what comes next belongs, if it has one. Usually it has none.
+    /// Show `receive` the place for the next bytes, if there is one. Usually there is none.
     fn with_place(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
-    /// So many bytes were received there.
+    /// `length` bytes were received there.
     fn on_placed(self: Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
         Ok(())
     }
@@ -54,7 +54,7 @@ pub(crate) fn hand_data(handler: Rc<impl Handler>, data: &Bound<'_, PyAny>) -> P
     with_bytes(data, |bytes| handler.on_data(data.py(), bytes))
 }
 
-/// Finds the native protocol that takes a socket over, on which another has stood: it has been told of the connection.
+/// Finds the native protocol that takes over a socket from another protocol: it knows of the connection already.
 type Recognise = fn(&Bound<'_, PyAny>) -> PyResult<Option<Rc<dyn Handler>>>;
 
 static RECOGNISE: OnceLock<Recognise> = OnceLock::new();

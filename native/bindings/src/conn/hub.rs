@@ -21,7 +21,7 @@ pub(crate) struct Hub {
     /// `hang_up.HangUps`, for transports, once it is needed.
     hang_ups: RefCell<Option<Py<PyAny>>>,
     last_address: RefCell<Option<Py<PyAny>>>,
-    /// The class of protocols that nobody has changed.
+    /// The class of protocols that no program has changed.
     pub(crate) untouched: RefCell<Option<Py<PyType>>>,
 }
 
@@ -47,7 +47,7 @@ impl Hub {
         self.home.clone()
     }
 
-    /// Who tells of the ends of connections that are not read.
+    /// Reports the ends of connections that are not read.
     pub(crate) fn hang_ups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(made) = &*self.hang_ups.borrow() {
             return Ok(made.bind(py).clone());

@@ -12,7 +12,7 @@ use super::ends::Ends;
 use super::grace::Pending;
 use crate::base::home::Home;
 
-/// An `asyncio.Transport` that was made by somebody else.
+/// An `asyncio.Transport` that the event loop has created.
 pub(crate) struct LoopTransport {
     transport: Py<PyAny>,
     home: Rc<Home>,

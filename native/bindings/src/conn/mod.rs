@@ -1,6 +1,7 @@
-//! One connection, whatever carries it: its ends, its deadlines, and what waits to leave it. Which protocol is spoken on it is known
-//! by its [`Handler`](handler::Handler) alone, and what carries it by its [`Carrier`](carrier::Carrier): a socket of ours (`tcp`), a
-//! stream of another connection, or a transport of the event loop, wherever somebody else has made the connection.
+//! One connection, whatever carries it: its ends, its deadlines, and its waiting output. Only its
+//! [`Handler`](handler::Handler) knows the protocol, and only its [`Carrier`](carrier::Carrier) knows the means: a
+//! socket of ours (`tcp`), a stream of another connection, or a transport of the event loop, if that has made the
+//! connection.
 
 pub(crate) mod buffers;
 pub(crate) mod carried;

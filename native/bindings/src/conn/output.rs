@@ -1,4 +1,4 @@
-//! What waits to leave a connection, and the marks by which those who write are told to wait.
+//! Output that waits to leave a connection, and the marks at which writers pause and resume.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -41,7 +41,7 @@ pub(crate) struct Output {
     taken: usize,
     pub(crate) high: usize,
     pub(crate) low: usize,
-    /// The handler was told to wait.
+    /// The handler was asked to pause.
     pub(crate) paused: bool,
 }
 
@@ -99,7 +99,7 @@ impl Output {
         self.pieces.push_back(Piece::Object(data.clone_ref(py)));
     }
 
-    /// Show `send` what comes first. Returns how many bytes it took. It may not run Python code.
+    /// Show `send` the first bytes. Returns how many of them it took. It may not run Python code.
     pub(crate) fn give<R>(&self, py: Python<'_>, send: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
         let mut slices = [IoSlice::new(&[]); PIECES];
         let mut skip = self.sent;

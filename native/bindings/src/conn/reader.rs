@@ -1,4 +1,4 @@
-//! The client as the reader of what it is sent: it has its time for each part of that.
+//! The client as the reader of its output, with a deadline for each part of that.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use super::carried::Carried;
 use super::deadline::Deadline;
 
-/// Until when a client has to take some of what waits for it.
+/// The deadline for a client to take some of the waiting output.
 #[derive(Default)]
 pub(crate) struct Reader {
     pub(crate) deadline: Deadline,
@@ -33,8 +33,8 @@ impl Reader {
         self.deadline.set(None);
     }
 
-    /// Its time is over. Nothing was added meanwhile to what waits for it, so it has read the difference: if that is enough, it
-    /// has its time again. `false`: it does not read.
+    /// The deadline has passed. No output was added meanwhile, so the client has read the difference: if that is
+    /// enough, the deadline is extended. `false`: it does not read.
     #[cold]
     pub(crate) fn goes_on(&self, py: Python<'_>, connection: &impl Carried) -> PyResult<bool> {
         let settings = &connection.home().settings;

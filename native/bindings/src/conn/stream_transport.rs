@@ -38,7 +38,7 @@ impl StreamTransport {
         self.0.here()?.waiting(py)
     }
 
-    /// None of its own: what waits is the connection's.
+    /// It holds nothing: waiting output is the connection's.
     #[expect(clippy::unused_self, reason = "an attribute of every transport of ours")]
     fn get_held_size(&self) -> (usize, usize) {
         (0, 0)

@@ -4,10 +4,12 @@
 //! back-pressure, the deadlines and the order of writes. All that has arrived is dealt with first, then the applications that it
 //! is for take their first steps, and everything that completes meanwhile leaves in one write.
 //!
-//! Any call into Python can come back here, so no borrow of [`State`] is held across one: what is needed is taken out first.
+//! Any call into Python can come back here, so no borrow of [`State`] is held across one: its parts are taken out
+//! first.
 //!
-//! Here: what a connection is, and a stream. What happens to it is in `events`, what comes in in `input`, what exchanges ask of it in `stream`
-//! and `response`, the server's own answers in `refusal`, the way out in `output`, how long it waits in `deadline`.
+//! This module defines connections and streams. Events of a connection are in `events`, its input in `input`, calls
+//! from exchanges in `stream` and `response`, the server's own responses in `refusal`, the output in `output`,
+//! deadlines in `deadline`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -39,7 +41,7 @@ use crate::conn::reader::Reader;
 /// A stream that is not over on the wire, and whose it is.
 pub(super) struct Slot {
     pub(super) stream: Rc<Stream>,
-    /// Nobody's, if the server answers itself.
+    /// None if the server answers itself.
     pub(super) exchange: Option<Rc<Exchange>>,
 }
 
@@ -79,11 +81,11 @@ pub(super) struct State {
 /// Streams with which something is to be done.
 #[derive(Default)]
 pub(super) struct Due {
-    /// Nobody has them any more: they are given back to the client.
+    /// Streams without an owner: they are given back to the client.
     pub(super) gone: RefCell<Vec<StreamId>>,
     /// Their last byte has been put into the output.
     pub(super) ended: RefCell<Vec<StreamId>>,
-    /// They are tunnels, and are handed what has come for them.
+    /// Tunnels with unread data, which they get next.
     pub(super) to_serve: RefCell<Vec<StreamId>>,
 }
 
@@ -134,12 +136,12 @@ pub(crate) struct Connection {
     pub(super) outflow: Outflow,
     pub(super) life: Cell<Life>,
     pub(super) ending: Cell<Ending>,
-    /// By what the loop was like when the connection was made.
+    /// How applications start, decided by the loop's state when the connection was made.
     pub(super) start: Cell<Start>,
     /// Output waits for the end of the input that is being consumed.
     pub(super) consuming: Cell<bool>,
     pub(super) resume_scheduled: Cell<bool>,
-    /// Itself, for what it has to do later.
+    /// A reference to itself, for later work.
     pub(super) own: OnceCell<Weak<Connection>>,
     /// Requests that have not ended, where they are counted.
     pub(super) in_flight: Cell<usize>,
@@ -149,7 +151,7 @@ pub(crate) struct Connection {
     pub(super) refused: Cell<u16>,
 }
 
-/// What is about one request of a connection, and does not go through `wire`.
+/// The state of one request of a connection that `wire` does not have.
 pub(super) struct Stream {
     pub(super) connection: Rc<Connection>,
     pub(super) id: StreamId,
@@ -159,7 +161,7 @@ pub(super) struct Stream {
     pub(super) lines: RefCell<Vec<u8>>,
     /// Pieces of the request's body that have come, and were not read yet.
     pub(super) pieces: Cell<usize>,
-    /// What stands on it, if it is a tunnel.
+    /// The WebSocket on it, if it is a tunnel.
     pub(super) channel: OnceCell<Box<Channel>>,
     /// Of the rest of the request's body.
     pub(super) deadline: Deadline,
@@ -191,15 +193,15 @@ impl Stream {
     }
 }
 
-/// What stands on a stream as on a socket, and how far that has come.
+/// The handler that uses a stream as a socket, and its progress.
 pub(super) struct Channel {
     pub(super) handler: RefCell<Option<Rc<dyn Handler>>>,
     pub(super) reading: Cell<bool>,
-    /// What has come, and was not taken yet.
+    /// Data that has come, and was not taken yet.
     pub(super) unread: RefCell<Vec<u8>>,
     pub(super) input: Cell<Input>,
     pub(super) said: Cell<Said>,
-    /// It waits for the windows, and was told so.
+    /// It waits for the windows, and its handler was asked to pause.
     pub(super) pause_told: Cell<bool>,
 }
 
@@ -349,7 +351,7 @@ impl State {
         }
     }
 
-    /// Whether a stream is over on the wire. Of what has said all of its own the rest is not waited for.
+    /// Whether a stream is over on the wire. Once its response is complete, the rest of its input is not awaited.
     pub(super) fn is_over(&mut self, id: StreamId) -> bool {
         if self.wire.is_live(id)
             && let Some(Slot { stream, .. }) = self.slot(id)
@@ -361,7 +363,7 @@ impl State {
         !self.wire.is_live(id)
     }
 
-    /// Take out what is known of a stream that is over.
+    /// Remove and return the record of a stream that is over.
     #[inline]
     pub(super) fn take(&mut self, id: StreamId) -> Option<Slot> {
         self.slots.get_mut(id.place())?.take_if(|slot| slot.stream.id == id)

@@ -27,9 +27,9 @@ pub(crate) struct Core {
     pub(crate) runner: Rc<Runner>,
     pub(crate) config: Py<PyAny>,
     pub(crate) ws_protocol_class: Py<PyAny>,
-    /// What clients are told.
+    /// The settings sent to clients.
     pub(super) own_settings: Settings,
-    /// After so long without a word a client is asked whether it is there, and has so long to answer.
+    /// How long a connection may be silent before a PING, and how long the client has to answer it.
     pub(super) ping_interval: Option<Duration>,
     pub(super) ping_timeout: Duration,
     /// Whether a WebSocket is compressed.

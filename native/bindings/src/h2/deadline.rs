@@ -28,9 +28,9 @@ const WINDOW: u32 = 1;
 /// Of so much that an application has not read, the client may be waiting to send more.
 const UNREAD: usize = HIGH_WATER / 2;
 
-/// What is asked of a client with the ping of a keep-alive.
+/// The payload of a keep-alive PING.
 const ALIVE: [u8; 8] = *b"is there";
-/// And with that which follows a first `GOAWAY`.
+/// The payload of the PING that follows a first `GOAWAY`.
 pub(super) const LAST: [u8; 8] = *b"the last";
 
 impl Patient for Connection {
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// See to it that the timer fires in time for the deadline of what the client has to send.
+    /// Have the timer fire in time for the deadline of the client's input.
     #[inline]
     pub(super) fn watch(&self, py: Python<'_>) -> PyResult<()> {
         self.core.hub.deadlines.watch(py, &self.waits.input)
@@ -94,13 +94,13 @@ impl Connection {
         }
     }
 
-    /// Set the deadline of what the connection waits for now, if that has changed.
+    /// Set the deadline of the connection's present wait, if that has changed.
     pub(super) fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
         let awaits = self.awaited();
         let progressed = self.waits.progressed.replace(false);
         let is_same = match awaits {
             Awaits::Frame if progressed => false,
-            // Its deadline may be that of what was waited for before a request has come.
+            // Its deadline may belong to the wait before a request came.
             Awaits::Nothing => false,
             _ => awaits == self.waits.awaits.get(),
         };
@@ -121,7 +121,7 @@ impl Connection {
         self.watch(py)
     }
 
-    /// The server ends: what the client has sent before it was told has a moment to come.
+    /// The server shuts down: give requests that are already on their way a moment to arrive.
     pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<()> {
         self.waits.input.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
         self.watch(py)
@@ -197,14 +197,14 @@ impl Connection {
         deadlines.watch(py, &self.waits.ping)
     }
 
-    /// Nobody may have heard of the client for some time.
+    /// Ping the client if it was silent for the whole interval.
     #[cold]
     fn ping_is_due(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_open() {
             return Ok(());
         }
         let presence = self.waits.presence.replace(Presence::Quiet);
-        // Who does not take what is sent would not get the question.
+        // A client that does not read would not get the PING.
         if presence == Presence::Heard || self.outflow.paused.get() {
             return self.restart_ping(py, self.core.ping_interval);
         }
@@ -285,7 +285,7 @@ impl Stream {
         self.await_until(py, BODY, self.connection.core.settings.timeout_request_body)
     }
 
-    /// Bytes of a body have come: they give back some of the time that has passed. Nobody is late with what is not read.
+    /// Bytes of a body have come and extend its deadline. Unread bodies are never late.
     pub(super) fn extend_deadline(&self, bytes: usize, unread: usize) {
         let settings = &self.connection.core.settings;
         if unread > UNREAD {

@@ -1,4 +1,4 @@
-//! What happens to a connection, one method for each event, whoever tells of it: a socket of ours, or the protocol object.
+//! The events of a connection, one method for each; they come from a socket of ours or from the protocol object.
 
 use std::rc::Rc;
 
@@ -57,11 +57,11 @@ impl Connection {
         self.flush_unless_consuming(py)
     }
 
-    /// Say what is due, if anything is: that no more should come, or which request was the last.
+    /// Send the GOAWAY that is due, if any: a request to open no more streams, or the id of the last one.
     ///
-    /// There are clients that read nothing behind a GOAWAY, not even the responses that they wait for (Python's h2, and so
-    /// httpx). So it is not said while there are some, but for a client that goes on to ask; and the ping, whose answer is to
-    /// come behind all that was asked before, stands in front of it.
+    /// Some clients read nothing behind a GOAWAY, not even the responses that they wait for (Python's h2, and so
+    /// httpx). So while there are responses it is only sent to a client that goes on to ask; and the PING, whose answer
+    /// comes behind all requests sent before, precedes it.
     pub(super) fn say_end(&self) -> PyResult<()> {
         let next = match self.ending.get() {
             Ending::Due => Ending::Announced,
@@ -103,7 +103,8 @@ impl Connection {
         })
     }
 
-    /// No further request is taken; but a client that was told nothing yet, and waits for responses, is told with its next one.
+    /// Take no further request; but a client that got no GOAWAY yet, and waits for responses, gets it with its next
+    /// request.
     pub(super) fn end_requests(&self, py: Python<'_>) -> PyResult<()> {
         let knows = !matches!(self.ending.replace(Ending::Last), Ending::None | Ending::Due);
         if !self.is_open() {
@@ -154,7 +155,7 @@ impl Carried for Connection {
         if !self.is_open() || self.sides.end_as_a_whole(py)? || self.state.borrow().wire.is_idle() {
             return Ok(false);
         }
-        // What is missing of bodies will not come, so it cannot be late.
+        // The missing parts of bodies will not come, so they cannot be late.
         self.waits.input.set(None);
         self.waits.ping.set(None);
         let streams: Vec<_> = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.clone()).collect();
@@ -181,7 +182,7 @@ impl Carried for Connection {
         }
     }
 
-    /// What comes now waits in front of it, where it has an order.
+    /// From now on the output waits here, where it has an order.
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
         self.outflow.paused.set(true);
         self.waits.reader.wait(py, self)

@@ -1,4 +1,4 @@
-//! The headers of a scope: what was made of an entry of a table stays with it, for whoever refers to it again.
+//! The headers of a scope: tuples made of a table's entry stay with it, for later references to the same entry.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};

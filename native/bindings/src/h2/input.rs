@@ -1,4 +1,4 @@
-//! What comes in: taken apart into requests, bodies and ends of streams; and the applications that it is for.
+//! The input: divided into requests, bodies and ends of streams; and the applications that it is for.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -49,7 +49,7 @@ impl Connection {
         self.after(py)
     }
 
-    /// Deal with all that has come; what is left of it is kept.
+    /// Process all input; an incomplete rest is kept.
     fn take_in(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         self.give_back();
         self.count_time();
@@ -81,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Streams that nobody has any more are the client's again.
+    /// Give streams without an owner back to the client.
     pub(super) fn give_back(&self) {
         let mut gone = self.due.gone.borrow_mut();
         if gone.is_empty() {
@@ -150,7 +150,7 @@ impl Connection {
     /// A request, complete or with a body that is still to come: its application starts when all that has arrived was dealt with.
     fn ask(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
         self.waits.first.set(false);
-        // It may be over before anybody looks, and the connection idle as it was.
+        // It may be over before the next check, leaving the connection as idle as it was.
         self.waits.awaits.set(Awaits::Nothing);
         self.say_end()?;
         if head.protocol().is_some() {
@@ -286,7 +286,7 @@ impl Connection {
         self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)
     }
 
-    /// Do what has to be done outside of what asked for it.
+    /// Do the work that must not run inside the call that caused it.
     pub(super) fn serve(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let outer = self.consuming.replace(true);
         let served = self.serve_tunnels(py);

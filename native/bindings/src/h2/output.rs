@@ -17,11 +17,12 @@ use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::{Carried, Life};
 
-/// Bytes of bodies that are put together for one write: what is more urgent by then comes behind no more than this.
+/// Bytes of bodies that are put together for one write: output that becomes more urgent meanwhile waits for no more
+/// than this.
 const AT_ONCE: usize = 64 * 1024;
 
-/// Bytes that are written without a look at what has come. A client on the same machine takes them as fast as they are written:
-/// an application that always has more would be at it until it has no more.
+/// Bytes that are written before input is read again. A client on the same machine takes them as fast as they are
+/// written: an application that always has more would never pause.
 const IN_ONE_TURN: usize = 256 * 1024;
 
 impl Connection {
@@ -155,7 +156,7 @@ impl Connection {
         exchange
     }
 
-    /// A stream is over, whoever has ended it before its time.
+    /// A stream is over, perhaps before its time.
     pub(super) fn lose(&self, py: Python<'_>, id: StreamId) -> PyResult<()> {
         let exchange = self.disown(id);
         let slot = self.state.borrow_mut().take(id);
@@ -191,8 +192,8 @@ impl Connection {
         ids.into_iter().try_fold((), |(), id| self.lose(py, id))
     }
 
-    /// Close once everything is written; with `linger` only after the peer had a chance to read it. What the client is told
-    /// last is in the output, unless that is nothing special.
+    /// Close once everything is written; with `linger` only after the peer had a chance to read it. The output ends
+    /// with a GOAWAY, if one is needed.
     pub(super) fn close(&self, py: Python<'_>, linger: bool) -> PyResult<()> {
         if !self.is_open() {
             return Ok(());
@@ -211,7 +212,7 @@ impl Connection {
         if linger && self.core.is_real && !self.has_all.get() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
-            // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
+            // Before the transport is used: the peer may be gone unnoticed.
             let settings = &self.core.settings;
             // Who has broken the connection may be in the middle of something; others close theirs, or keep it in a pool.
             let patience = if has_failed { settings.linger } else { settings.last_call };

@@ -1,4 +1,5 @@
-//! What was made of fields: of those of the static table, for all connections of a loop, and of those of the last request.
+//! Tuples made of fields: of those of the static table, for all connections of a loop, and of those of the last
+//! request.
 
 use std::cell::RefCell;
 
@@ -10,7 +11,7 @@ use wire::h2::hpack::Key;
 /// One more than the last index of the static table.
 const STATIC_ENTRIES: usize = 62;
 
-/// What was made of entries of the static table, which all clients have.
+/// Tuples of the entries of the static table, which all clients share.
 pub(super) struct StaticPairs(RefCell<Vec<Option<Py<PyTuple>>>>);
 
 impl Default for StaticPairs {
@@ -52,7 +53,7 @@ impl Repeated {
             && fields.iter().zip(&self.entries).all(|(item, entry)| item.entry == Some(*entry))
     }
 
-    /// These have come for the first time. Returns what has to go, for a caller who holds no borrow.
+    /// Note fields that have come for the first time. Returns the evicted list, for a caller who holds no borrow.
     pub(super) fn note(&mut self, head: &Head) -> Option<Py<PyList>> {
         self.entries.clear();
         let whole = head.fields().iter().all(|item| item.entry.is_some());

@@ -1,4 +1,4 @@
-//! Responses of the server's own: to what is no request, and to who is too slow.
+//! Responses of the server's own: to malformed requests, and to clients that are too slow.
 
 use pyo3::prelude::*;
 use wire::h2::{ErrorCode, Failure, StreamId};
@@ -13,7 +13,7 @@ impl Connection {
     #[cold]
     pub(super) fn refuse(&self, py: Python<'_>, id: StreamId, refused: &Refused) -> PyResult<()> {
         let (status, line) = (refused.status(), refused.line());
-        // H2: who has many refused at once is no reason for many lines.
+        // H2: many refused requests of one client deserve one line.
         if self.refused.replace(status) != status {
             self.core.warn(py, refused.warning(&line))?;
         }
@@ -30,7 +30,7 @@ impl Connection {
         self.part(py, exchange)
     }
 
-    /// The client has broken the connection: all of its streams are over, and it is told why.
+    /// The client has broken the protocol: end all of its streams, and send a GOAWAY with the reason.
     #[cold]
     pub(super) fn fail(&self, py: Python<'_>, failure: Failure) -> PyResult<()> {
         let line = texts::connection_refused(failure.code.name(), failure.reason);

@@ -1,6 +1,6 @@
 //! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
 
-/// What is waited for from the client, as a connection; streams wait for their bodies themselves.
+/// The input that a connection waits for; streams wait for their bodies themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaits {
     /// All that a connection begins with, and the first request.
@@ -19,9 +19,9 @@ pub(super) enum Awaits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     None,
-    /// The client is to be told to send no more, once nothing is in its hands, or with its next request.
+    /// A GOAWAY is due once no response is in progress, or with the client's next request.
     Due,
-    /// It was told, and pinged: what comes in front of the answer it has sent before.
+    /// GOAWAY and PING were sent: frames before the answer were sent before the client knew.
     Announced,
     /// It has answered: nothing is on its way.
     Heard,
@@ -33,7 +33,7 @@ pub(super) enum Ending {
     Now,
 }
 
-/// What is known of a client since it was last looked at.
+/// Signs of life from a client since the last check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     /// Something has come.
@@ -44,17 +44,17 @@ pub(super) enum Presence {
     Asked,
 }
 
-/// What comes on a stream that is a tunnel.
+/// The input of a stream that is a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Open,
     /// Nothing more comes.
     Ended,
-    /// And what stands there was told so.
+    /// And its handler was notified.
     Told,
 }
 
-/// What was said on a stream that is a tunnel.
+/// The output of a stream that is a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Nothing,

@@ -1,4 +1,4 @@
-//! A stream that becomes a WebSocket (RFC 8441): what stands on it is told as if it stood on a socket.
+//! A stream that becomes a WebSocket (RFC 8441): its handler uses it like a socket.
 //!
 //! ```text
 //! DATA ──▶ unread ── while it reads ──▶ Handler ── write ──▶ Queue ── fill ──▶ DATA
@@ -27,7 +27,7 @@ use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
 use crate::conn::stream_transport::StreamTransport;
 
-/// Has a WebSocket stand on a stream: the protocol object, the stream, path and query, the headers, and what is asked for.
+/// Opens a WebSocket on a stream: the protocol object, the stream, path and query, the headers, and the subprotocols.
 type OpenWebSocket = fn(
     &Bound<'_, PyAny>,
     Rc<dyn Carrier>,
@@ -73,7 +73,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Have a WebSocket stand on the stream that was asked for.
+    /// Open a WebSocket on the stream that requested one.
     pub(super) fn open_websocket(&self, py: Python<'_>, id: StreamId, opening: &Opening) -> PyResult<()> {
         let (Some(open), Some(stream)) = (OPEN_WEBSOCKET.get(), self.stream(id)) else { return Ok(()) };
         let keywords = PyDict::new(py);
@@ -88,7 +88,7 @@ impl Connection {
         if let Some(channel) = stream.channel.get() {
             channel.handler.replace(Some(handler));
         }
-        // Of what came meanwhile nobody has heard.
+        // Data that came meanwhile was not handed on.
         self.due.to_serve.borrow_mut().push(id);
         match self.ending.get() {
             Ending::LastCall | Ending::Last | Ending::Now => protocol.call_method0("shutdown").map(drop),
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Hand on what has come for streams that stand for sockets.
+    /// Hand on the data that has come for tunnels.
     pub(super) fn serve_tunnels(&self, py: Python<'_>) -> PyResult<()> {
         loop {
             let Some(id) = self.due.to_serve.borrow_mut().pop() else { return Ok(()) };
@@ -106,7 +106,7 @@ impl Connection {
         }
     }
 
-    /// See to what a stream has to do, in a later turn of the loop.
+    /// Serve a stream in a later turn of the loop.
     fn serve_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let serve = Py::new(py, Serve { connection: ThreadBound::new(self.clone()) })?;
         self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (serve,)).map(drop)
@@ -114,7 +114,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Data for whatever stands here: it has its turn when all of the read was dealt with.
+    /// Keep data for the tunnel's handler: it gets them when all of the input was processed.
     pub(super) fn keep_input(&self, channel: &Channel, piece: &[u8], end: bool) {
         channel.unread.borrow_mut().extend_from_slice(piece);
         self.pieces.set(self.pieces.get() + 1);
@@ -145,7 +145,7 @@ impl Stream {
         if handler.on_eof(py)? { Ok(()) } else { self.end_tunnel(py) }
     }
 
-    /// What stands here has lost its stream.
+    /// Notify the tunnel's handler that its stream is lost.
     pub(super) fn lose_channel(&self, py: Python<'_>) -> PyResult<()> {
         let handler = self.channel.get().and_then(|channel| channel.handler.take());
         handler.map_or(Ok(()), |handler| handler.on_lost(py, None))
@@ -238,7 +238,7 @@ impl Carrier for Stream {
         self.connection.serve_later(py)
     }
 
-    /// Whoever has nothing more to say has done with it.
+    /// A handler that has finished its output is done with the stream.
     fn write_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.end_tunnel(py)
     }
@@ -296,7 +296,7 @@ impl Stream {
         ended
     }
 
-    /// Write what is left to say, and let go of the stream in a later turn of the loop.
+    /// Write the remaining output, and let go of the stream in a later turn of the loop.
     fn settle_later(&self, py: Python<'_>) -> PyResult<()> {
         self.connection.flush_unless_consuming(py)?;
         self.connection.due.ended.borrow_mut().push(self.id);

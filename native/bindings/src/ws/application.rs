@@ -25,7 +25,7 @@ use crate::base::places;
 use crate::base::waiter::Waiter;
 use crate::conn::carried::Carried;
 
-/// `message.get(name)` of a message that is mostly a dict, unless that is None.
+/// Get `message.get(name)`, unless it is None; messages are mostly dicts.
 #[inline]
 fn look_up<'py>(message: &Bound<'py, PyAny>, name: &Py<PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let value = match message.cast_exact::<PyDict>() {
@@ -35,7 +35,7 @@ fn look_up<'py>(message: &Bound<'py, PyAny>, name: &Py<PyString>) -> PyResult<Op
     Ok(value.filter(|value| !value.is_none()))
 }
 
-/// What is `bytes` as it is, and a copy of what is not: the application may use its buffer again.
+/// Return `bytes` as they are, and a copy of anything else: the application may reuse its buffer.
 fn as_bytes(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
     match value.cast_into_exact::<PyBytes>() {
         Ok(bytes) => Ok(bytes),
@@ -43,7 +43,7 @@ fn as_bytes(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
     }
 }
 
-/// What a `websocket.send` says, as applications mostly write it; `None` for what is missing.
+/// The keys of a `websocket.send`, as applications mostly write it; `None` if missing.
 #[derive(Default)]
 struct Content<'py> {
     kind: Option<Bound<'py, PyAny>>,
@@ -91,7 +91,7 @@ impl Session {
             let Some(text) = text()? else {
                 return Err(PyTypeError::new_err("ASGI message 'websocket.send' needs 'bytes' or 'text'."));
             };
-            // What is no str has no `encode`, which the exception says.
+            // Other types have no `encode`, which the exception says.
             let text = match text.cast_into::<PyString>() {
                 Ok(text) => text,
                 Err(other) => other.into_inner().call_method0("encode")?.call_method0("decode")?.cast_into()?,
@@ -224,7 +224,7 @@ impl Session {
         self.rejected(py, response.getattr(&names.status)?.extract()?)
     }
 
-    /// Nobody will send any more: end what is still open.
+    /// The application has ended: close the connection if it is still open.
     fn app_ended(&self, py: Python<'_>, failed: bool) -> PyResult<()> {
         match self.stage() {
             Stage::Accepted => self.close(py, if failed { 1011 } else { 1000 }, ""),
@@ -370,7 +370,7 @@ impl Conversation for Session {
         self.app_ended(py, failed)
     }
 
-    /// What there was to be done is done, unless it was thrown away, which nobody is told.
+    /// End without an error: any work left was dropped deliberately.
     fn end(&self, _py: Python<'_>) -> PyResult<Option<Rc<Slot>>> {
         let place = self.place.take();
         drop(place);

@@ -145,7 +145,7 @@ impl Session {
         self.close_transport(py)
     }
 
-    /// The connection was not opened, and the client was told so.
+    /// The handshake was refused, and the response sent.
     pub(super) fn rejected(&self, py: Python<'_>, status: u16) -> PyResult<()> {
         self.say(py, ("connection rejected (%d %s)", status, wire::status::phrase(status)))?;
         self.tell_end(py, 1006, None)?;

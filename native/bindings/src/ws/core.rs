@@ -68,7 +68,7 @@ pub(crate) struct Core {
     pub(super) receive: Py<PyString>,
     /// `utils.ClientDisconnected`
     pub(super) client_disconnected: Py<PyAny>,
-    /// The class of protocols that nobody has changed.
+    /// The class of protocols that no program has changed.
     pub(crate) untouched: RefCell<Option<Py<PyType>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a WebSocket, one method for each event, whoever tells of it: a socket of ours, or the protocol object.
+//! The events of a WebSocket, one method for each; they come from a socket of ours or from the protocol object.
 
 use std::rc::Rc;
 
@@ -84,10 +84,10 @@ impl Session {
         gone_on.and(written)
     }
 
-    /// Those who wait for what has come take their steps.
+    /// Calls that wait for an event take their steps.
     fn let_receivers_go_on(&self, py: Python<'_>) -> PyResult<()> {
         let at_once = self.core.settings.shortcuts.take(Shortcut::Wakeups);
-        // What is taken may make room for more, for which the next one waits.
+        // A call that takes an event may make room for more, which the next call waits for.
         while self.inbox.is_to_wake.take() {
             let first = self.inbox.receivers.first(py);
             match first.as_ref().map(|first| first.bind(py).cast_exact::<Waiter>()) {
@@ -165,7 +165,7 @@ impl Carried for Session {
         self.drop_output();
     }
 
-    /// The bytes belong to somebody else, and masks are taken off in place.
+    /// The bytes are the caller's, but masks are removed in place.
     fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         let mut own = self.core.hub.buffers.take();
         own.extend_from_slice(data);
@@ -204,14 +204,14 @@ impl Carried for Session {
         }
         self.end_for_peer(py)?;
         self.peer_gone(py)?;
-        // Closing waits for what is still to be written, which a peer that has gone never reads.
+        // Closing waits until all output is written, but a peer that is gone never reads it.
         self.close_within(py, self.core.patience.close)?;
         Ok(false)
     }
 
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_ending() {
-            return Ok(()); // there is nobody who could wait
+            return Ok(()); // no call can wait now
         }
         self.outflow.room.pause();
         self.await_reader(py)

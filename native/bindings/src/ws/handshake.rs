@@ -143,7 +143,7 @@ impl Session {
         let event = PyDict::new(py);
         event.set_item(&core.names.r#type, "websocket.connect")?;
         self.inbox.queue.borrow_mut().push_back(event.unbind());
-        // What is behind the handshake has to be there first.
+        // Frames behind the handshake have to be there first.
         let start = Start::of(core, py)?.later();
         let is_proved = core.eager && start != Start::Inspectably;
         self.inbox.has_waiters.set(is_proved && core.settings.shortcuts.take(Shortcut::Waiters));
@@ -161,7 +161,7 @@ impl Session {
         Ok([&identity.name, b": ".as_slice(), id.bind(py).to_str()?.as_bytes(), b"\r\n"].concat())
     }
 
-    /// Open the connection as the application says, and read what has come meanwhile.
+    /// Open the connection as the application asks, and read the data that has arrived meanwhile.
     pub(super) fn accept(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = message.py();
         let answer = match &*self.state.borrow() {
@@ -259,7 +259,7 @@ impl Session {
     }
 }
 
-/// `message.get(name)`, unless that is None.
+/// Get `message.get(name)`, unless it is None.
 pub(super) fn get<'py>(message: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
     let value = message.call_method1("get", (name,))?;
     Ok(Some(value).filter(|value| !value.is_none()))

@@ -19,7 +19,7 @@ const PIECES_FROM: u64 = 16 * 1024;
 /// Where no message becomes one as it comes.
 const NO_PIECES: u64 = u64::MAX;
 
-/// What was found, with nothing of the input in it.
+/// An event, without references to the input.
 enum Found<'py> {
     Nothing,
     Text(Bound<'py, PyAny>),
@@ -39,7 +39,7 @@ impl Session {
         if self.core.settings.shortcuts.take(Shortcut::Bytes) { PIECES_FROM } else { NO_PIECES }
     }
 
-    // What was not looked at yet.
+    // Input that was not processed yet.
 
     pub(super) fn feed(&self, data: &[u8]) {
         if data.is_empty() {
@@ -58,7 +58,7 @@ impl Session {
         drop(piece);
     }
 
-    /// Keep no more of it than what is still to be looked at.
+    /// Drop the processed part of the input.
     fn shorten_input(&self) {
         let mut input = self.inflow.input.borrow_mut();
         let dealt_with = self.inflow.dealt_with.take().min(input.len());
@@ -76,7 +76,7 @@ impl Session {
         if self.buffered() > HIGH_WATER_LIMIT { self.pause_reading(py) } else { Ok(()) }
     }
 
-    /// Look for the next event in what was kept.
+    /// Look for the next event in the input that was kept.
     fn poll_kept<'py>(&self, py: Python<'py>) -> Found<'py> {
         let mut input = self.inflow.input.borrow_mut();
         let rest = input.get_mut(self.inflow.dealt_with.get()..).unwrap_or_default();
@@ -133,7 +133,7 @@ impl Session {
         Ok(Found::Nothing)
     }
 
-    /// Have `receive` put what comes next into the large message that is coming, if there is one with room for it.
+    /// Have `receive` put the next bytes into the large message in progress, if there is one with room for them.
     pub(super) fn with_piece(&self, receive: &mut dyn FnMut(&mut Growing)) {
         let Some(mut begun) = self.inflow.piece.take() else { return };
         let is_next = self.takes_frames() && self.buffered() == 0 && !self.inflow.consuming.get();
@@ -161,7 +161,7 @@ impl Session {
         }
     }
 
-    /// Read what is there, as long as the application keeps up.
+    /// Read frames for as long as the application keeps up.
     pub(super) fn read_frames(&self, py: Python<'_>) -> PyResult<()> {
         if self.inflow.consuming.replace(true) {
             return Ok(());
@@ -178,7 +178,7 @@ impl Session {
         outcome.map(drop)
     }
 
-    /// Read what has just come, where it lies; what the application is not ready for is kept.
+    /// Read new input in place; frames that the application is not ready for are kept.
     pub(super) fn read_new(&self, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         if self.buffered() > 0 || self.inflow.consuming.replace(true) {
             self.feed(data);
@@ -214,7 +214,7 @@ impl Session {
         !self.inflow.read_paused.get() && self.is_accepted()
     }
 
-    /// Deal with what was found; whether there may be more.
+    /// Process an event; returns whether there may be more.
     fn take_frame(&self, py: Python<'_>, found: Found<'_>) -> PyResult<bool> {
         match found {
             Found::Text(text) => {
@@ -302,7 +302,7 @@ impl Session {
         if self.inbox.queue.borrow().len() >= self.core.max_queue || queued > HIGH_WATER_LIMIT {
             self.pause_reading(py)?;
         }
-        // Whoever waited for one that came before goes on anyway.
+        // A call that waited for an earlier event goes on anyway.
         match is_first {
             true if self.outflow.gathering.get() => {
                 self.inbox.is_to_wake.set(true);

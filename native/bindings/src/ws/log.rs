@@ -61,7 +61,7 @@ impl Session {
         Ok((client, handshake.call_method1("requested_target", (head,))?))
     }
 
-    /// What became of the handshake; in the access log if that has a format of the user's.
+    /// Log the outcome of the handshake; in the access log if that has a format of the user's.
     pub(super) fn log_handshake(
         &self,
         py: Python<'_>,
@@ -83,7 +83,7 @@ impl Session {
         self.say(py, ("%s - \"WebSocket %s\" %d", client, target, status))
     }
 
-    /// An open connection ends, with what the application is told of it.
+    /// Log the end of an open connection, with the code that the application gets.
     pub(super) fn log_end(&self, py: Python<'_>, code: u16) -> PyResult<()> {
         if !self.core.info.is_enabled(py, &self.core.names)? {
             return Ok(());

@@ -80,7 +80,7 @@ impl Session {
         self.flush_with(py, encoded.len(), |carrier, out| carrier.write_both(py, out, encoded))
     }
 
-    /// Append what stands in front of a large message that is sent as it is. Returns whether it is one.
+    /// Append the head of a large message whose payload is sent as it is. Returns whether it is one.
     fn put_head_of_large(&self, kind: Kind, payload: &[u8]) -> PyResult<bool> {
         if payload.len() < LARGE {
             return Ok(false);
@@ -100,7 +100,7 @@ impl Session {
         self.flush_unless_gathering(py)
     }
 
-    /// Append to what is to be written.
+    /// Append to the output.
     fn put<R>(&self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let mut out = self.outflow.out.borrow_mut();
         self.core.hub.buffers.supply(&mut out);
@@ -125,7 +125,7 @@ impl Session {
         written
     }
 
-    /// The same, and behind it so many bytes that are somewhere else.
+    /// The same, followed by bytes that are elsewhere.
     fn flush_with(
         &self,
         py: Python<'_>,
@@ -152,7 +152,7 @@ impl Session {
         self.on_carrier(py, write).map(drop)
     }
 
-    /// Nobody will get what was not written.
+    /// Drop the output, which cannot be delivered any more.
     pub(super) fn drop_output(&self) {
         let out = self.outflow.out.take();
         self.core.hub.buffers.give(out);

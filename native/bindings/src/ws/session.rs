@@ -34,7 +34,7 @@ use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::waiter::Waiter;
 use crate::conn::carried::Sides;
 
-/// What comes from the client.
+/// The input from the client.
 #[derive(Default)]
 pub(super) struct Inflow {
     /// The handshake, then frames that were not looked at yet.
@@ -48,7 +48,7 @@ pub(super) struct Inflow {
     pub(super) read_paused: Cell<bool>,
 }
 
-/// What waits for the application.
+/// The events for the application.
 #[derive(Default)]
 pub(super) struct Inbox {
     /// Events that it has not received yet.
@@ -60,9 +60,9 @@ pub(super) struct Inbox {
     pub(super) taking: Cell<bool>,
     /// When the application took its last event.
     pub(super) took_at: Cell<Option<Instant>>,
-    /// Calls of the application wait for waiters, and can so go on inside of what they wait for.
+    /// Calls of the application wait for waiters, and can so go on inside of them.
     pub(super) has_waiters: Cell<bool>,
-    /// What the task of the application waits for, while that takes a step without its task.
+    /// The waiter of the application's task, while that takes a step without its task.
     pub(super) lent_waiter: Cell<Option<Py<Waiter>>>,
     /// The first receiver goes on when all input was dealt with.
     pub(super) is_to_wake: Cell<bool>,
@@ -71,9 +71,9 @@ pub(super) struct Inbox {
 /// What leaves.
 #[derive(Default)]
 pub(super) struct Outflow {
-    /// What was written while it gathers.
+    /// Output that is being gathered.
     pub(super) out: RefCell<Vec<u8>>,
-    /// Input is being dealt with: what is written meanwhile leaves together, behind it.
+    /// Input is being processed: output written meanwhile leaves in one piece afterwards.
     pub(super) gathering: Cell<bool>,
     pub(super) room: Room,
 }
@@ -82,7 +82,7 @@ pub(super) struct Outflow {
 pub(crate) struct Session {
     pub(crate) core: Rc<Core>,
     pub(crate) sides: Sides,
-    /// Of nobody before `connection_made`.
+    /// Empty before `connection_made`.
     pub(super) peer: RefCell<Rc<Peer>>,
     pub(super) state: RefCell<State>,
     /// Once the handshake is read.
@@ -105,7 +105,7 @@ pub(crate) struct Session {
     pub(super) times: Times,
     /// Kept apart, so that an open WebSocket which waits is small.
     rare: OnceCell<Box<Rare>>,
-    /// A protocol object has it, and shows the garbage collector what is in it: nobody else may, while that is there.
+    /// A protocol object shows its content to the garbage collector, so nothing else may.
     pub(crate) shown: Cell<bool>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Session {
 pub(super) struct Rare {
     /// How the client has ended, while the application has not had all that came before.
     pub(super) peer_end: RefCell<Option<PeerEnd>>,
-    /// What the application is told of the end.
+    /// The application's disconnect event.
     disconnect: RefCell<Option<Py<PyDict>>>,
     /// What the latest ping carried, while the peer does not read.
     pub(super) pong: Cell<Option<Box<[u8]>>>,
@@ -184,7 +184,7 @@ impl Session {
         self.any_rare()?.entry.borrow().as_ref().map(|entry| entry.clone_ref(py))
     }
 
-    /// What the application was told of the end.
+    /// The disconnect event that the application has got.
     pub(super) fn told(&self, py: Python<'_>) -> Option<Py<PyDict>> {
         self.any_rare()?.disconnect.borrow().as_ref().map(|event| event.clone_ref(py))
     }
@@ -195,7 +195,7 @@ impl Session {
         self.any_rare().is_some_and(|rare| rare.peer_end.borrow().is_some())
     }
 
-    /// What the application is told last.
+    /// Set the last event for the application.
     pub(super) fn set_disconnect(&self, py: Python<'_>, code: u16, reason: Option<&str>) -> PyResult<()> {
         let event = PyDict::new(py);
         event.set_item(&self.core.names.r#type, "websocket.disconnect")?;
@@ -235,7 +235,7 @@ impl Session {
         self.scope.get().map(|scope| scope.clone_ref(py))
     }
 
-    /// What waits for the application.
+    /// The events that wait for the application.
     pub(crate) fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let events: Vec<_> = self.inbox.queue.borrow().iter().map(|event| event.clone_ref(py)).collect();
         PyList::new(py, events)

@@ -63,7 +63,7 @@ impl Ended {
     }
 }
 
-/// The end of what the client sends, which takes effect behind the messages in front of it.
+/// The end of the client's input, which takes effect after the messages in front of it.
 pub(super) enum PeerEnd {
     /// Its close frame.
     Close { code: u16, reason: String },

@@ -44,7 +44,7 @@ impl Session {
                 }
             }
         }
-        // What was not late has waited on.
+        // A ping that was not late goes on waiting.
         self.times.put(Wait::KeepAlive, self.times.get(Wait::KeepAlive));
         self.core.hub.deadlines.watch(py, &self.times.earliest)
     }
@@ -97,7 +97,7 @@ impl Session {
         let (ping, now) = (self.ping.get(), self.now());
         if ping.is_timed && ping.pending.is_some() {
             return match self.core.patience.ping_timeout {
-                // A pong that nobody reads is not late.
+                // An unread pong is not late.
                 Some(timeout) if self.inflow.read_paused.get() || self.ping_is_under_way(py)? => {
                     self.wait(py, Wait::KeepAlive, now + timeout)
                 }
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Whether the ping may not have arrived yet, at a client that takes what is in front of it.
+    /// Whether the ping may not have arrived yet, while the client still reads the output in front of it.
     fn ping_is_under_way(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(false) };
         let ping = self.ping.get();
@@ -157,7 +157,7 @@ impl Session {
 
     // The client, to read.
 
-    /// Give it time to take some of what waits for it.
+    /// Start the deadline for the client to read some of the waiting output.
     pub(super) fn await_reader(&self, py: Python<'_>) -> PyResult<()> {
         let Some(patience) = self.core.settings.timeout_write else { return Ok(()) };
         let Some(unsent) = self.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(()) };
@@ -194,7 +194,7 @@ impl Session {
         self.wait(py, Wait::Close, self.now() + time)
     }
 
-    /// Close, but not while the peer sends what nobody reads: the kernel would reset the connection.
+    /// Close, but not while unread input arrives: the kernel would reset the connection.
     pub(super) fn linger(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_transport_closing(py)? {
             return Ok(());

@@ -14,7 +14,7 @@ pub(super) enum Wait {
     Answers,
     /// The end of the connection.
     Close,
-    /// The client, to take some of what waits for it.
+    /// The client, to read some of the waiting output.
     Reader,
 }
 

@@ -1,4 +1,4 @@
-//! A `bytes` object that is filled piece by piece, so that what is in it was copied once: the shortcut `bytes`.
+//! A `bytes` object that is filled piece by piece, so that its content is copied only once: the shortcut `bytes`.
 
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
@@ -7,28 +7,28 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// How much larger than what is there it is made at once. Memory that nothing was written to costs next to nothing; but who
-/// announces much and sends nothing must not be given all of it.
+/// How many times larger than the data at hand it is allocated. Memory that was never written costs next to nothing;
+/// but a client that announces much and sends nothing must not get all of it.
 const AHEAD: usize = 64;
 
-/// A `bytes` object that nobody else knows yet, of a length that is known.
+/// A `bytes` object of known length that is not shared yet.
 pub(crate) struct Growing {
-    /// The only reference there is, to one that is as long as all of it, or shorter.
+    /// The only reference to it; it is as long as the whole, or shorter.
     object: Py<PyBytes>,
     capacity: usize,
-    /// So many of its bytes are written; the others are nothing yet.
+    /// The number of bytes written; the others are uninitialized.
     filled: usize,
 }
 
 impl Growing {
-    /// Begin with `data`, behind which so many bytes follow.
+    /// Begin with `data`, which `left` more bytes follow.
     pub(crate) fn new(py: Python<'_>, data: &[u8], left: usize) -> PyResult<Self> {
         let mut growing = Self::with_room(py, room(data.len(), left))?;
         growing.fill(data);
         Ok(growing)
     }
 
-    /// Add `data`, behind which so many bytes follow.
+    /// Add `data`, which `left` more bytes follow.
     pub(crate) fn push(mut self, py: Python<'_>, data: &[u8], left: usize) -> PyResult<Self> {
         let filled = self.filled.saturating_add(data.len());
         if filled > self.capacity {
@@ -59,7 +59,7 @@ impl Growing {
         let room = unsafe { slice::from_raw_parts_mut(self.start().add(self.filled).cast::<MaybeUninit<u8>>(), shown) };
         let begin = room.as_ptr().cast::<u8>();
         let written = receive(room)?;
-        // What is somewhere else was not written here.
+        // A slice that is elsewhere was not written here.
         let length = if ptr::eq(written.as_ptr(), begin) { written.len() } else { 0 };
         self.filled += length;
         Ok((shown, length))
@@ -74,7 +74,8 @@ impl Growing {
 
     /// All that was put into it, when nothing follows any more.
     pub(crate) fn finish(self, py: Python<'_>) -> Bound<'_, PyBytes> {
-        // What was announced has all come. If it ever had not, what was in this memory before would be shown to an application.
+        // All announced bytes have come. If some were missing, an application would see the previous content of this
+        // memory.
         if self.filled < self.capacity {
             return PyBytes::new(py, self.written());
         }
@@ -83,8 +84,8 @@ impl Growing {
 
     fn with_room(py: Python<'_>, capacity: usize) -> PyResult<Self> {
         let size = ffi::Py_ssize_t::try_from(capacity)?;
-        // SAFETY: a new `bytes` object is asked for, whose content nobody looks at before it is written; it is ours, or null with an
-        // exception set.
+        // SAFETY: asks for a new `bytes` object, whose content is not read before it is written; it is ours, or null
+        // with an exception set.
         let object = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(ptr::null(), size))? };
         Ok(Self { object: object.cast_into::<PyBytes>()?.unbind(), capacity, filled: 0 })
     }
@@ -95,15 +96,15 @@ impl Growing {
     }
 
     fn written(&self) -> &[u8] {
-        // SAFETY: so many bytes of the object are written, and are not changed while they are borrowed.
+        // SAFETY: `filled` bytes of the object are written, and are not changed while they are borrowed.
         unsafe { slice::from_raw_parts(self.start(), self.filled) }
     }
 
     /// Append what there is room for.
     fn fill(&mut self, data: &[u8]) {
         let length = data.len().min(self.capacity - self.filled);
-        // SAFETY: there is room for `length` bytes more, and the only reference to the object is ours: nobody reads it, or has its
-        // hash. `data` is not in it.
+        // SAFETY: there is room for `length` bytes more, and the only reference to the object is ours: no code reads
+        // it, or has its hash. `data` is not in it.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.start().add(self.filled), length) };
         self.filled += length;
     }

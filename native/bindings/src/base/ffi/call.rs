@@ -41,8 +41,9 @@ pub(crate) fn copy_context<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'
 #[inline]
 pub(crate) fn in_context<R>(context: &Bound<'_, PyAny>, body: impl FnOnce() -> R) -> PyResult<R> {
     let py = context.py();
-    // SAFETY: both functions check the type of their argument, a live object, and whether it may be entered or left; they set
-    // an exception and return -1 otherwise. What is entered is left before this returns: a panic of `body` is caught in it.
+    // SAFETY: both functions check the type of their argument, a live object, and whether it may be entered or left;
+    // they set an exception and return -1 otherwise. The context is left before this returns: a panic of `body` is
+    // caught inside.
     unsafe {
         if ffi::PyContext_Enter(context.as_ptr()) != 0 {
             return Err(PyErr::fetch(py));

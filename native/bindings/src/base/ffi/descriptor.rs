@@ -25,7 +25,7 @@ pub(crate) fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it, and nobody else knows it.
+    // SAFETY: the kernel has just created it, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
@@ -48,21 +48,21 @@ pub(crate) fn limit_unsent(socket: BorrowedFd<'_>, most: i32) {
     unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const value).cast(), length) };
 }
 
-/// Send a signal to this process; nothing comes of a number that is none.
+/// Send a signal to this process; an invalid number has no effect.
 #[cfg(unix)]
 pub(crate) fn signal_self(signal: i32) {
     // SAFETY: neither call touches memory.
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 
-/// Give this thread's signal handlers so many bytes, for good, where they have a stack of their own that is smaller.
+/// Enlarge the stack of this thread's signal handlers to `bytes`, for good, where they have a smaller one of their own.
 ///
 /// That of `faulthandler` has room for few: signals of different numbers interrupt each other's handlers, and four of them
 /// overflow it on processors whose registers take kilobytes.
 #[cfg(unix)]
 pub(crate) fn enlarge_signal_stack(bytes: usize) {
     let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
-    // SAFETY: without a new stack this stores what is said of the present one, at an address that is ours.
+    // SAFETY: without a new stack this stores the description of the present one, at an address that is ours.
     let told = unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) } == 0;
     if !told || stack.ss_flags & libc::SS_DISABLE != 0 || stack.ss_size >= bytes {
         return;
@@ -73,15 +73,15 @@ pub(crate) fn enlarge_signal_stack(bytes: usize) {
     unsafe { libc::sigaltstack(&raw const larger, std::ptr::null_mut()) };
 }
 
-/// Have the C library keep up to so many bytes that were given back for the next who ask for some; larger pieces it gets of the
-/// kernel one by one. Returns whether it does: only glibc can be told.
+/// Have the C library keep up to `bytes` of freed memory for later allocations; larger pieces always come from the
+/// kernel. Returns whether it does: only glibc has such a setting.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn keep_freed(bytes: i32) -> bool {
     // SAFETY: two numbers of the allocator's, which it changes under its own lock.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1 && libc::mallopt(libc::M_TRIM_THRESHOLD, bytes) == 1 }
 }
 
-/// The same, where nobody can be told.
+/// The same, for C libraries without such a setting.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn keep_freed(_bytes: i32) -> bool {
     false

@@ -36,8 +36,8 @@ pub(crate) fn version(_dict: &Bound<'_, PyDict>) -> Option<u64> {
     None
 }
 
-/// Show `visit` the items of a dict, until it says that this is enough. It must not run any Python code: then nobody can
-/// change the dict meanwhile, and its keys need no references of their own.
+/// Show `visit` the items of a dict, until it returns that this is enough. It must not run any Python code: then the
+/// dict cannot change meanwhile, and its keys need no references of their own.
 #[inline]
 #[cfg(not(Py_GIL_DISABLED))]
 pub(crate) fn each_item<'py>(
@@ -50,7 +50,7 @@ pub(crate) fn each_item<'py>(
     }
     let mut position = 0;
     let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // To be told that there are no more costs as much as another one.
+    // Asking for the end would cost as much as another item.
     let mut left = dict.len();
     // SAFETY: `dict` is a live dict, and we hold the thread state. PyDict_Next sets both to live objects of the dict's, or
     // returns 0. The value gets a reference of its own; the key is only lent, which `Borrowed` says.
@@ -86,7 +86,7 @@ pub(crate) fn is_unchanged(dict: &Bound<'_, PyDict>, version: Option<u64>, items
     let mut at = 0;
     let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
     items.iter().all(|item| {
-        // SAFETY: a live dict that nobody changes meanwhile, since no Python code runs here, and without the GIL the
+        // SAFETY: a live dict that does not change meanwhile, since no Python code runs here, and without the GIL the
         // caller holds the only reference. The pointers are borrowed and only compared.
         let more = unsafe { ffi::PyDict_Next(dict.as_ptr(), &raw mut at, &raw mut key, &raw mut value) };
         more != 0 && key == item.0.as_ptr() && value == item.1.as_ptr()
@@ -96,7 +96,7 @@ pub(crate) fn is_unchanged(dict: &Bound<'_, PyDict>, version: Option<u64>, items
 /// Whether two lists hold the same objects.
 #[inline]
 pub(crate) fn are_equal(left: &Bound<'_, PyList>, right: &Bound<'_, PyList>) -> bool {
-    // SAFETY: both are live lists that nobody changes meanwhile, since no Python code runs here and we hold the GIL, or,
+    // SAFETY: both are live lists that do not change meanwhile, since no Python code runs here and we hold the GIL, or,
     // without one, the only reference to the first and the second never changes. The pointers are only compared.
     left.len() == right.len()
         && (0..left.len().cast_signed())

@@ -59,7 +59,7 @@ pub(crate) fn take(signal: i32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Have the process end in so many milliseconds; 0: not.
+/// Have the process end in this many milliseconds; 0 cancels that.
 pub(crate) fn set(milliseconds: u64) {
     IS_SET.store(milliseconds > 0, SeqCst);
     start(milliseconds);
@@ -102,7 +102,7 @@ fn start(milliseconds: u64) {
 }
 
 unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO the address of what it knows of the signal.
+    // SAFETY: the kernel gives a handler with SA_SIGINFO the address of the signal's description.
     if unsafe { (*origin).si_code } == libc::SI_TIMER {
         // SAFETY: the bytes are static; all three calls are allowed in a handler. Process 1 cannot kill itself.
         unsafe {

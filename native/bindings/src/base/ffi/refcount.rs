@@ -12,7 +12,7 @@ pub(crate) fn is_held_by<T>(object: &Bound<'_, T>, count: isize) -> bool {
     !cfg!(any(Py_GIL_DISABLED, Py_3_14)) && unsafe { ffi::Py_REFCNT(object.as_ptr()) } == count
 }
 
-/// Whether just so many references to `object` exist, and no weak ones.
+/// Whether `object` has exactly `count` references, and no weak ones.
 #[inline]
 pub(crate) fn is_known_to<T>(object: &Bound<'_, T>, count: isize) -> bool {
     is_held_by(object, count) && !is_watched(object)

@@ -21,7 +21,7 @@ pub(crate) trait Coroutine: PyTypeInfo {
 
 /// A coroutine that is awaited, by one only.
 pub(crate) trait Awaited: Coroutine {
-    /// Whether somebody waits for it already.
+    /// Whether it is being awaited already.
     fn is_awaited(slf: &Bound<'_, Self>) -> PyResult<bool>;
     /// Refuse to be awaited by a second.
     fn check_awaited(slf: &Bound<'_, Self>) -> PyResult<()>;
@@ -30,9 +30,9 @@ pub(crate) trait Awaited: Coroutine {
 /// Is called as functions are.
 pub(crate) trait Called: PyClass<Frozen = pyo3::pyclass::boolean_struct::True> + Sync {
     fn entry(&self) -> &Entry;
-    /// How many arguments it is called with, which is none or one.
+    /// The number of its arguments: none or one.
     fn takes(&self) -> usize;
-    /// What a call with them gives, if that is at hand. Must neither panic nor run Python code.
+    /// The result of a call with them, if it is at hand. Must neither panic nor run Python code.
     fn recycled<'py>(&self, py: Python<'py>, argument: Option<&Bound<'py, PyAny>>) -> Option<Bound<'py, PyAny>>;
     /// The same, made.
     fn make(slf: &Bound<'_, Self>, argument: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>>;

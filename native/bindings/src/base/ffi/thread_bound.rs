@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 
 /// State that belongs to the thread of one event loop, inside an object that Python could hand to any thread.
 ///
-/// On an interpreter with a GIL whoever gets here holds it, and no borrow of what is inside is held across a call into
-/// Python: two threads can never be in it at once. Without a GIL the thread itself is checked, and any other panics,
-/// which its caller sees as an exception. What another thread's garbage collector finds there waits for the owner to
-/// [`bury`] it, and is not freed, ever, if that thread has ended.
+/// On an interpreter with a GIL the caller holds it, and no borrow of the state is held across a call into Python: two
+/// threads can never be in it at once. Without a GIL the thread itself is checked, and any other panics, which its
+/// caller sees as an exception. What another thread's garbage collector finds there waits for the owner to [`bury`] it,
+/// and is not freed, ever, if that thread has ended.
 pub(crate) struct ThreadBound<T: 'static> {
     value: ManuallyDrop<T>,
     #[cfg(Py_GIL_DISABLED)]
@@ -46,7 +46,7 @@ impl<T> ThreadBound<T> {
         }
     }
 
-    /// Whether it may be used by whoever asks.
+    /// Whether the calling thread may use it.
     #[inline]
     #[cfg_attr(not(Py_GIL_DISABLED), expect(clippy::unused_self, reason = "without a GIL it has an owner"))]
     fn is_here(&self) -> bool {
@@ -61,7 +61,7 @@ impl<T> ThreadBound<T> {
         self.is_here().then_some(&*self.value)
     }
 
-    /// The state, or the exception for whoever asks in another thread.
+    /// The state, or an exception for a caller in another thread.
     #[inline]
     pub(crate) fn here(&self) -> PyResult<&T> {
         self.if_here().ok_or_else(elsewhere)
@@ -79,7 +79,7 @@ impl<T> Drop for ThreadBound<T> {
         #[cfg(Py_GIL_DISABLED)]
         if !self.is_here() {
             if std::mem::needs_drop::<T>() {
-                // SAFETY: this is the end of it: nobody looks at the value again. It is moved, not looked at.
+                // SAFETY: this is the end of it: the value is not used again. It is moved, not read.
                 orphans::leave(self.owner, unsafe { ManuallyDrop::take(&mut self.value) });
             }
             return;

@@ -7,7 +7,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-/// Numbers of 64 bits, each written from here alone and read by anybody.
+/// Numbers of 64 bits, each written from here alone; any process may read them.
 pub(crate) struct Words {
     numbers: NonNull<AtomicU64>,
     length: usize,
@@ -38,7 +38,7 @@ impl Words {
         Some(unsafe { self.numbers.add(place).as_ref() })
     }
 
-    /// What stands in a place.
+    /// The number in a place.
     #[inline]
     pub(crate) fn get(&self, place: usize) -> u64 {
         self.place(place).map_or(0, |number| number.load(Ordering::Relaxed))
@@ -52,7 +52,7 @@ impl Words {
         }
     }
 
-    /// Add to it: nobody else writes there, so nothing is locked.
+    /// Add to it: there is no other writer, so nothing is locked.
     #[inline]
     pub(crate) fn add(&self, place: usize, number: u64) {
         if let Some(place) = self.place(place) {
