@@ -1,5 +1,5 @@
-"""Tell from what the native core is built. `setup.py` writes it into the module, which `scripts/install` and the tests
-compare with the tree they are in: a module of other sources is built anew, and never tested.
+"""Identify the sources of the native core. `setup.py` writes the result into the module; `scripts/install` and the
+tests compare it with their tree, so that a module of other sources is rebuilt, and never tested.
 """
 
 from hashlib import sha256

@@ -71,6 +71,12 @@ def test_plain_sentences_code_and_generated_parts_pass(tmp_path: Path, text: str
     assert (check(path).stdout, check(path).returncode) == ("", 0)
 
 
+def test_byte_strings_of_rust_are_data(tmp_path: Path) -> None:
+    path = tmp_path / "a.rs"
+    path.write_text('const A: &[u8] = b"he";\nconst B: &str = "he";\n')
+    assert check(path).stdout.startswith(f"{path}:2: 'he'")
+
+
 def test_counts_are_per_ten_thousand_words(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text("Nobody waits. " + "word " * 98)

@@ -94,7 +94,7 @@ impl Cores {
         Ok(self.h1.here()?.host.access.formatted().map(|log| log.clone_ref(py)))
     }
 
-    /// The server has ended: write what waits to be written, and sweep no more.
+    /// The server has ended: write the waiting output, and sweep no more.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.h1.here()?;
         guard_server(py, core, "close", || {
@@ -113,7 +113,7 @@ impl Cores {
         guard_server(py, core, "sweep", || core.hub.deadlines.sweep(py, Duration::ZERO))
     }
 
-    /// Have so many seconds pass for the deadlines, and end what is over its own, to see what does.
+    /// Let `seconds` pass for the deadlines, and end everything whose deadline has passed; for tests.
     fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.h1.here()?.hub.deadlines.advance(time);

@@ -75,7 +75,7 @@ mod native {
         crate::tcp::acceptor::recognise_by(crate::protocol::recognise);
         crate::conn::handler::recognise_successors_by(crate::websocket::recognise);
         crate::h2::tunnel::open_websockets_by(crate::websocket::open_on_stream);
-        // Of a name that is no shortcut the server tells.
+        // The server reports unknown names of shortcuts.
         let _ = crate::base::shortcuts::Shortcuts::chosen(module.py());
         crate::asgi::awaitable::install_slots(module.py())
     }

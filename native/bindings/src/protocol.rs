@@ -20,7 +20,7 @@ use crate::version::{Served, Version};
 
 /// The native side of `protocol`, if it has one that can do without calls of Python's.
 ///
-/// A subclass may have methods of its own, and somebody may have put others into the class: those are called by a transport.
+/// A subclass may have methods of its own, and a program may have replaced those of the class: a transport calls those.
 pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, carrier: Rc<dyn Carrier>) -> PyResult<Option<Rc<dyn Handler>>> {
     let Ok(own) = protocol.cast::<HTTPProtocol>() else { return Ok(None) };
     let version = own.get().version.here()?;
@@ -33,7 +33,7 @@ pub(crate) fn recognise(protocol: &Bound<'_, PyAny>, carrier: Rc<dyn Carrier>) -
     Ok(Some(version.decided().unwrap_or_else(|| Rc::new(Beginning(own.clone().unbind())))))
 }
 
-/// Whether the class of `protocol` has our methods and no others: then nobody notices that they are not called.
+/// Whether the class of `protocol` has our methods and no others: then no program notices that they are not called.
 fn is_untouched(hub: &Hub, protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
     const CALLED: [&str; 6] =
         ["connection_made", "connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing"];
@@ -51,7 +51,7 @@ fn is_untouched(hub: &Hub, protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Told of a connection of which it is not known yet which version is spoken on it.
+/// Receives the events of a connection whose protocol version is not known yet.
 struct Beginning(Py<HTTPProtocol>);
 
 impl Beginning {
@@ -149,7 +149,7 @@ impl HTTPProtocol {
         version.decided().map_or_else(|| version.end(py), |handler| handler.on_eof(py))
     }
 
-    /// The client has ended, or has `reset` the connection, while nobody reads.
+    /// The client has ended, or has `reset` the connection, while no input is read.
     #[pyo3(signature = (reset, /))]
     fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
         self.handler()?.on_hang_up(py, reset)

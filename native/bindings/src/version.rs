@@ -5,8 +5,8 @@
 //!     └───────────────────────anything else─────────────────────▶ Http1
 //! ```
 //!
-//! Until it is known the connection is one of HTTP/1.1 of which nothing has been read: so whoever sends less than a preface has
-//! the time of a first head.
+//! Until it is known the connection is one of HTTP/1.1 that has read nothing: so a client that sends less than a
+//! preface has the deadline of a first head.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::h1::connection::{Connection as Http1, Leaving};
 use crate::h2::connection::Connection as Http2;
 use crate::h2::core::Core;
 
-/// What is spoken.
+/// The protocol version.
 enum State {
     /// Nothing yet, but for what may be the beginning of a preface.
     Undecided {
@@ -34,10 +34,10 @@ enum State {
     Http2(Rc<Http2>),
 }
 
-/// The version of one connection, and what serves it.
+/// The version of one connection, and the state machine of that version.
 pub(crate) struct Version(RefCell<State>);
 
-/// What serves a connection.
+/// The state machine of a connection.
 pub(crate) enum Served {
     Http1(Rc<Http1>),
     Http2(Rc<Http2>),
@@ -52,7 +52,7 @@ impl Version {
         }))
     }
 
-    /// What serves the connection now.
+    /// The present state machine.
     pub(crate) fn served(&self) -> Served {
         match &*self.0.borrow() {
             State::Undecided { http1, .. } | State::Http1(http1) => Served::Http1(http1.clone()),
@@ -109,7 +109,7 @@ impl Version {
         handler.on_eof(py)
     }
 
-    /// It is known which version it is: what serves it.
+    /// Choose the version; returns its state machine.
     fn decide(&self, py: Python<'_>, is_http2: bool) -> PyResult<Rc<dyn Handler>> {
         let found = match &*self.0.borrow() {
             State::Undecided { http1, core, .. } => Some((http1.clone(), core.clone())),
@@ -136,7 +136,7 @@ impl Version {
         }
     }
 
-    /// What is told of the connection.
+    /// The receiver of the connection's events.
     pub(crate) fn handler(&self) -> Rc<dyn Handler> {
         match self.served() {
             Served::Http1(http1) => http1,
@@ -144,7 +144,7 @@ impl Version {
         }
     }
 
-    /// What is told of it, if that is known for good.
+    /// The receiver of its events, once that is final.
     pub(crate) fn decided(&self) -> Option<Rc<dyn Handler>> {
         (!self.is_undecided()).then(|| self.handler())
     }

@@ -25,7 +25,7 @@ pub(crate) fn recognise(protocol: &Bound<'_, PyAny>) -> PyResult<Option<Rc<dyn H
     if is_untouched(&session, protocol)? { Ok(Some(session)) } else { Ok(None) }
 }
 
-/// Have `protocol`, a WebSocket of ours, stand on a stream of HTTP/2: what is told of that from now on.
+/// Put `protocol`, a WebSocket of ours, on a stream of HTTP/2; returns the receiver of the stream's events.
 pub(crate) fn open_on_stream(
     protocol: &Bound<'_, PyAny>,
     stream: Rc<dyn Carrier>,
@@ -38,7 +38,7 @@ pub(crate) fn open_on_stream(
     Ok(session)
 }
 
-/// Whether the class of `protocol` has our methods and no others: then nobody notices that they are not called.
+/// Whether the class of `protocol` has our methods and no others: then no program notices that they are not called.
 fn is_untouched(session: &Session, protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
     const CALLED: [&str; 5] = ["connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing"];
     let class = protocol.get_type();

@@ -20,7 +20,7 @@ use common::time;
 
 const TEXT: &[u8] = br#"{"id":12345,"user":"alice","text":"hello there, how are you?"} "#;
 
-/// How often an operation on so many bytes runs to be timed.
+/// How often to repeat an operation on this many bytes.
 fn rounds(bytes: usize) -> u32 {
     u32::try_from((50_000_000 / (bytes + 100)).clamp(20, 200_000)).unwrap()
 }

@@ -1,5 +1,5 @@
-//! A server of HTTP/2 in clear text with canned answers, for h2spec, h2load and the like: no Python, one thread for each
-//! connection. The requests it gives up on, and the connections, are told on standard error.
+//! A server of HTTP/2 in clear text with canned answers, for h2spec, h2load and the like: no Python, one thread for
+//! each connection. It reports refused requests and connections on standard error.
 //!
 //! ```text
 //! $ cargo run -q --release -p wire --example h2_server -- 127.0.0.1:8700
@@ -26,7 +26,7 @@ use wire::{AppError, Limits, Trailers};
 /// Bytes put together for one write.
 const AT_ONCE: usize = 1 << 16;
 
-/// What is still to be sent of a stream, which may be any number of zeros.
+/// The missing part of a response body, which may be any number of zeros.
 enum Body {
     Bytes(Vec<u8>),
     Zeros,
@@ -39,7 +39,7 @@ struct Server {
     limits: Limits,
     out: Vec<u8>,
     bodies: HashMap<StreamId, Body>,
-    /// What was asked for, of those whose bodies are still to come.
+    /// The paths of requests whose bodies are still to come.
     asked: HashMap<StreamId, Vec<u8>>,
     /// Those that are not released.
     streams: Vec<StreamId>,

@@ -16,7 +16,7 @@ use crate::texts;
 /// A mistake of the peer. Answer with [`status`](Error::status), then close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// What was wrong.
+    /// The kind of mistake.
     pub refusal: Refusal,
     /// The limit that was crossed, for the log; 0 where there is none.
     pub limit: u64,
@@ -43,7 +43,7 @@ impl Error {
         crate::status::phrase(self.status())
     }
 
-    /// What was wrong, for the log: never contains bytes of the peer's.
+    /// The mistake, for the log: never contains bytes of the peer's.
     pub fn reason(self) -> String {
         self.refusal.reason(self.limit)
     }
@@ -87,12 +87,12 @@ pub enum AppError {
     TooShort,
     /// The subprotocol of a WebSocket is not a token (RFC 6455 section 11.3.4).
     Subprotocol,
-    /// The call does not fit what has been sent so far: no request in hand, or its response already begun or ended.
+    /// The call is out of order: no request in hand, or its response already begun or ended.
     State,
 }
 
 impl AppError {
-    /// What applications read, but for the two errors whose text names what was given: callers that have it fill it in.
+    /// The text for applications, except for two errors whose text quotes a value: callers that have it fill it in.
     const fn text(self) -> &'static str {
         match self {
             Self::Status => "status outside 100 to 599",

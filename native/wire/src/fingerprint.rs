@@ -1,4 +1,4 @@
-//! A hash for small stores of what was met before.
+//! A hash for small caches.
 
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 
@@ -7,8 +7,8 @@ fn mix(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR)
 }
 
-/// A hash that is quick rather than hard to collide with: what is found by it must be compared byte by byte before it is used,
-/// and whoever makes things collide must gain nothing but that they are found less often.
+/// A hash that is quick rather than hard to collide with: entries found by it must be compared byte by byte before they
+/// are used, and an attacker who produces collisions must achieve no more than cache misses.
 #[inline]
 pub fn fingerprint(text: &[u8]) -> u64 {
     let mut words = text.chunks_exact(8);

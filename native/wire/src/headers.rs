@@ -70,7 +70,7 @@ macro_rules! names {
                 }
             }
 
-            /// What stands in front of the value on a line: the name, a colon and a space.
+            /// The part of a line before the value: the name, a colon and a space.
             #[inline]
             pub(crate) const fn line_begin(self) -> &'static str {
                 match self {
@@ -237,7 +237,7 @@ impl Name {
     }
 }
 
-/// For each byte its lower-case form if it may stand in a token (RFC 9110 section 5.6.2), else 0.
+/// For each byte its lower-case form if it is allowed in a token (RFC 9110 section 5.6.2), else 0.
 static TOKEN: [u8; 256] = token_table();
 
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]

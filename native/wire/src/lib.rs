@@ -1,6 +1,6 @@
 //! Sans-IO HTTP and WebSocket for servers: bytes in, events out, bytes out.
 //!
-//! No socket, clock, thread, Python object or unsafe block is in here. Whoever owns those drives one [`h1::Connection`]
+//! No socket, clock, thread, Python object or unsafe block is in here. The owner of those drives one [`h1::Connection`]
 //! per peer with four kinds of calls (and a [`h2::Connection`] or a [`ws::Connection`] in the same way):
 //!
 //! - **Read**: [`poll`](h1::Connection::poll) with all bytes that have arrived and are not consumed. It gives one
@@ -14,7 +14,7 @@
 //! - **End**: [`receive_eof`](h1::Connection::receive_eof) when the peer has nothing more to send,
 //!   [`shutdown`](h1::Connection::shutdown) when the server wants to stop. After `Closed`, close the transport.
 //!
-//! What is read are ranges, not copies: the [`Span`]s of a [`h1::Head`] are offsets into the input of the poll that said
+//! Events hold ranges, not copies: the [`Span`]s of a [`h1::Head`] are offsets into the input of the poll that said
 //! `Request`, and become slices with [`Span::of`]. Copy what must outlive that input.
 //!
 //! ```
@@ -51,12 +51,12 @@
 //!
 //! # Why no HTTP parsing library
 //!
-//! The heads are tokenised here, because strictness and resuming are hard to add behind another tokeniser: httparse takes
-//! bare LF, begins anew when bytes were missing, and wants a second pass over what it found. It serves the tests as an
-//! oracle: what is accepted here it must read the same way; and so does h2, whose client checks what is sent here. Nor is
-//! there a WebSocket library: ranges of the caller's buffer, failures at the first bad byte and a bound on every stream are
-//! as hard to add from outside. What is not about WebSocket is a library's: zlib-rs compresses, `sha1_smol` and `base64ct` answer the
-//! handshake.
+//! The heads are tokenised here, because strictness and resuming are hard to add behind another tokeniser: httparse
+//! takes bare LF, starts over when bytes were missing, and wants a second pass over its result. It serves the tests as
+//! an oracle: it must read every accepted request the same way; and so does h2, whose client checks our output. Nor is
+//! there a WebSocket library: ranges of the caller's buffer, failures at the first bad byte and a bound on every stream
+//! are as hard to add from outside. General tasks are left to libraries: zlib-rs compresses, `sha1_smol` and `base64ct`
+//! answer the handshake.
 
 #![forbid(unsafe_code)]
 

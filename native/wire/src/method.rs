@@ -48,7 +48,7 @@ methods! {
 }
 
 /// Methods are case-sensitive tokens (RFC 9110 section 9.1); every registered one is upper case. Lower case and `#`,
-/// which tell of a confused or hostile sender, are refused.
+/// which indicate a confused or hostile sender, are refused.
 #[inline]
 pub(crate) fn is_method_byte(byte: u8) -> bool {
     token_byte(byte) != 0 && !byte.is_ascii_lowercase() && byte != b'#'

@@ -37,7 +37,7 @@ fn until(buf: &[u8], from: usize, stop: impl Fn(u64) -> u64) -> usize {
         }
         at += 8;
     }
-    // Fewer than eight bytes are left: zeros stand behind them, and NUL always stops.
+    // Fewer than eight bytes are left: zeros follow them, and NUL always stops.
     let rest = buf.get(at..).unwrap_or_default();
     let word = rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
     at + ((stop(word) & TOPS).trailing_zeros() / 8) as usize

@@ -11,7 +11,7 @@ pub trait Reused: Default + PartialEq {
 /// What connections that share a thread read their requests into, one after the other.
 ///
 /// It is empty after each poll, but for one that found a request: then that is in it, up to the next poll or
-/// [`clear`](Self::clear). What is cut off goes on in its own connection, never here.
+/// [`clear`](Self::clear). An incomplete request continues in its own connection, never here.
 #[derive(Debug, Default)]
 pub struct Scratch<H> {
     head: H,
@@ -43,7 +43,7 @@ impl<H: Reused> Scratch<H> {
     #[inline]
     pub(crate) fn enter(&mut self) -> Entered<'_, H> {
         self.clear();
-        debug_assert!(self.is_empty(), "somebody's request is left in the scratch");
+        debug_assert!(self.is_empty(), "a request is left in the scratch");
         Entered { scratch: self }
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of HTTP/2 as a whole: what is hard to say as data.
+//! Connections of HTTP/2 as a whole: cases that are hard to write as data.
 
 #![allow(
     clippy::unwrap_used,
@@ -224,12 +224,12 @@ fn a_response_that_is_complete_before_its_request_asks_for_no_more() {
     let frames = server.take();
     let last = frames.last().unwrap();
     assert_eq!((last.kind, last.number(0), server.connection.is_live(id)), (3, 0, false));
-    // What was on its way is thrown away.
+    // Frames that were on their way are thrown away.
     server.receive(&[data(1, END_STREAM, b"more"), get(3)].concat());
     assert!(server.failure.is_none() && server.seen.contains_key(&3));
 }
 
-/// One that was refused has ended all the same when its body has come: its answer is not followed by a reset.
+/// A refused request has ended even when its body comes later: its answer is not followed by a reset.
 #[test]
 fn a_refused_request_ends_with_its_body() {
     for end in [data(1, END_STREAM, b"x"), headers(1, END_STREAM, &[("a", "b")])] {

@@ -1,5 +1,5 @@
-//! The `h2` crate beside ours. Its client checks every frame that it gets, and what comes back is what it sent; its server
-//! accepts whatever requests are accepted here.
+//! The `h2` crate beside ours. Its client checks every frame that it gets, and gets back its own request; its server
+//! accepts all requests that are accepted here.
 
 #![allow(
     clippy::unwrap_used,
@@ -49,7 +49,7 @@ impl Random {
     }
 }
 
-/// Serve what comes until the client is gone; nothing may be wrong with it.
+/// Serve a client until it is gone; it must do nothing wrong.
 async fn serve(mut socket: DuplexStream, settings: Settings) -> Server {
     let mut server = Server::new(App::Echo, settings);
     let mut buffer = vec![0; 10_000];
@@ -196,7 +196,7 @@ async fn accepted(input: &[u8]) -> Option<Request<RecvStream>> {
     connection.accept().await?.ok().map(|(request, _)| request)
 }
 
-/// What is accepted here is accepted there, and is the same.
+/// Every request accepted here is accepted there, and is the same.
 async fn compare(random: &mut Random) -> bool {
     let fields = fields(random);
     let (mut encoder, mut block, mut input) = (Encoder::new(), Vec::new(), support::hello(&[]));

@@ -49,7 +49,7 @@ fn h1_rapid_reset() {
     assert!(server.take().is_empty() && server.connection.is_idle());
 }
 
-/// What was reset and is still served counts: so many and no more are served at a time.
+/// A stream that was reset and is still served counts: only the allowed number is served at a time.
 #[test]
 fn h1_applications_that_do_not_notice_their_resets_are_bounded() {
     let settings = Settings { streams: 10, ..Settings::default() };
@@ -129,7 +129,7 @@ fn h4_hpack_bomb() {
     assert!(server.seen[&5].complete);
     server.receive(&put(1, END_STREAM | END_HEADERS, 7, &references(16_000)));
     assert_eq!(server.failure.map(|failure| failure.code), Some(CALM));
-    // Nor is one decoded that nobody wants.
+    // Nor is one decoded for a stream that is refused.
     let mut server = Server::ready(App::Silent);
     server.connection.end(&mut server.out);
     server.receive(&put(1, END_STREAM | END_HEADERS, 1, &first));
@@ -165,7 +165,7 @@ fn h6_floods_of_small_frames() {
         let mut server = Server::ready(App::Silent);
         server.receive(&post(1));
         let (count, code) = until_calm(&mut server, round);
-        // What is cut off sooner has met its window.
+        // A round that is cut off sooner has met its window.
         assert!(code == CALM && count <= most && count > 150, "{what}: {count} {code:?}");
     }
     let mut server = Server::ready(App::Silent);
@@ -202,7 +202,7 @@ fn h6_small_messages_that_are_read_are_no_flood() {
     assert_eq!(server.failure, None);
 }
 
-/// The window of the connection is whole again whatever becomes of what was sent.
+/// The window of the connection is whole again, wherever its bytes went.
 #[test]
 fn h7_windows_never_leak() {
     let rounds: [(&str, Round); 5] = [
@@ -242,13 +242,13 @@ fn h7_windows_never_leak() {
             server.connection.pass(1);
             let told = check(&mut server);
             assert!(server.failure.is_none(), "{what}: {:?}", server.failure);
-            // The whole window, less what is told only when half of it is owed.
+            // The whole window, less the part that is only given back once half of it is owed.
             assert!(told <= sent + 200_000 - 65_535 && told + 65_535 > sent, "{what}: {sent} {told}");
         }
     }
 }
 
-/// Padding is of nobody's body: the stream it came on may send as much again.
+/// Padding belongs to no body: the stream it came on may send as much again.
 #[test]
 fn h7_padding_is_given_back_to_its_stream() {
     let mut server = Server::ready(App::Echo);
@@ -262,7 +262,7 @@ fn h7_padding_is_given_back_to_its_stream() {
     assert_eq!((server.failure, server.seen[&1].reset, server.seen[&1].body.len()), (None, None, 1000));
 }
 
-/// A response that waits for its turn, or for a window, and is reset holds up nobody.
+/// A response that waits for its turn, or for a window, and is reset does not hold up others.
 #[test]
 fn h7_a_reset_lets_the_others_go_on() {
     let mut server = Server::ready(App::Bytes(40_000));

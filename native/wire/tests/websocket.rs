@@ -170,7 +170,7 @@ impl<'a> Server<'a> {
                 Event::Message { kind, payload } => {
                     self.outcome.messages.push((kind == Kind::Text, payload.of(window).to_vec()));
                 }
-                Event::Piece { .. } => panic!("nobody has asked for pieces"),
+                Event::Piece { .. } => panic!("this connection does not use pieces"),
                 Event::Ping(range) => {
                     let payload = &window[range];
                     connection.pong(&mut self.out, payload).unwrap();

@@ -5,11 +5,11 @@
 //! consumed leaves in one write at the end, past the transport straight to the socket while nothing waits in front of it.
 //!
 //! Any call into Python can come back here (`write` may pause, an eager application may send, close or raise), so no
-//! borrow of [`State`] is held across one: what is needed is taken out first.
+//! borrow of [`State`] is held across one: its parts are taken out first.
 //!
-//! Here: what a connection is, its beginning and its end. What happens to it is in `events`, what comes in in `input`, the
-//! requests made of it in `request`, what exchanges ask of it in `stream` and `response`, the server's own answers in
-//! `refusal`, the way out in `output`.
+//! This module defines connections, their beginning and their end. Events of a connection are in `events`, its input in
+//! `input`, requests in `request`, calls from exchanges in `stream` and `response`, the server's own responses in
+//! `refusal`, the output in `output`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -53,7 +53,7 @@ pub(crate) struct Leaving {
     pub(crate) protocol: Py<PyAny>,
     pub(crate) carrier: Rc<dyn Carrier>,
     pub(crate) peer: Rc<Peer>,
-    /// The client is to be told to look for another connection.
+    /// A GOAWAY is due: the client should look for another connection.
     pub(crate) announced: bool,
 }
 
@@ -61,20 +61,20 @@ pub(crate) struct Leaving {
 pub(crate) struct Connection {
     pub(crate) core: Rc<Core>,
     pub(crate) sides: Sides,
-    /// Of nobody before `connection_made`.
+    /// Empty before `connection_made`.
     pub(super) peer: RefCell<Rc<Peer>>,
     pub(super) state: RefCell<State>,
     pub(super) room: Room,
-    /// Of what it waits for its client to send.
+    /// The deadline for the client's input.
     pub(super) deadline: Deadline,
-    /// Of what it waits for its client to take.
+    /// The deadline for the client to read the output.
     pub(super) reader: Reader,
     /// The places of both among those of the loop.
     pub(super) places: Cell<Option<[usize; 2]>>,
     pub(super) life: Cell<Life>,
     pub(super) end: Cell<End>,
     pub(super) reading: Cell<Reading>,
-    /// By what the loop was like when the connection was made.
+    /// How applications start, decided by the loop's state when the connection was made.
     pub(super) start: Cell<Start>,
     pub(super) consuming: Cell<bool>,
     pub(super) first: Cell<bool>,
@@ -148,7 +148,7 @@ impl Connection {
         peer.note(py, &self.core.names, level, text)
     }
 
-    /// Another version is spoken here, of which nothing has been read: give it the connection, and who is at its ends.
+    /// Hand the connection and its ends over to another version, which has read nothing of it.
     pub(crate) fn leave(&self, py: Python<'_>) -> Option<Leaving> {
         let carrier = self.sides.carrier()?;
         let protocol = self.sides.protocol(py)?;

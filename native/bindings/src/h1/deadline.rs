@@ -40,7 +40,7 @@ impl Patient for Connection {
 }
 
 impl Connection {
-    /// Set the deadline of what the connection waits for now, if that has changed.
+    /// Set the deadline of the connection's present wait, if that has changed.
     pub(super) fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
         self.update_deadline_in_place();
         self.watch(py)
@@ -65,7 +65,7 @@ impl Connection {
                 return;
             }
             Awaits::Head => settings.timeout_request_head,
-            // Nobody is late with a body that is not read, that he was not told to send, or that cannot come.
+            // A body is not late if the server does not read it, has not asked for it, or if it cannot come.
             Awaits::Body if self.is_read_paused() || self.has_all() || state.wire.awaits_continue() => None,
             Awaits::Body | Awaits::Discard => settings.timeout_request_body,
             Awaits::Nothing => None,
@@ -74,8 +74,8 @@ impl Connection {
         self.deadline.set(after.map(|after| self.core.hub.deadlines.now() + after));
     }
 
-    /// The server ends, and the client was told nothing yet: the time that is left for one more request starts now, or has
-    /// since nothing was asked. `false`: none is left, or none can come.
+    /// The server shuts down, and the client does not know yet: the time left for one more request starts now, or with
+    /// the last response. `false`: none is left, or none can come.
     pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<bool> {
         if self.has_all() || !self.is_open() {
             return Ok(false);
@@ -84,7 +84,7 @@ impl Connection {
             if self.look_for_peer(py)? == Pending::Nothing {
                 return Ok(false);
             }
-            // Nobody has looked at what it has asked meanwhile.
+            // A request that came meanwhile was not read yet.
             self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
         }
         self.watch(py)?;
@@ -103,7 +103,7 @@ impl Connection {
             Awaits::Idle => {
                 let usual =
                     if self.first.get() { settings.timeout_request_head } else { Some(settings.timeout_keep_alive) };
-                // Without a deadline nobody knows since when the client has nothing to ask.
+                // Without a deadline it is unknown since when the client is idle.
                 let since = self.deadline.get().zip(usual).and_then(|(until, usual)| until.checked_sub(usual));
                 since.map(|since| since + settings.last_call)
             }
@@ -140,7 +140,7 @@ impl Connection {
         self.update_deadline(py)
     }
 
-    /// See to it that the timer fires in time for the deadline of what the client has to send.
+    /// Have the timer fire in time for the deadline of the client's input.
     #[inline]
     pub(super) fn watch(&self, py: Python<'_>) -> PyResult<()> {
         self.core.hub.deadlines.watch(py, &self.deadline)

@@ -1,4 +1,4 @@
-//! What happens to a connection, one method for each event, whoever tells of it: a socket of ours, or the protocol object.
+//! The events of a connection, one method for each; they come from a socket of ours or from the protocol object.
 
 use std::rc::Rc;
 
@@ -51,8 +51,8 @@ impl Connection {
         self.state.borrow_mut().wire.announce_close();
     }
 
-    /// The server stops: close now if idle, otherwise when the response is complete. Behind an `announce_close` a client that
-    /// was told nothing yet is given a moment for one more request.
+    /// The server stops: close now if idle, otherwise when the response is complete. After an `announce_close`, a
+    /// client that does not know yet has a moment for one more request.
     pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.guard(py, "shutdown", |connection| connection.stop(py))
     }
@@ -111,7 +111,7 @@ impl Carried for Connection {
         if self.sides.end_as_a_whole(py)? {
             return Ok(false);
         }
-        // What is missing of a body will not come, so it cannot be late.
+        // The missing part of a body will not come, so it cannot be late.
         self.deadline.set(None);
         let (exchange, pending) = {
             let state = self.state.borrow();

@@ -64,8 +64,8 @@ impl KeptHeaders {
         Self { host, sections: RefCell::default(), tuples: FieldTuples::default(), lists: RefCell::default() }
     }
 
-    /// The headers of a scope: a list of its own, of tuples that may be shared since nobody can change them; and the list
-    /// that it is a copy of, if it is one.
+    /// The headers of a scope: a list of its own, of tuples that may be shared because they cannot change; and the list
+    /// that it is a copy of, if any.
     #[inline]
     fn headers<'py>(
         &self,
@@ -91,8 +91,8 @@ impl KeptHeaders {
         self.tuples.list(py, &self.host.names, &head.fields, head.target.authority.of(input), input)
     }
 
-    /// The section was met before, and what was made of it is not here: it could not be made then, or the section has
-    /// made room for another since the head was read.
+    /// The section is known, but its list is not here: it could not be built then, or the section has been evicted
+    /// since the head was read.
     #[cold]
     fn read_again<'py>(&self, py: Python<'py>, fields: &HeadFields<'_>) -> PyResult<Bound<'py, PyList>> {
         let mut again = Head::default();
@@ -120,7 +120,7 @@ impl KeptHeaders {
         drop(old);
     }
 
-    /// What was made of the section of `head`, if it is still here.
+    /// The list of the section of `head`, if it is still here.
     #[inline]
     fn find<R>(&self, head: &Head, look: impl FnOnce(&Kept) -> R) -> Option<R> {
         let number = head.memory.number()?;

@@ -1,4 +1,4 @@
-//! What comes in: from the transport or past it, kept while it cannot be looked at, taken apart into requests and bodies.
+//! The input: from the transport or past it, kept until it can be processed, divided into requests and bodies.
 
 use std::rc::Rc;
 
@@ -81,7 +81,7 @@ impl Connection {
         self.regulate(py)
     }
 
-    /// Consume a buffer of our own and keep what is left of it.
+    /// Consume a buffer of our own and keep the rest of it.
     pub(super) fn consume_buffer(self: &Rc<Self>, py: Python<'_>, mut buffer: Vec<u8>, eager: bool) -> PyResult<()> {
         let used = self.consume(py, &buffer, eager)?;
         if !self.is_open() {
@@ -96,7 +96,7 @@ impl Connection {
         self.regulate(py)
     }
 
-    /// Read from the socket while what waits for its turn, or for the application, is not above the high-water mark.
+    /// Read from the socket unless pipelined input, or input for the application, is above the high-water mark.
     pub(super) fn regulate(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_open() {
             return Ok(());
@@ -124,7 +124,7 @@ impl Connection {
         self.restart_body_deadline(py)
     }
 
-    /// Work through `input`; how much of it is dealt with. What is left must be kept.
+    /// Process `input`; returns how much was used. The caller must keep the rest.
     fn consume(self: &Rc<Self>, py: Python<'_>, input: &[u8], eager: bool) -> PyResult<usize> {
         let outer = self.consuming.replace(true);
         let result = self.core.scratch.with(|scratch| self.events(py, input, eager, scratch));
@@ -153,7 +153,7 @@ impl Connection {
         let limits = &self.core.settings.limits;
         let mut at = 0;
         let mut budget = self.core.settings.max_eager_requests;
-        // A request with a body, whose application starts when what has arrived of it was fed.
+        // A request with a body, whose application starts once the part that has arrived was fed.
         let mut waiting: Option<Begun> = None;
         loop {
             let rest = input.get(at..).unwrap_or_default();
@@ -204,7 +204,7 @@ impl Connection {
         Ok(at)
     }
 
-    /// A head is complete. Returns what was made of it; `None` if the connection was handed over.
+    /// A head is complete. Returns the request; `None` if the connection was handed over.
     fn request(self: &Rc<Self>, py: Python<'_>, head: &Head, input: &[u8]) -> Result<Option<Begun>, Stop> {
         if head.target.names_https(input) && !self.may_ask_for_https(py)? {
             return Err(Stop::Refused(Refused::misdirected()));
@@ -218,7 +218,7 @@ impl Connection {
         Ok(Some(begun))
     }
 
-    /// A piece of a body has come, in so many bytes. Returns whose it is, to be woken.
+    /// A piece of a body has come, in `bytes` on the wire. Returns its exchange, to be woken.
     fn body(&self, py: Python<'_>, piece: &[u8], bytes: usize, end: bool) -> PyResult<Option<Rc<Exchange>>> {
         let exchange = self.state.borrow().exchange.clone();
         let Some(exchange) = exchange else { return Ok(None) };
@@ -232,7 +232,7 @@ impl Connection {
         Ok(Some(exchange))
     }
 
-    /// Other connections first; then on with what is kept.
+    /// Serve other connections first, then process the kept input.
     fn resume_soon(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.resume_scheduled.set(true);
         let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;

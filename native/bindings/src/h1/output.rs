@@ -75,8 +75,8 @@ impl Connection {
         }
     }
 
-    /// Write what waits and behind it a large object, without a copy of it: `bytes` and no others, which could change
-    /// before they are sent.
+    /// Write the waiting output followed by a large object, without copying it: only `bytes`, since other buffers could
+    /// change before they are sent.
     pub(super) fn write_object(&self, py: Python<'_>, body: &Bound<'_, PyBytes>) -> PyResult<()> {
         let logged = self.core.host.log_first(py, || true);
         // A transport that cannot write any more counts the pieces, and complains of many.
@@ -102,13 +102,13 @@ impl Connection {
         };
         if let Some(exchange) = exchange {
             exchange.disconnect(py, false)?;
-            // Whoever waits to send has nothing to wait for.
+            // Calls that wait to send have nothing to wait for.
             self.relieve(py)?;
         }
         if linger && self.core.is_real && !self.has_all() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
-            // Before the transport is asked for anything: the peer may be gone, and nobody has noticed.
+            // Before the transport is used: the peer may be gone unnoticed.
             self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.linger));
             self.watch(py)?;
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;

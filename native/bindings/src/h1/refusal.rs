@@ -1,4 +1,4 @@
-//! Responses of the server's own: to what is no request, to who is too slow, for an application that failed.
+//! Responses of the server's own: to malformed requests, to slow clients, for an application that failed.
 
 use pyo3::prelude::*;
 

@@ -80,7 +80,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Give the connection to the WebSocket protocol, with the handshake as it was sent and what is behind it.
+    /// Give the connection to the WebSocket protocol, with the original handshake and the input after it.
     pub(super) fn hand_over(&self, py: Python<'_>, input: &[u8], expects_continue: bool) -> PyResult<()> {
         let core = &self.core;
         let names = &core.names;

@@ -72,8 +72,8 @@ impl Connection {
         if self.consuming.get() && self.state.borrow().out.len() <= HIGH_WATER { Ok(()) } else { self.flush(py) }
     }
 
-    /// Append `data` to the output; `true` if it is large and only what stands in front of it was appended. A wrong length
-    /// leaves everything as it was, so that a head that still waits is never sent.
+    /// Append `data` to the output; `true` if it is large and only its framing was appended. A wrong length leaves
+    /// everything as it was, so that a head that still waits is never sent.
     #[inline]
     fn append_body(&self, data: &[u8], follows: Follows) -> PyResult<bool> {
         let state = &mut *self.state.borrow_mut();

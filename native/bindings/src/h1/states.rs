@@ -1,6 +1,6 @@
 //! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
 
-/// The end of what the client sends: known here and nowhere else. It only ever goes forward.
+/// The end of the client's input: no other state repeats it. It only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// More may come.

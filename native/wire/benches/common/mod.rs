@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-/// Run `operation` so many times in a row, several times over, and print the nanoseconds that it took at best and in the median; with
-/// `once` only run it, for a profiler.
+/// Run `operation` `rounds` times in a row, several times over, and print the best and the median time in nanoseconds;
+/// with `once` only run it, for a profiler.
 pub(crate) fn time(name: &str, once: bool, rounds: u32, mut operation: impl FnMut()) {
     if once {
         (0..10_000).for_each(|_| operation());

@@ -1,5 +1,5 @@
-//! A connection and an application that does anything in any order. Whatever happens, what is written is one response
-//! after the other, as many as there were requests, each well-formed, and nothing is read behind the last.
+//! A connection and an application that does anything in any order. The output must be one response after the other, as
+//! many as there were requests, each well-formed, with nothing read after the last.
 
 use wire::h1::response::Trailers;
 use wire::h1::{Connection, Event, Scratch, Version};
@@ -7,7 +7,7 @@ use wire::{AppError, Limits};
 
 use super::{dechunk, fingerprint, small};
 
-/// What the peer and the application did, and what was written.
+/// The actions of peer and application, and the output.
 struct Run<'a> {
     connection: Connection,
     scratch: Scratch,
@@ -20,7 +20,7 @@ struct Run<'a> {
     /// Method and version of the requests.
     requests: Vec<(bool, Version)>,
     answered: usize,
-    /// What is being read, and is no request yet or will never be one, is a HEAD.
+    /// The request being read, which may be incomplete or malformed, is a HEAD.
     reads_head: bool,
     begun: bool,
     broken: bool,
@@ -165,7 +165,7 @@ impl Run<'_> {
         match self.connection.refuse(&mut self.out, &self.limits, 400, b"", wire::status::phrase(400).as_bytes()) {
             Ok(true) => {
                 if self.requests.len() == self.answered {
-                    // To something that was no request.
+                    // To a malformed request.
                     self.requests.push((self.reads_head, Version::Http11));
                 }
                 self.completed();
@@ -187,7 +187,7 @@ impl Run<'_> {
         self.input = &self.input[..self.arrived];
     }
 
-    /// What was written is as many responses as were completed; and the one that was begun.
+    /// Check that the output has as many responses as were completed; and the one that was begun.
     fn check(&self) {
         let mut rest = self.out.as_slice();
         let mut finals = 0;
@@ -198,7 +198,7 @@ impl Run<'_> {
             rest = &rest[length..];
             let status = response.code.unwrap();
             if status < 200 {
-                assert!(self.requests.len() > finals, "there is somebody to tell");
+                assert!(self.requests.len() > finals, "an interim response belongs to a request");
                 assert_eq!(response.headers.iter().filter(|field| field.name == "content-length").count(), 0);
                 continue;
             }
@@ -217,7 +217,7 @@ impl Run<'_> {
                 assert!(rest.len() >= length || !complete);
                 &rest[length.min(rest.len())..]
             } else {
-                assert_eq!(finals, self.requests.len(), "nothing follows what ends with the connection");
+                assert_eq!(finals, self.requests.len(), "nothing follows a response that ends with the connection");
                 assert!(self.connection.is_closing());
                 &[]
             };

@@ -1,4 +1,4 @@
-//! HTTP/2 frames: any bytes are frames or refused, within their payloads, and what is read can be written again.
+//! HTTP/2 frames: any bytes are frames or refused, within their payloads, and every frame read can be written again.
 
 use wire::h2::frame::{self, Frame, HEAD, Head, MAX_WINDOW};
 

@@ -1,4 +1,4 @@
-//! HTTP/2 connections: whatever clients and applications do, however it is cut, and whoever shares the scratch.
+//! HTTP/2 connections: any clients and applications, any cut of the input, any sharing of the scratch.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ const SETTINGS: Settings = Settings {
     connect_protocol: true,
 };
 
-/// What the client may be sent, by what it has said, and what it has seen.
+/// The client's limits on its input, by its own settings, and the input it has seen.
 struct Client {
     encoder: Encoder,
     next: u32,
@@ -154,7 +154,7 @@ impl Peer {
         self.input = input[at..].to_vec();
     }
 
-    /// All of a request; what is kept with entries is what they are.
+    /// Render a whole request; checks that each slot belongs to its entry.
     fn head(&mut self, scratch: &Scratch) -> Vec<u8> {
         let head = scratch.head();
         let mut text = [head.method(), b" ", head.path(), b"?", head.query()].concat();
@@ -211,7 +211,7 @@ impl Peer {
         });
     }
 
-    /// Bytes of the client's, by what a byte says.
+    /// Send bytes of the client's, chosen by `what`.
     fn send(&mut self, what: u8, which: u8, data: &[u8]) {
         let (client, mut out) = (&mut self.client, Vec::new());
         let stream = (client.next.saturating_sub(2)).saturating_sub(2 * u32::from(which & 3)) | 1;
@@ -253,7 +253,7 @@ impl Peer {
     }
 }
 
-/// One step of a script, for a peer; its input comes in pieces of so many bytes.
+/// One step of a script, for a peer; its input comes in pieces of `piece` bytes.
 fn step(peer: &mut Peer, what: u8, which: u8, data: &[u8], piece: usize, scratch: &mut Scratch, limits: &Limits) {
     if what & 16 == 0 {
         let kept = peer.input.len();

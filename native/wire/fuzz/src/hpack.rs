@@ -1,4 +1,5 @@
-//! HPACK: any block is decoded or refused within bounds, and what is encoded decodes again, whatever the tables do.
+//! HPACK: any block is decoded or refused within bounds, and every encoded block decodes again, in any state of the
+//! tables.
 
 use wire::h2::hpack::{Decoder, Encoder, FIELD_OVERHEAD, Field, Indexing, Key, Size, TABLE_SIZE};
 
@@ -6,7 +7,7 @@ use super::fingerprint;
 
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// What is kept with an entry is of its field, for ever.
+/// Check that the slot of an entry belongs to its field, for ever.
 fn check(field: Field<'_, Option<Pair>>, pair: &Pair) {
     assert_eq!(field.kept.is_some(), matches!(field.whole, Some(Key::Dynamic(_))));
     if let Some(kept) = field.kept {

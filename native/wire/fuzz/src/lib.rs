@@ -7,7 +7,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a target panics to say what is wrong; the file is a crate and a module"
+    reason = "a target panics to report a failure; the file is a crate and a module"
 )]
 
 mod exchange;
@@ -297,7 +297,7 @@ fn take_line<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
     wire::headers::is_value(line).then_some(line)
 }
 
-/// What is encoded in chunks is decoded to the same.
+/// Check that chunked data decodes to the same.
 fn round_trip(data: &[u8]) {
     let (mut out, mut body) = (Vec::new(), body_writer(None));
     data.chunks(7).for_each(|part| body.write(&mut out, part).unwrap());
@@ -310,8 +310,8 @@ fn body_writer(length: Option<u64>) -> BodyWriter {
     head.end(&mut Vec::new(), length).unwrap().0
 }
 
-/// Whatever an application sends, what is written is one well-formed response, or nothing. The first two bytes are the
-/// request and the status; lines of `name:value` follow, and behind an empty line the body, in parts of a line each.
+/// Any messages of an application produce one well-formed response, or nothing. The first two bytes are the request and
+/// the status; lines of `name:value` follow, and behind an empty line the body, in parts of a line each.
 pub fn h1_response(data: &[u8]) -> u64 {
     let [control, status, rest @ ..] = data else { return 0 };
     let exchange = Exchange {

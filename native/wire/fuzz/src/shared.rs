@@ -29,13 +29,13 @@ struct Peer {
     input: Vec<u8>,
     /// Answers are begun by one step and ended by another, so that the next request waits.
     begun: bool,
-    /// What the application saw of it, and what was written.
+    /// The part of it that the application saw, and the output.
     seen: Vec<String>,
     written: Vec<u8>,
 }
 
-/// The first byte says which limits, how many connections, and how long the script is; then come pairs of bytes, what
-/// happens and to whom or how much of it; behind the script are the conversations of the clients, in equal parts.
+/// The first byte says which limits, how many connections, and how long the script is; then come pairs of bytes, an
+/// action and its connection or size; after the script the conversations of the clients, in equal parts.
 pub fn h1_shared(data: &[u8]) -> u64 {
     let [control, rest @ ..] = data else { return 0 };
     let limits = if control & 1 == 1 { small() } else { Limits::default() };

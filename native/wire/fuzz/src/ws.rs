@@ -1,11 +1,11 @@
-//! WebSocket: what is read does not depend on cuts, what is kept is bounded, and what is encoded decodes again.
+//! WebSocket: events do not depend on cuts, buffers are bounded, and every encoded message decodes again.
 
 use wire::ws::mask::Mask;
 use wire::ws::{Agreement, Connection, Event, Failure, Kind, Limits, NO_CODE, Prepared, Settings, StreamPool};
 
 use super::fingerprint;
 
-/// What a connection was told.
+/// The events of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Seen {
     Message(bool, Vec<u8>),
@@ -23,7 +23,7 @@ struct Peer {
     limits: Limits,
     input: Vec<u8>,
     seen: Vec<Seen>,
-    /// Of a message that is told in pieces.
+    /// Of a message that comes in pieces.
     told: Vec<u8>,
     out: Vec<u8>,
 }
@@ -245,8 +245,8 @@ pub fn ws_messages(data: &[u8]) -> u64 {
     fingerprint(&(expected.len(), wire.len().checked_ilog2()))
 }
 
-/// What is compressed inflates to what it was, whatever becomes of the streams between two messages; and anything that
-/// claims to be compressed is the same in any cut, and within the limits.
+/// Compressed messages inflate to the original, in any state of the streams between two messages; and any bytes that
+/// claim to be compressed give the same in any cut, and within the limits.
 pub fn ws_deflate(data: &[u8]) -> u64 {
     let [control, salt, script @ ..] = data else { return 0 };
     let Some(ours) = agreement(control | 1) else { return 0 };

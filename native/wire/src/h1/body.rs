@@ -75,7 +75,7 @@ impl Decoder {
     }
 }
 
-/// Where in the chunk grammar (RFC 9112 section 7.1) the next byte stands.
+/// The place of the next byte in the chunk grammar (RFC 9112 section 7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// In the size, after this many digits.
@@ -274,7 +274,7 @@ impl Chunked {
 mod tests {
     use super::*;
 
-    /// Decode in pieces of `size` bytes: the data, and what is left behind the body if it ended.
+    /// Decode in pieces of `size` bytes: the data, and the bytes left after the body if it ended.
     fn decode_pieces(input: &[u8], size: usize, limits: &Limits) -> (Vec<u8>, Result<Option<usize>, u16>) {
         let mut decoder = Decoder::Chunked(Chunked::new(limits));
         let (mut data, mut at) = (Vec::new(), 0);

@@ -1,7 +1,7 @@
-//! One connection: what is read next, what may be written next, and whether another request may follow.
+//! One connection: the next thing to read or to write, and whether another request may follow.
 //!
 //! It owns the order of things and nothing else. Bytes, time, sockets and the application belong to the caller, who
-//! polls with what has arrived, writes what is appended to its buffers, and closes when told.
+//! polls with the bytes that have arrived, writes the bytes appended to its buffers, and closes on request.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub enum Event {
         /// Whether the body is complete with it.
         end: bool,
     },
-    /// Bytes of a body nobody will read were thrown away: poll again with what follows.
+    /// Bytes of an unwanted body were thrown away: poll again with the rest.
     Skipped,
     /// The request in hand is complete and its response is not: keep the bytes, poll again after the response.
     Busy,
@@ -211,14 +211,14 @@ impl Connection {
         if end {
             self.reading = Reading::Complete;
         }
-        // Nothing is behind it, or what is missing of it will never come.
+        // Nothing follows it, or its missing part will never come.
         self.exchange.close |= self.eof && (consumed == input || !end && data.is_empty());
         let event = if data.is_empty() && !end { Event::NeedMore } else { Event::Body { data, end } };
         Progress { consumed, event }
     }
 
-    /// What is left of a body after its response is dropped within a bound, and never read as a request. What goes wrong
-    /// in it needs no answer any more: the connection ends.
+    /// The rest of a body after its response is dropped within a bound, and never read as a request. Mistakes in it
+    /// need no answer any more: the connection ends.
     fn discard(&mut self, input: &[u8], limits: &Limits) -> Progress {
         let closed = Progress { consumed: input.len(), event: Event::Closed };
         let Reading::Discard { mut decoder, left } = std::mem::replace(&mut self.reading, Reading::Closed) else {
@@ -248,7 +248,7 @@ impl Connection {
                 self.exchange.close |= !pending;
                 return Eof::Complete;
             }
-            // Of what is left nothing was looked at: polling finds out whether there are requests in it.
+            // The rest was not read yet: polling finds out whether there are requests in it.
             Reading::Head if pending && self.partial.is_none() => return Eof::Complete,
             _ => {}
         }
@@ -258,8 +258,8 @@ impl Connection {
         if cut { Eof::Truncated } else { Eof::Clean }
     }
 
-    /// Append the interim response the client waits for, the first time the application asks for the body. `false`: there
-    /// is nobody waiting, or it is too late (RFC 9110 section 10.1.1).
+    /// Append the interim response the client waits for, the first time the application asks for the body. `false`: the
+    /// client does not wait, or it is too late (RFC 9110 section 10.1.1).
     pub fn send_continue(&mut self, out: &mut Vec<u8>) -> bool {
         let wanted = self.awaits_continue() && matches!(self.writing, Writing::Awaiting);
         if wanted {
@@ -297,7 +297,7 @@ impl Connection {
             return Err(AppError::State);
         }
         let mut exchange = self.exchange;
-        // The body may come or not: nobody can tell which bytes are the next request.
+        // The body may come or not, so it is unknown where the next request begins.
         exchange.close |= self.awaits_continue() || self.last;
         HeadWriter::begin(out, exchange, status, defaults)
     }
@@ -331,7 +331,7 @@ impl Connection {
         }
     }
 
-    /// Append the end of the response. The next poll reads the next request, what is left of this one's body, or closes.
+    /// Append the end of the response. The next poll reads the next request, the rest of this one's body, or closes.
     /// After an error the response is cut off: abort the connection.
     #[inline]
     pub fn finish(&mut self, out: &mut Vec<u8>, limits: &Limits) -> Result<(), AppError> {
@@ -422,7 +422,7 @@ impl Connection {
         matches!(self.reading, Reading::Closed)
     }
 
-    /// Whether the client holds its body back until it is told to send it.
+    /// Whether the client holds its body back until `100 Continue`.
     pub fn awaits_continue(&self) -> bool {
         self.expects_continue && matches!(self.reading, Reading::Body(_))
     }

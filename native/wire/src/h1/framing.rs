@@ -21,7 +21,7 @@ pub enum BodyLength {
     Chunked,
 }
 
-/// What was noted about the fields this crate reads, while they passed.
+/// Notes on the fields that this crate interprets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
     host: Once,
@@ -73,7 +73,7 @@ impl Marks {
         }
     }
 
-    /// RFC 9110 section 7.6.1: a list of options, in any letter case. What is no known option is ignored.
+    /// RFC 9110 section 7.6.1: a list of options, in any letter case. Unknown options are ignored.
     fn note_connection(&mut self, value: &[u8]) {
         for option in members(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");

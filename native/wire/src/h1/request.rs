@@ -54,7 +54,7 @@ pub struct Head {
     /// Where the line or the run being read begins, and how far it is known to be good.
     from: usize,
     scanned: usize,
-    /// Where the first `?` of the target stands.
+    /// The place of the first `?` of the target.
     question: Option<usize>,
     /// The colon of the field line being read, and the name in front of it.
     colon: Option<(usize, Name)>,
@@ -80,8 +80,8 @@ pub struct Head {
     pub expects_continue: bool,
     /// Whether the client lets the connection live on (RFC 9112 section 9.3).
     pub persistent: bool,
-    /// Whether the client asks for another protocol in a way that counts (RFC 9110 section 7.8); which one is told by
-    /// [`upgrades_to`](Head::upgrades_to).
+    /// Whether the client validly asks for another protocol (RFC 9110 section 7.8); [`upgrades_to`](Head::upgrades_to)
+    /// tells which one.
     pub upgrades: bool,
     /// What [`Sections`] has of the fields.
     pub memory: Memory,
@@ -374,7 +374,7 @@ impl Head {
         }
     }
 
-    /// What is only known when the head is complete: Host, framing, expectations, persistence.
+    /// Decide on Host, framing, expectations and persistence, which depend on the whole head.
     #[inline]
     fn decide(&mut self, buf: &[u8], limits: &Limits) -> Result<(), Error> {
         let marks = self.marks;
@@ -414,7 +414,7 @@ fn parse_version(rest: &[u8]) -> Result<Option<Version>, Error> {
     }
 }
 
-/// The index behind the LF that must stand at `at`, if it is there yet.
+/// The index after the LF that is required at `at`, if that byte is there yet.
 #[inline]
 fn line_feed(buf: &[u8], at: usize, otherwise: Refusal) -> Result<Option<usize>, Error> {
     match buf.get(at) {
@@ -424,7 +424,7 @@ fn line_feed(buf: &[u8], at: usize, otherwise: Refusal) -> Result<Option<usize>,
     }
 }
 
-/// A well-known name is a token as it stands; any other is checked byte by byte.
+/// A well-known name is known to be a token; any other is checked byte by byte.
 #[inline]
 fn classify_name(name: &[u8]) -> Result<Name, Error> {
     let known = Name::classify(name);

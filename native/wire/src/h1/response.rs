@@ -56,7 +56,7 @@ pub struct Exchange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Allowed,
-    /// HEAD and 304: none, but the framing fields of the response that is described may stand.
+    /// HEAD and 304: none, but the framing fields of the described response are allowed.
     Described,
     /// 204: none, and no framing fields (RFC 9110 section 8.6, RFC 9112 section 6.1).
     Forbidden,
@@ -142,9 +142,9 @@ impl HeadWriter {
         self.try_field(out, name, trim(value)).inspect_err(|_| self.fail(out))
     }
 
-    /// Append what is missing and the empty line. `body` is the length of the body when all of it is at hand: without
-    /// a framing field of the application's it is then declared, instead of chunks. Also says whether the connection
-    /// lives on.
+    /// Append the missing fields and the empty line. `body` is the length of the body when all of it is at hand:
+    /// without a framing field of the application's it is then declared, instead of chunks. Also says whether the
+    /// connection lives on.
     #[inline]
     pub fn end(mut self, out: &mut Vec<u8>, body: Option<u64>) -> Result<(BodyWriter, bool), AppError> {
         if self.failed {
@@ -292,8 +292,8 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Append what stands in front of a part of `length` bytes. `true`: the caller sends these bytes itself, without a
-    /// copy, and then calls [`end_part`](Self::end_part). `false`: nothing of this part is sent.
+    /// Append the framing before a part of `length` bytes. `true`: the caller sends these bytes itself, without a copy,
+    /// and then calls [`end_part`](Self::end_part). `false`: nothing of this part is sent.
     #[inline]
     pub fn begin_part(&mut self, out: &mut Vec<u8>, length: usize) -> Result<bool, AppError> {
         match &mut self.framing {
@@ -305,7 +305,7 @@ impl BodyWriter {
         Ok(length > 0)
     }
 
-    /// Append what stands behind a part.
+    /// Append the framing after a part.
     #[inline]
     pub fn end_part(&self, out: &mut Vec<u8>) {
         if self.framing == Framing::Chunked {

@@ -49,16 +49,16 @@ impl Target {
         }
     }
 
-    /// Whether an https resource is asked for in so many words: something that a connection in clear text must not be asked,
-    /// unless by a gateway that is trusted (RFC 9110 section 7.4).
+    /// Whether an https resource is asked for explicitly: only a trusted gateway may ask for one on a connection
+    /// without encryption (RFC 9110 section 7.4).
     pub fn names_https(&self, buf: &[u8]) -> bool {
         self.form == Form::Absolute
             && self.whole.of(buf).first_chunk::<5>().is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"))
     }
 
-    /// Take the target at `whole` apart; `question` is where its first `?` stands. Its bytes are known to be visible
-    /// ASCII without `#`: fragments are never sent (RFC 9112 section 3.2). Brackets, braces, quotes and the like, which
-    /// RFC 3986 has encoded, pass since browsers send them as they are.
+    /// Parse the target at `whole`; `question` is the place of its first `?`. Its bytes are known to be visible ASCII
+    /// without `#`: fragments are never sent (RFC 9112 section 3.2). Brackets, braces, quotes and the like, which RFC
+    /// 3986 has encoded, pass since browsers send them as they are.
     #[inline]
     pub(crate) fn parse(buf: &[u8], whole: Span, question: Option<usize>, method: Method) -> Result<Self, Error> {
         let end = question.unwrap_or(whole.end as usize);

@@ -10,7 +10,7 @@ use crate::h2::frame::{self, ErrorCode};
 use crate::h2::streams::{Found, Remote, StreamId};
 use crate::limits::Limits;
 
-/// What becomes of a frame of a body.
+/// The treatment of a frame of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Wanted,
@@ -21,7 +21,7 @@ enum Verdict {
 }
 
 impl<K> Connection<K> {
-    /// Section 6.1: the beginning of a frame, which decides what becomes of all of it.
+    /// Section 6.1: the beginning of a frame, which decides how all of it is treated.
     pub(crate) fn data(
         &mut self,
         number: u32,
@@ -73,7 +73,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// What is to be done with a frame of so many bytes of a body, which takes `flow` of the window.
+    /// Decide on a frame of `length` bytes of a body, which takes `flow` of the window.
     #[inline]
     fn accept(&mut self, id: StreamId, length: usize, flow: u32, end: bool) -> Verdict {
         let Some(stream) = self.streams.get_mut(id) else { return Verdict::Dropped };
@@ -101,7 +101,7 @@ impl<K> Connection<K> {
         Verdict::Wanted
     }
 
-    /// What there is of the payload of a `DATA` frame, for whoever still wants it.
+    /// The available payload of a `DATA` frame, as far as its stream still wants it.
     #[inline]
     pub(crate) fn payload(&mut self, input: &[u8]) -> Option<(usize, Option<Event>)> {
         let Reading::Data(payload) = &mut self.reading else { return None };
@@ -152,13 +152,13 @@ impl<K> Connection<K> {
         Ok(Event::Refused { stream: id, error })
     }
 
-    /// Bytes of a body have been read: give them back to the window of the stream, and more if it is read as fast as it comes.
-    /// What the client is to be told is appended.
+    /// Bytes of a body have been read: give them back to the window of the stream, and more if it is read as fast as it
+    /// comes. Frames for the client are appended.
     pub fn consume(&mut self, out: &mut Vec<u8>, id: StreamId, length: usize) {
         self.consume_pieces(out, id, length, 1);
     }
 
-    /// As [`consume`](Self::consume), of bytes that came in so many pieces and were read together.
+    /// As [`consume`](Self::consume), of bytes that came in this many pieces and were read together.
     pub fn consume_pieces(&mut self, out: &mut Vec<u8>, id: StreamId, length: usize, pieces: usize) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.incoming.release(u32::try_from(length).unwrap_or(u32::MAX));

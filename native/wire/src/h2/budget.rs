@@ -1,14 +1,14 @@
 //! What a client may make the server do for nothing.
 //!
-//! Whatever is cheap to send and moves no request on costs something here, whoever resets: a stream that the server has to
-//! reset costs what one costs that the client resets. Requests that are answered, bytes that are taken and time give back, so
-//! an honest client never meets the end of it. There is one for each connection, of 10,000:
+//! Anything cheap to send that moves no request on costs something here: a stream that the server has to reset costs
+//! the same as one that the client resets. Answered requests, accepted bytes and time give back, so an honest client
+//! never exhausts it. Each connection has one, of 10,000:
 //!
 //! | what | costs | | what | gives back |
 //! |---|---|---|---|---|
 //! | a stream that is reset or refused, by whichever side | 50 | | a response that is complete | 100 |
 //! | `SETTINGS` | 50 | | a `DATA` frame that we send, unless a window leaves it less than 1 KiB | 20, and one for each 64 bytes |
-//! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, what is unknown | 10 | | a piece of a body that was read | 1, and one for each 64 bytes |
+//! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, unknown frames | 10 | | a piece of a body that was read | 1, and one for each 64 bytes |
 //! | `DATA` that is empty | 10 | | a second | 500 |
 //! | `WINDOW_UPDATE` | 2 | | | |
 //! | `DATA` of fewer than 5 bytes | 1 | | | |
@@ -50,7 +50,7 @@ impl Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gain {
     Response,
-    /// A frame of so many bytes that was sent; not one that a window has made small.
+    /// A frame of this many bytes that was sent; not one that a window has made small.
     Sent(usize),
     /// Bytes that an application has read, and in how many pieces they came.
     Read {
@@ -71,7 +71,7 @@ impl Gain {
     }
 }
 
-/// What is left of it.
+/// The rest of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget(crate::budget::Budget);
 

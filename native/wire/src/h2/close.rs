@@ -28,7 +28,7 @@ impl Ending {
     }
 }
 
-/// So many numbers before the last one a client is told to look for another connection.
+/// This many numbers before the last one a client gets a GOAWAY.
 const LAST_CALL: u32 = 2 * 1000;
 
 impl<K> Connection<K> {
@@ -53,7 +53,7 @@ impl<K> Connection<K> {
         self.is_closed() || self.ending == Ending::Ended && self.streams.is_idle()
     }
 
-    /// Whether the client was told to send no more requests.
+    /// Whether a GOAWAY was sent.
     pub fn is_ending(&self) -> bool {
         self.ending != Ending::Open
     }
@@ -68,7 +68,7 @@ impl<K> Connection<K> {
         matches!(self.reading, Reading::Closed)
     }
 
-    /// Numbers of streams run out: a client that is near the last one is told to look for another connection in time.
+    /// Numbers of streams run out: a client that is near the last one gets a GOAWAY in time.
     pub(crate) fn note_number(&mut self, number: u32, out: &mut Vec<u8>) {
         if number > MAX_NUMBER - LAST_CALL {
             self.announce_end(out);

@@ -6,8 +6,8 @@
 //!                                  └─ a mistake about the connection, or GOAWAY of ours with an error ──▶ Closed
 //! ```
 //!
-//! Here: what a connection is, and what it reads. What is read of streams is in `receive` and `body`, what is written in `send`,
-//! its end in `close`.
+//! This module defines connections and reads frames. Input for streams is in `receive` and `body`, output in `send`,
+//! the end in `close`.
 
 use crate::h2::budget::{Budget, Cost, Gain};
 use crate::h2::close::Ending;
@@ -25,7 +25,7 @@ use crate::limits::Limits;
 /// What the next bytes belong to.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// So many bytes of the preface have come.
+    /// The number of bytes of the preface that have come.
     Preface(usize),
     /// The first frame, which has settings.
     Settings,
@@ -46,10 +46,10 @@ pub(crate) struct Block {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What is still to come of a `DATA` frame.
+/// The missing rest of a `DATA` frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Payload {
-    /// Whose it is; what comes for nobody is thrown away.
+    /// Its stream; without one it is thrown away.
     pub(crate) stream: Option<StreamId>,
     pub(crate) data: usize,
     pub(crate) padding: usize,
@@ -81,7 +81,7 @@ pub struct Connection<K = ()> {
     pub(crate) early: Vec<(u32, Priority)>,
 }
 
-/// Priorities are kept of so many streams that are still to come.
+/// The number of streams whose priorities are kept before they open.
 const MAX_EARLY: usize = 16;
 
 /// What one step has read, and perhaps what it was.
@@ -115,12 +115,13 @@ impl<K> Connection<K> {
         }
     }
 
-    /// Read on from `input`: all bytes that have arrived and are not consumed yet. What has to be said at once is appended to
-    /// `out`. `scratch` may be shared by all connections of a thread; it holds the request after [`Event::Request`], and
-    /// nothing after anything else. Go on, with what is behind, until it says `NeedMore` or `Closed`.
+    /// Read on from `input`: all bytes that have arrived and are not consumed yet. Frames that must be sent at once are
+    /// appended to `out`. `scratch` may be shared by all connections of a thread; it holds the request after
+    /// [`Event::Request`], and nothing after anything else. Repeat with the rest until this returns `NeedMore` or
+    /// `Closed`.
     ///
-    /// A mistake about the connection drops the bodies that the caller still holds: call [`fill`](Self::fill) before this if
-    /// they must be sent first.
+    /// A connection error drops the bodies that the caller still holds: call [`fill`](Self::fill) before this if they
+    /// must be sent first.
     pub fn poll(&mut self, input: &[u8], out: &mut Vec<u8>, scratch: &mut Scratch, limits: &Limits) -> Progress {
         scratch.clear();
         let mut consumed = 0;
@@ -352,7 +353,7 @@ impl<K> Connection<K> {
     }
 }
 
-/// A frame on a stream that is none.
+/// A frame on a stream that does not exist.
 pub(crate) const IDLE: Failure = Failure::new(ErrorCode::Protocol, "frame for a stream that was not opened");
 
 /// A frame on a stream that its client has ended.

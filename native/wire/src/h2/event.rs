@@ -21,21 +21,21 @@ pub struct Progress {
 pub enum Event {
     /// Nothing more can be said before more bytes arrive.
     NeedMore,
-    /// A request, which is in the scratch. From now on the stream is the caller's, until he
-    /// [releases](crate::h2::Connection::release) it.
+    /// A request, which is in the scratch. From now on the stream is the caller's, until it is
+    /// [released](crate::h2::Connection::release).
     Request {
         /// Its stream.
         stream: StreamId,
         /// It is complete; else `Data` follows.
         end: bool,
     },
-    /// A request is to be answered with the status of `error`, unless its response has begun: then with a reset. No more of it
-    /// comes. If no `Request` has been said of the stream, it is the caller's from now on, as by that, and what is known of the
-    /// request is in the scratch.
+    /// A request is to be answered with the status of `error`, unless its response has begun: then with a reset. No
+    /// more of it comes. If there was no `Request` for the stream, it is the caller's from now on as well, and the
+    /// scratch holds the known part of the request.
     Refused {
         /// Its stream.
         stream: StreamId,
-        /// What was wrong.
+        /// The mistake.
         error: Error,
     },
     /// A part of a request body, as a range of this poll's input; it may be empty. Give it back to the window with
@@ -54,7 +54,7 @@ pub enum Event {
         stream: StreamId,
         /// Why: an [`ErrorCode`] as a number, or anything a client says.
         code: u32,
-        /// Whether the server had to, because of what the client sent.
+        /// Whether the server had to, because of the client's input.
         ours: bool,
     },
     /// The answer to a ping.
@@ -64,7 +64,7 @@ pub enum Event {
         /// Why: an [`ErrorCode`] as a number, or anything.
         code: u32,
     },
-    /// The client has broken the connection: so are all streams. What was appended says so; write it, and close.
+    /// The client has broken the protocol: all streams are over. The GOAWAY was appended; write it, and close.
     Failed(Failure),
     /// Nothing will be read from this connection again.
     Closed,
@@ -73,9 +73,9 @@ pub enum Event {
 /// Why a connection is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Failure {
-    /// What the client is told.
+    /// The code in the GOAWAY.
     pub code: ErrorCode,
-    /// What was wrong, for the log: never contains bytes of the peer's.
+    /// The reason, for the log: never contains bytes of the peer's.
     pub reason: &'static str,
 }
 

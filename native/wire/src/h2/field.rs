@@ -1,5 +1,5 @@
-//! What one field of a client's is (RFC 9113 sections 8.2 and 8.3). It depends on nothing but its bytes, so what was found of an
-//! entry of a table holds whenever it is referred to.
+//! The kind of a client's field (RFC 9113 sections 8.2 and 8.3). It depends on nothing but its bytes, so the kind of a
+//! table's entry holds whenever it is referred to.
 
 use std::sync::OnceLock;
 
@@ -54,7 +54,7 @@ impl Kind {
         usize::from(index).checked_sub(1).and_then(|place| kinds.get(place)).map_or(Self::Malformed, |kind| *kind)
     }
 
-    /// Section 8.2.2: what is about a connection of HTTP/1.1 means nothing here, and could be smuggled.
+    /// Section 8.2.2: fields about a connection of HTTP/1.1 are meaningless here, and could be smuggled.
     fn regular(name: Name, value: &[u8]) -> Self {
         match name {
             Name::Connection | Name::ProxyConnection | Name::KeepAlive | Name::TransferEncoding | Name::Upgrade => {

@@ -7,8 +7,8 @@
 //!             Incoming::take              Incoming::release                   Incoming::update
 //! ```
 //!
-//! A connection releases at once whatever it takes, padding and data that nobody wants included, so nothing of its window can
-//! be lost, and no stream can keep another from sending. What bounds memory are the windows of streams, and a [`Growth`], out of
+//! A connection releases at once all it takes, padding and unwanted data included, so nothing of its window can be
+//! lost, and no stream can keep another from sending. The windows of streams bound memory, and a [`Growth`], out of
 //! which those grow that are used.
 
 use crate::h2::frame::{ErrorCode, MAX_WINDOW};
@@ -20,7 +20,7 @@ pub(crate) const FIRST_WINDOW: u32 = 65_535;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Incoming {
     size: u32,
-    /// What the client may still send. Below zero where the window has been made smaller than what was on its way.
+    /// The bytes that the client may still send. Below zero if the window was made smaller than the bytes on their way.
     left: i64,
     /// What can be given back to it.
     owed: u32,
@@ -31,7 +31,7 @@ impl Incoming {
         Self { size, left: size as i64, owed: 0 }
     }
 
-    /// The client has sent so many bytes.
+    /// The client has sent `length` bytes.
     #[inline]
     pub(crate) fn take(&mut self, length: u32) -> Result<(), ErrorCode> {
         if self.left < i64::from(length) {
@@ -69,7 +69,7 @@ impl Incoming {
         self.size
     }
 
-    /// Whether half of the window is owed: the client is not told each time.
+    /// Whether half of the window is owed: smaller updates are not worth a frame.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.owed > 0 && self.owed >= self.size / 2
@@ -129,13 +129,14 @@ impl Outgoing {
         usize::try_from(self.left).unwrap_or(0)
     }
 
-    /// So many are sent, of those that there is room for.
+    /// `length` bytes are sent, of those that there is room for.
     #[inline]
     pub(crate) fn take(&mut self, length: usize) {
         self.left -= i64::try_from(length.min(self.room())).unwrap_or(0);
     }
 
-    /// The client takes so many more, or less. A window may not become larger than the largest (section 6.9.1).
+    /// The client takes `increment` bytes more, or less. A window may not become larger than the largest (section
+    /// 6.9.1).
     pub(crate) fn open(&mut self, increment: i64) -> Result<(), ErrorCode> {
         self.left += increment;
         if self.left > i64::from(MAX_WINDOW) { Err(ErrorCode::FlowControl) } else { Ok(()) }

@@ -17,7 +17,7 @@ const ACK: u8 = 0x01;
 const END_HEADERS: u8 = 0x04;
 const PADDED: u8 = 0x08;
 const PRIORITY: u8 = 0x20;
-/// Bytes of the priority that `HEADERS` may begin with, and that `PRIORITY` is (section 5.3.2: nobody reads it any more).
+/// Bytes of the priority at the beginning of some `HEADERS`, and of `PRIORITY` (section 5.3.2: deprecated and ignored).
 const PRIORITY_LENGTH: usize = 5;
 /// The bit in front of a number of 31.
 const RESERVED: u32 = 1 << 31;
@@ -328,7 +328,7 @@ impl Frame {
     }
 }
 
-/// What is between `skipped` bytes, behind the length of the padding, and the padding (section 6.1).
+/// The range between `skipped` bytes, after the length of the padding, and the padding (section 6.1).
 fn unpadded(head: Head, payload: &[u8], skipped: usize) -> Result<Range<usize>, Violation> {
     let (mut start, mut padding) = (skipped, 0);
     if head.has(PADDED) {
@@ -369,7 +369,7 @@ fn put_head(out: &mut Vec<u8>, length: usize, kind: Kind, flags: u8, stream: u32
     out.extend_from_slice(&stream.to_be_bytes());
 }
 
-/// Append the head of a `DATA` frame; its payload is to stand behind it.
+/// Append the head of a `DATA` frame; its payload has to follow.
 pub fn put_data_head(out: &mut Vec<u8>, stream: u32, length: usize, end_stream: bool) {
     put_head(out, length, Kind::Data, if end_stream { END_STREAM } else { 0 }, stream);
 }

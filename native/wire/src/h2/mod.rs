@@ -7,9 +7,9 @@
 //!               └── fill ──▶ bytes             frames of bodies, from the streams whose turn it is
 //! ```
 //!
-//! A [`Connection`] is driven as that of HTTP/1.1 is: poll with what has arrived, write what is appended, close when told. What is
-//! different is that many requests are in hand at a time, so events and calls name a stream, and that the caller keeps the bodies
-//! of responses until [`Connection::fill`] asks for a part of one.
+//! A [`Connection`] is driven like that of HTTP/1.1: poll with the input, write the appended output, close on request.
+//! Unlike there, many requests are in hand at a time, so events and calls name a stream, and the caller keeps the
+//! bodies of responses until [`Connection::fill`] asks for a part of one.
 //!
 //! ```
 //! use wire::{Limits, h2};

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   urgency 0   ─▶ a ─▶ b ─▶ c ─┐     first() is the one of the most urgent that has had least
-//!      …           ▲             │     served(): an incremental stream stands behind the others after one slice,
+//!      …           ▲             │     served(): an incremental stream goes behind the others after one slice,
 //!   urgency 7      └─────────────┘               another after a few, but for the first time
 //! ```
 //!
-//! What a stream has had is the number of the byte that its turn begins with, as all of its urgency count them (start-time fair
-//! queueing): who comes for the first time, or has sent little, begins where the others are now, and so in front of those who
-//! have been served. So a small answer, or a message, leaves at once however many large ones are on their way; and who always
-//! has just a little more gains nothing.
+//! A stream's share is the number of the byte that its turn begins with, as all of its urgency count them (start-time
+//! fair queueing): a stream that is new, or has sent little, begins where the others are now, and so in front of those
+//! that were served. So a small response, or a message, leaves at once however many large ones are on their way; and
+//! always having just a little more gains nothing.
 //!
 //! The RFC would have a response that is not incremental sent as a whole before the next of its urgency. Most clients say
 //! nothing, and would have a small answer wait for a large download, so here such a one has only longer turns.
@@ -99,7 +99,8 @@ impl Waits {
 }
 
 impl Turns {
-    /// The stream at `place` can send something: it stands behind those that have had no more, unless it waits already.
+    /// The stream at `place` can send something: it queues behind those with a smaller or equal share, unless it waits
+    /// already.
     #[inline]
     pub(crate) fn enter(&mut self, waits: &mut Waits, place: u32) {
         if waits.turn.is_none() {
@@ -131,7 +132,7 @@ impl Turns {
         self.waiting.first().map(|turn| turn.place)
     }
 
-    /// It has sent a slice of so many bytes, and has `more`.
+    /// It has sent a slice of `length` bytes, and has `more`.
     pub(crate) fn served(&mut self, waits: &mut Waits, length: usize, more: bool) {
         let Some(turn) = waits.turn else { return };
         if let Some(now) = self.now.get_mut(usize::from(turn.urgency)) {

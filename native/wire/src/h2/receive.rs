@@ -62,7 +62,8 @@ impl<K> Connection<K> {
         self.section(&block, &block.bytes, out, scratch, limits)
     }
 
-    /// A whole header section: of a request, or trailers, or of nobody. It is decoded in any case, for the table's sake.
+    /// A whole header section: of a request, trailers, or for no stream. It is decoded in any case, for the table's
+    /// sake.
     #[inline]
     fn section(
         &mut self,
@@ -196,7 +197,7 @@ impl<K> Connection<K> {
             (Some(code), ..) => self.stream_error(id, code, out).map(Some),
             (None, Remote::Open { .. }, Err(Fault::Refused(error))) => self.refuse_body(id, error, true).map(Some),
             (None, Remote::Open { .. }, _) => Ok(Some(self.end_body(id))),
-            // Nobody waits for it.
+            // The application does not wait for it.
             (None, ..) => {
                 self.end_body(id);
                 Ok(None)

@@ -1,4 +1,5 @@
-//! A request's field section, put together (RFC 9113 section 8.3.1): what is asked, and the fields as an application sees them.
+//! A request's field section, put together (RFC 9113 section 8.3.1): the request line, and the fields as an application
+//! sees them.
 
 use crate::error::{Error, Refusal};
 use crate::h1::framing::parse_length;
@@ -13,7 +14,7 @@ use crate::method::{Method, is_method_byte};
 use crate::scan;
 use crate::scratch::Reused;
 
-/// What is kept with an entry of the client's table: what field it is, and what the caller has made of it.
+/// The slot of an entry of the client's table: the kind of its field, and the caller's value.
 #[derive(Debug)]
 pub(crate) struct Slot<K> {
     kind: Option<Kind>,
@@ -49,7 +50,7 @@ pub struct Head {
     method: Span,
     scheme: Span,
     target: Span,
-    /// Where the first `?` of the target stands.
+    /// The place of the first `?` of the target.
     question: Option<u32>,
     protocol: Option<Span>,
     /// What `content-length` says.
@@ -200,12 +201,12 @@ struct Reader<'a> {
     head: &'a mut Head,
     limits: &'a Limits,
     fault: Option<Fault>,
-    /// A field has come that is no pseudo-field.
+    /// A regular field has come.
     behind: bool,
     cookies: usize,
     /// Of `:authority`.
     authority: Option<Span>,
-    /// Of the first `priority`: others may be about a response that somebody has cached.
+    /// Of the first `priority`: others may belong to a cached response.
     priority: Option<Span>,
 }
 
@@ -216,7 +217,7 @@ impl Reader<'_> {
             Kind::Regular(known) => self.regular(known, name, value, entry),
             Kind::Malformed => Err(Fault::Malformed),
         };
-        // What is malformed is that whatever else is wrong; otherwise the first is what counts.
+        // Malformed wins over any other fault; otherwise the first fault counts.
         if let Err(fault) = result
             && (fault == Fault::Malformed || self.fault.is_none())
         {
@@ -335,7 +336,7 @@ fn check_pseudo(head: &Head, rules: Rules<'_>) -> Result<(), Fault> {
     }
 }
 
-/// What is as it should be in HTTP/2, and what no server of any version can do something with.
+/// Check for requests that are malformed in HTTP/2, or that no server of any version can serve.
 fn check(head: &mut Head, limits: &Limits) -> Result<(), Fault> {
     let (method, bytes) = (head.method(), &head.bytes);
     if method.len() > limits.method {
@@ -367,8 +368,8 @@ fn check(head: &mut Head, limits: &Limits) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Where the first `?` of a target stands that is visible ASCII without `#`, and in front of it without a `%` that cannot be
-/// decoded: the same as in HTTP/1.1.
+/// The place of the first `?` of a target that is visible ASCII without `#`, and in front of it without a `%` that
+/// cannot be decoded: the same as in HTTP/1.1.
 fn question(bytes: &[u8], target: Span) -> Result<Option<u32>, Fault> {
     let (text, mut at) = (bytes.get(..target.end as usize).unwrap_or_default(), target.start as usize);
     let question = loop {

@@ -7,8 +7,7 @@ use crate::h2::hpack::{Indexing, Section};
 use crate::h2::streams::{Kind, StreamId};
 use crate::headers::{Name, is_value, token_byte, trim};
 
-/// A response head being put together. Nothing of it is seen by anybody before it is
-/// [finished](crate::h2::Connection::finish_head).
+/// A response head being put together. It is not visible before it is [finished](crate::h2::Connection::finish_head).
 #[derive(Debug)]
 pub struct ResponseHead {
     pub(crate) stream: StreamId,
@@ -137,8 +136,8 @@ pub(crate) fn put(section: &mut Section, known: Name, name: &[u8], value: &[u8])
     }
 }
 
-/// A value that comes again is put into the table, one that does not would push others out. Secrets are never compressed
-/// together with what an attacker may choose (RFC 7541 section 7.1.3).
+/// A value that comes again is put into the table; any other would only evict those. Secrets are never compressed
+/// together with bytes that an attacker may choose (RFC 7541 section 7.1.3).
 fn indexing(known: Name, value: &[u8]) -> Indexing {
     match known {
         Name::SetCookie | Name::Authorization | Name::ProxyAuthorization | Name::Cookie => Indexing::Never,

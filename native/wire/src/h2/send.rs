@@ -1,7 +1,7 @@
 //! What the server sends on its streams: interim responses, heads, bodies in turns, trailers.
 //!
-//! Heads are written as they come, because what they say depends on those before. Bodies stay with the caller: he says how many
-//! bytes there are of each, and [`fill`](Connection::fill) asks him for as many as fit, stream by stream.
+//! Heads are written in order, because each encoding depends on those before. Bodies stay with the caller: it declares
+//! how many bytes there are of each, and [`fill`](Connection::fill) asks it for as many as fit, stream by stream.
 
 use crate::error::AppError;
 use crate::h1::response::Trailers;
@@ -17,7 +17,7 @@ use crate::headers::{Name, trim};
 /// Bytes that a stream has in one slice, at most: what every client takes in one frame.
 const SLICE: usize = MIN_MAX_FRAME;
 
-/// A smaller piece of what waits is sent because the client lets no more through.
+/// A smaller piece of a longer body is sent because the client's windows let no more through.
 const LEAST_PIECE: usize = 1024;
 
 /// A part of a body that is to be sent now.
@@ -25,15 +25,15 @@ const LEAST_PIECE: usize = 1024;
 pub struct Part {
     /// Whose.
     pub stream: StreamId,
-    /// So many bytes, from the front of what waits.
+    /// The number of bytes, from the front of the waiting body.
     pub length: usize,
     /// The body is complete with it.
     pub end: bool,
 }
 
 impl<K> Connection<K> {
-    /// Append the interim response the client waits for, the first time the application asks for the body. `false`: there is
-    /// nobody waiting, or it is too late (RFC 9110 section 10.1.1).
+    /// Append the interim response the client waits for, the first time the application asks for the body. `false`: the
+    /// client does not wait, or it is too late (RFC 9110 section 10.1.1).
     pub fn send_continue(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch, id: StreamId) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
         let (Remote::Open { awaits_continue, .. }, Local::Awaiting) = (&mut stream.remote, &stream.local) else {
@@ -127,7 +127,7 @@ impl<K> Connection<K> {
         self.streams.get(id).is_some_and(|stream| matches!(stream.local, Local::Body(_)))
     }
 
-    /// Whether `length` bytes more can be the last ones of the body, by what was declared.
+    /// Whether `length` bytes more can be the last ones of the body, given its declared length.
     pub fn check_end(&self, id: StreamId, length: usize) -> Result<(), AppError> {
         match self.streams.get(id).map(|stream| &stream.local) {
             Some(Local::Body(sending)) => sending.check_end(length),
@@ -157,8 +157,8 @@ impl<K> Connection<K> {
         Ok(length > 0)
     }
 
-    /// Append a piece of a body without a turn, if nobody waits for one and the windows let all of it through: `false` if not, or
-    /// if there is nothing to append. Then it is for [`body`](Self::body).
+    /// Append a piece of a body without a turn, if no stream waits for one and the windows let all of it through:
+    /// `false` if not, or if there is nothing to append. Then it is for [`body`](Self::body).
     #[inline]
     pub fn body_at_once(
         &mut self,
@@ -223,9 +223,9 @@ impl<K> Connection<K> {
         Ok(())
     }
 
-    /// Append frames of what waits, about `most` bytes of them at most: the most urgent first, equals in turns. `source` appends
-    /// each part; nothing else. What does not fit now is asked for later: call again when these were written, and when windows
-    /// may have been opened. Whether more could be sent at once.
+    /// Append frames of waiting bodies, about `most` bytes at most: the most urgent first, equals in turns. `source`
+    /// appends each part; nothing else. The rest is asked for later: call again when these were written, and when
+    /// windows may have been opened. Returns whether more could be sent at once.
     pub fn fill(&mut self, out: &mut Vec<u8>, most: usize, mut source: impl FnMut(Part, &mut Vec<u8>)) -> bool {
         let start = out.len();
         loop {
@@ -271,7 +271,7 @@ impl<K> Connection<K> {
         })
     }
 
-    /// Our half is complete. What the client still sends nobody wants: it need not (RFC 9113 section 8.1).
+    /// Our half is complete. The client need not send the rest of its body, which is unwanted (RFC 9113 section 8.1).
     fn end_local(&mut self, out: &mut Vec<u8>, id: StreamId) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.local = Local::Ended;

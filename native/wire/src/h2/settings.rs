@@ -33,7 +33,7 @@ pub struct Settings {
     pub largest_window: u32,
     /// By as much all windows of a connection together.
     pub growth: u32,
-    /// The window of a connection, which bounds nothing but what is on its way: it is given back as soon as it is read.
+    /// The window of a connection, which only bounds bytes on their way: it is given back as soon as they are read.
     pub connection_window: u32,
     /// Bytes of a frame's payload that are taken, at least 16,384.
     pub frame: u32,
@@ -59,7 +59,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is said of them to a client.
+    /// The settings sent to a client.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
         [
             (MAX_CONCURRENT_STREAMS, self.streams, None),
@@ -95,7 +95,7 @@ impl Default for Peer {
 }
 
 impl Peer {
-    /// These after a frame of settings: each holds when it comes, the last of several. What is unknown means nothing.
+    /// The settings after a frame: each holds when it comes, the last of several. Unknown ones are ignored.
     pub(crate) fn with(mut self, settings: impl Iterator<Item = (u16, u32)>) -> Result<Self, ErrorCode> {
         let first = self.no_old_priorities;
         for (identifier, value) in settings {

@@ -10,8 +10,8 @@
 //!
 //! A live stream is known by its number on the wire and by its place here; a gone one only by its place, which the
 //! caller still has. So requests whose applications have not noticed yet that they were reset count as well, and no
-//! number of resets makes more of them than there may be. Of what is closed nothing is remembered but the numbers of
-//! the last few, and of those that the server has reset, whose clients may not know it yet.
+//! number of resets makes more of them than there may be. Of closed streams only the numbers of the last few are kept,
+//! and of those that the server has reset, whose clients may not know it yet.
 
 use std::collections::VecDeque;
 
@@ -51,13 +51,13 @@ impl StreamId {
 /// The client's half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remote {
-    /// A body comes: of what is declared so much is still to come, and so much may come.
+    /// A body comes: this many bytes of the declared ones are missing, and this many may come.
     Open {
         declared: Option<u64>,
         allowed: Option<u64>,
         awaits_continue: bool,
     },
-    /// What comes is thrown away.
+    /// Further input is thrown away.
     Dropped,
     Ended,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Sending {
     pub(crate) then: Then,
 }
 
-/// What comes behind what waits.
+/// The frame after the waiting part of the body.
 #[derive(Debug)]
 pub(crate) enum Then {
     More,
@@ -93,7 +93,7 @@ impl Sending {
         Self { declared, waiting: 0, then: Then::More }
     }
 
-    /// Whether so many bytes more can be the last ones.
+    /// Whether `length` bytes more can be the last ones.
     pub(crate) fn check_end(&self, length: usize) -> Result<(), AppError> {
         match self.declared.map(|left| left.checked_sub(length as u64)) {
             Some(None) => Err(AppError::TooLong),
@@ -102,7 +102,7 @@ impl Sending {
         }
     }
 
-    /// The application gives so many bytes more, the last ones if `last`.
+    /// The application gives `length` bytes more, the last ones if `last`.
     pub(crate) fn give(&mut self, length: usize, last: bool) -> Result<(), AppError> {
         if !matches!(self.then, Then::More) {
             return Err(AppError::State);
@@ -157,7 +157,7 @@ impl Stream {
     }
 }
 
-/// What was asked for.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Request,
@@ -374,7 +374,7 @@ pub(crate) mod tests {
         assert_eq!((streams.find(7), streams.find(9), streams.last()), (Found::Reset, Found::Reset, 9));
     }
 
-    /// H1: what was reset and is still served counts
+    /// H1: a stream that was reset and is still served counts
     #[test]
     fn a_place_is_used_again_when_it_was_released_and_no_sooner() {
         let mut streams = Streams::default();
@@ -388,7 +388,7 @@ pub(crate) mod tests {
         streams.release(first);
         let third = streams.open(5, stream());
         assert_eq!((third.place(), streams.count()), (0, 2));
-        streams.release(first); // somebody else has its place
+        streams.release(first); // another stream has its place
         assert!(streams.get(third).is_some() && streams.get(first).is_none());
     }
 

@@ -23,7 +23,7 @@ pub fn truncate_reason(reason: &str) -> &str {
     reason.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
-/// The code of a client's close frame, and where in its payload the reason stands.
+/// The code of a client's close frame, and the range of the reason in its payload.
 pub(crate) fn parse(payload: &[u8]) -> Result<(u16, Range<usize>), Failure> {
     let (code, reason) = match payload {
         [] => return Ok((NO_CODE, 0..0)),

@@ -7,8 +7,8 @@
 //!   Open ─ nothing more is read ─────▶ close ──────┴────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What ends the connection from the client's side is an event behind the messages before it, and until the server has
-//! said `close` it can answer those.
+//! The client's end of the connection is an event after the messages before it, and until the server has called `close`
+//! it can answer those.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ enum State {
 
 enum Reading {
     Frames(Reader),
-    /// The client has ended, or failed: then its close frame may still come, if frames can be told apart.
+    /// The client has ended, or failed: then its close frame may still come, if frame boundaries are known.
     Ended(Option<Search>),
 }
 
@@ -82,8 +82,8 @@ impl Connection {
         self
     }
 
-    /// Read on from `input`: all bytes that have arrived and are not consumed yet. Payloads are unmasked where they are,
-    /// so what was consumed is changed. Go on, with what is behind, until it says `NeedMore` or `Closed`.
+    /// Read on from `input`: all bytes that have arrived and are not consumed yet. Payloads are unmasked in place, so
+    /// consumed bytes are changed. Repeat with the rest until this returns `NeedMore` or `Closed`.
     #[inline]
     pub fn poll(&mut self, input: &mut [u8], pool: &mut StreamPool, limits: &Limits) -> Progress {
         match &mut self.state {
@@ -162,8 +162,8 @@ impl Connection {
         Ok(())
     }
 
-    /// What stands in front of a message of so many bytes, so that a large one can be written from where it is. `None`: it
-    /// is to be compressed, by [`message`](Self::message).
+    /// The frame header for a message of `length` bytes, so that a large one can be written from its own place. `None`:
+    /// it has to be compressed, by [`message`](Self::message).
     #[inline]
     pub fn message_head(&self, kind: Kind, length: usize, pool: &StreamPool) -> Result<Option<FrameHead>, SendError> {
         if !self.is_open() {
@@ -215,8 +215,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Append the close frame, after which nothing is sent; [`NO_CODE`] makes one without a code. Of the reason as much is
-    /// sent as fits. What comes from the client is dropped from now on, up to its own close frame; unless that has come,
+    /// Append the close frame, after which nothing is sent; [`NO_CODE`] makes one without a code. The reason is
+    /// truncated to fit. Input from the client is dropped from now on, up to its own close frame; unless that has come,
     /// or cannot be found: then the connection is [closed](Self::is_closed).
     pub fn close(&mut self, out: &mut Vec<u8>, code: u16, reason: &str) -> Result<(), SendError> {
         let State::Open(reading) = &self.state else { return Err(SendError::Closed) };
@@ -247,7 +247,7 @@ impl Connection {
     }
 }
 
-/// Drop what comes behind the end of a client; note its close frame.
+/// Drop input after the end of a client; note its close frame.
 fn drain(search: &mut Option<Search>, input: &mut [u8]) -> usize {
     let Some(found) = search else { return input.len() };
     let (consumed, result) = found.read(input);
@@ -277,7 +277,7 @@ fn put_deflated(deflater: &mut Deflater, out: &mut Vec<u8>, kind: Kind, payload:
     true
 }
 
-/// A message that goes to many: framed once, and compressed once if somebody wants it so.
+/// A message for many clients: framed once, and compressed once if any of them wants that.
 pub struct Prepared {
     kind: Kind,
     length: usize,
@@ -298,7 +298,7 @@ impl Prepared {
         deflated.get_or_insert_with(|| {
             let payload = plain.get(plain.len() - *length..).unwrap_or_default();
             let mut frame = Vec::new();
-            // One message with an empty window, of the usual size: whoever has that can read it.
+            // One message with an empty window, of the usual size: every client that has agreed on one can read it.
             let mut deflater = Deflater::once();
             if !put_deflated(&mut deflater, &mut frame, *kind, payload, pool) {
                 frame.clone_from(plain);
@@ -333,7 +333,7 @@ mod tests {
         Limits { message: 10, overhead: 20 }
     }
 
-    /// All events up to the one that wants more, and what is left of the input.
+    /// All events up to `NeedMore`, and the rest of the input.
     fn events(connection: &mut Connection, input: &[u8], limits: &Limits) -> (Vec<Event>, usize) {
         let (mut input, mut at, mut found, mut pool) = (input.to_vec(), 0, Vec::new(), StreamPool::default());
         loop {
@@ -376,8 +376,8 @@ mod tests {
         assert_eq!(found[0], Event::Message { kind: Kind::Binary, payload: Payload::Assembled(vec![7; 300]) });
     }
 
-    /// What is told piece by piece is what is put together otherwise, however it is cut; texts, fragments and what is compressed
-    /// are no such messages, nor are those that are there as a whole.
+    /// The pieces of a large message add up to the same as the whole, in any cut of the input; texts, fragments and
+    /// compressed messages never come in pieces, nor do those that are there as a whole.
     #[test]
     fn a_large_binary_message_is_told_in_pieces() {
         let payload: Vec<u8> = (0..1000_u32).map(|number| (number % 251) as u8).collect();
@@ -435,7 +435,7 @@ mod tests {
         assert!(matches!(event, Event::Message { kind: Kind::Text, .. }));
     }
 
-    /// What is refused is refused before any of it is told; a close looks behind what is left of it.
+    /// A message beyond the limit is refused before any piece of it; a close skips the rest of a message.
     #[test]
     fn a_message_in_pieces_keeps_to_the_limit_and_to_the_end() {
         let mut connection = Connection::new(None).in_pieces(5);

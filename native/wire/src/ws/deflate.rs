@@ -9,7 +9,7 @@
 //!   insists on more, and a stream is given it when the next message comes.
 //! - A stream that compresses would have to read its history again for that, which takes longer than most messages. Those
 //!   of a bounded number of connections stay with them ([`Settings::kept`]); the others begin each message with an empty
-//!   window. That is always allowed: a message need not refer to what came before.
+//!   window. That is always allowed: a message need not refer to earlier ones.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use crate::ws::limits::table::WINDOW_BITS;
 pub(crate) const MAX_WINDOW_BITS: u8 = 15;
 /// The smallest window that compressors have: they use it where 8 was agreed on.
 pub(crate) const MIN_WINDOW_BITS: u8 = 9;
-/// The window of what is compressed here, unless the client wants less.
+/// The window of our compressors, unless the client wants less.
 pub(crate) const OWN_WINDOW_BITS: u8 = WINDOW_BITS as u8;
 /// zlib's own bookkeeping, of 1 to 9: room for the symbols of one block.
 const MEMORY_LEVEL: i32 = 5;
 /// What each message ends with on the wire of a stream that is flushed, and leaves out here (section 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
-/// Of an empty message, what stands in front of the tail.
+/// The block of an empty message, before the tail.
 const EMPTY: u8 = 0x00;
-/// The end of a stream. Where it can stand, the block before it was complete.
+/// The end of a stream. Wherever it is possible, the block before it was complete.
 const END: [u8; 5] = [0x01, 0x00, 0x00, 0xff, 0xff];
 /// Bytes that go through a stream at a time.
 const CHUNK: usize = 16 * 1024;
@@ -42,11 +42,11 @@ const MAX_IDLE_BUFFER: usize = 64 * 1024;
 /// What both sides agreed on in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The window of what the client compresses, as a power of two.
+    /// The window of the client's compressor, as a power of two.
     pub client_bits: u8,
-    /// Whether the answer says so: only to a client that can be told.
+    /// Whether the answer says so: only if the client has offered that parameter.
     pub client_is_told: bool,
-    /// The same of what the server compresses.
+    /// The same of the server's compressor.
     pub server_bits: u8,
     /// The client begins each message with an empty window (`client_no_context_takeover`).
     pub client_reset: bool,
@@ -118,7 +118,7 @@ impl StreamPool {
         self.buffers.pop().unwrap_or_default()
     }
 
-    /// Room for what comes out of a stream. Whoever uses it takes it out.
+    /// A buffer for the output of a stream. The caller takes it out.
     fn take_chunk(&mut self) -> Vec<u8> {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.resize(CHUNK, 0);
@@ -166,7 +166,7 @@ impl StreamPool {
 
 /// What a client's messages are inflated with.
 pub(crate) struct Inflater {
-    /// Bytes of what came before that a message may refer to; 0 without takeover.
+    /// Bytes of earlier messages that a message may refer to; 0 without takeover.
     window: usize,
     history: Vec<u8>,
     /// While a message is in progress.
@@ -271,7 +271,7 @@ impl Inflater {
     }
 }
 
-/// Put `data` through a stream. Gives what is behind the end of the stream, if that is in it.
+/// Put `data` through a stream. Returns the bytes after the end of the stream, if that is in it.
 fn feed<'a>(
     stream: &mut Inflate,
     mut data: &'a [u8],
@@ -343,7 +343,7 @@ impl Deflater {
         out.truncate(out.len() - TAIL.len());
         let Some(place) = place else {
             pool.keep_deflate(stream, self.bits);
-            // Small messages get longer by it. One that later ones refer to has to be sent all the same.
+            // Small messages get longer by it. Nevertheless, one that later messages refer to has to be sent that way.
             let shorter = out.len() - start < payload.len();
             if !shorter {
                 out.truncate(start);
@@ -373,7 +373,7 @@ fn compress(stream: &mut Deflate, mut data: &[u8], chunk: &mut [u8], out: &mut V
             return false;
         }
         if made < chunk.len() {
-            // All of it is flushed, unless the stream stands still.
+            // All of it is flushed, unless the stream makes no progress.
             return data.is_empty();
         }
     }
@@ -409,7 +409,7 @@ mod tests {
         try_deflate(deflater, payload, pool).expect("a compressed message")
     }
 
-    /// Text that compresses, none of it like what was before.
+    /// Text that compresses, without repeating any of its earlier parts.
     fn text(seed: u32, length: usize) -> Vec<u8> {
         let mut state = seed;
         let mut word = || {
@@ -547,7 +547,7 @@ mod tests {
         for payload in [&b"\x01"[..], b"\xf2\x48\xcd\xc9\xc9", b"\x00\x05\x00\xfa\xffHel", b"\x05", b"\xff\xff\xff"] {
             assert_eq!(inflate(&mut Inflater::new(AGREED), payload, &mut pool), Err(Failure::Deflate), "{payload:x?}");
         }
-        // What is left out of it may be content.
+        // The bytes omitted at the end may be content.
         let content = inflate(&mut Inflater::new(AGREED), b"\x00\x04\x00\xfb\xff", &mut pool);
         assert_eq!(content.as_deref(), Ok(&TAIL[..]));
     }

@@ -33,7 +33,7 @@ pub enum Event {
     Close {
         /// The code; [`NO_CODE`](crate::ws::NO_CODE) if it carries none.
         code: u16,
-        /// Where in this poll's input the reason stands, in UTF-8.
+        /// The range of the reason in this poll's input, in UTF-8.
         reason: Range<usize>,
     },
     /// The client broke the protocol or a limit. Nothing more is read. Close with its code and reason.
@@ -74,7 +74,8 @@ impl Kind {
 pub enum Payload {
     /// It lies in the input of the poll, unmasked.
     Input(Range<usize>),
-    /// It has been put together. Give the buffer back with [`StreamPool::recycle`](crate::ws::StreamPool::recycle) if nobody keeps it.
+    /// It has been put together. Give the buffer back with [`StreamPool::recycle`](crate::ws::StreamPool::recycle) when
+    /// it is no longer needed.
     Assembled(Vec<u8>),
 }
 

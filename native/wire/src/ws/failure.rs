@@ -1,4 +1,4 @@
-//! What ends a connection by the client's fault.
+//! Failures of a connection that are the client's fault.
 
 #[rustfmt::skip]
 mod table;
@@ -7,16 +7,16 @@ pub use table::Failure;
 
 use crate::ws::limits::Limits;
 
-/// The close code after which the client's frames cannot be told apart any more (RFC 6455 section 7.4.1).
+/// The close code after which the client's frame boundaries are lost (RFC 6455 section 7.4.1).
 const PROTOCOL_ERROR: u16 = 1002;
 
 impl Failure {
-    /// What the client is told, and the application: never holds bytes of the client's.
+    /// The reason for the client and the application: never holds bytes of the client's.
     pub fn reason(self, limits: &Limits) -> String {
         self.text().replace("{limit}", &limits.message.to_string())
     }
 
-    /// Whether the client's close frame can still come: frames can be told apart, and this was not it.
+    /// Whether the client's close frame can still come: frame boundaries are known, and this was not it.
     pub const fn leaves_close(self) -> bool {
         self.code() != PROTOCOL_ERROR && !matches!(self, Self::CloseReason)
     }

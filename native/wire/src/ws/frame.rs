@@ -43,7 +43,7 @@ impl Opcode {
         })
     }
 
-    /// Whether such a frame stands between those of messages (RFC 6455 section 5.5).
+    /// Whether such a frame may come between those of a message (RFC 6455 section 5.5).
     pub const fn is_control(self) -> bool {
         self as u8 >= Self::Close as u8
     }
@@ -125,7 +125,7 @@ pub(crate) struct Header {
     pub(crate) mask: Mask,
 }
 
-/// The header of a frame of the server's, which is not masked. The payload is to stand behind it.
+/// The header of a frame of the server's, which is not masked. The payload has to follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
     bytes: [u8; 10],

@@ -23,7 +23,7 @@ const VERSION: &[u8] = b"13";
 pub struct Handshake<'a> {
     /// Those the client offers, in its order (RFC 6455 section 11.3.4).
     pub subprotocols: Vec<&'a str>,
-    /// What is left of the request when the application has made up its mind.
+    /// The data of the request that its answer needs, once the application has decided.
     pub answer: Answer,
 }
 
@@ -56,8 +56,8 @@ impl<'a> Handshake<'a> {
         Ok(Self { subprotocols, answer: Answer { key: Some(key), deflate } })
     }
 
-    /// The handshake of a request that is to make a stream of HTTP/2 a WebSocket (RFC 8441 section 5): what is about a connection
-    /// of HTTP/1.1, the key included, is not part of it.
+    /// The handshake of a request that is to make a stream of HTTP/2 a WebSocket (RFC 8441 section 5): fields about a
+    /// connection of HTTP/1.1, the key included, are not part of it.
     pub fn of_stream(head: &'a h2::Head, deflate: bool) -> Result<Self, Error> {
         let values =
             |name: Name| head.fields().iter().filter(move |item| item.known == name).map(|item| trim(head.value(item)));
@@ -143,7 +143,8 @@ fn put_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Append a field, unless the answer says it itself, or it may not stand on an answer without body (RFC 9112 section 6.1).
+/// Append a field, unless the answer has it already, or a response without body must not have it (RFC 9112 section
+/// 6.1).
 fn put_application_field(out: &mut Vec<u8>, name: &[u8], value: &[u8], has_subprotocol: bool) -> Result<(), AppError> {
     const ACCEPT: &[u8] = b"sec-websocket-accept";
     let (start, value) = (out.len(), trim(value));

@@ -11,11 +11,11 @@
 //!   header of the next fragment; between fragments, control frames
 //! ```
 //!
-//! A large binary message of one plain frame can be left to the caller, who is told of its pieces as they come.
+//! A large binary message of one plain frame can be left to the caller, who gets its pieces as they come.
 //!
 //! The header of a frame, and a control frame, are read when they are there as a whole: at most 131 bytes stay with the
-//! caller. Of a payload nothing does. What is kept of a message is about its size, and every limit is checked before more
-//! is kept. So the outcome never depends on how bytes were cut into reads.
+//! caller, and none of a payload. The memory for a message is about its size, and every limit is checked before more is
+//! kept. So the outcome never depends on how bytes were cut into reads.
 
 use crate::ws::close;
 use crate::ws::deflate::{Agreement, Inflater, StreamPool};
@@ -26,7 +26,8 @@ use crate::ws::limits::Limits;
 use crate::ws::mask::Mask;
 use crate::ws::utf8::Utf8;
 
-/// How many times what is there of a message room is made for at once: who announces much and sends nothing is given little.
+/// How many times the available part of a message to allocate: a client that announces much and sends nothing gets
+/// little.
 const AHEAD: usize = 64;
 
 /// A data frame whose payload is not complete.
@@ -64,7 +65,7 @@ impl Content {
         self.bytes.reserve(piece.saturating_add(ahead));
     }
 
-    /// Add plain bytes. What comes first decides whether it is too much or no text.
+    /// Add plain bytes. The first fault decides whether the message is too large or invalid text.
     fn push(&mut self, plain: &[u8], limits: &Limits) -> Result<(), Failure> {
         let room = limits.message.saturating_sub(self.bytes.len());
         let (fits, over) = plain.split_at_checked(room).unwrap_or((plain, &[]));
@@ -85,7 +86,7 @@ pub(crate) struct Reader {
     inflater: Option<Box<Inflater>>,
     frame: Option<Frame>,
     message: Option<Message>,
-    /// So large are binary messages that are told piece by piece.
+    /// The size from which binary messages come in pieces.
     pieces_from: u64,
 }
 
@@ -99,7 +100,7 @@ impl Reader {
         self.pieces_from = from;
     }
 
-    /// Take the mask off bytes of a payload that is told piece by piece, wherever they are; how many follow.
+    /// Unmask a piece of a payload that is passed on in pieces, in place; returns how many bytes follow.
     pub(crate) fn piece(&mut self, piece: &mut [u8]) -> Option<u64> {
         let mut frame = self.frame.filter(|frame| frame.told)?;
         frame.left = frame.left.checked_sub(piece.len() as u64)?;
@@ -302,10 +303,10 @@ fn control(mut header: Header, payload: &mut [u8], begin: usize) -> Result<Event
     }
 }
 
-/// Looks for the close frame of a client, and for nothing else: what comes in front of it is dropped.
+/// Looks for the close frame of a client, and for nothing else: frames before it are dropped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Search {
-    /// Bytes still to come of a payload that nobody wants.
+    /// Missing bytes of an unwanted payload.
     pub(crate) left: u64,
 }
 
@@ -347,7 +348,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// W8: memory follows what has come, not what is announced.
+    /// W8: memory follows the bytes received, not the size announced.
     #[test]
     fn room_is_made_once_and_not_for_what_is_only_announced() {
         let mut content = Content { bytes: Vec::new(), utf8: None };

@@ -3,9 +3,9 @@
 //! One [`Handshake`], then one [`Connection`] per peer, driven as [`h1::Connection`](crate::h1::Connection) is:
 //!
 //! - **Read**: [`poll`](Connection::poll) with all bytes that have arrived and are not consumed. A message of one frame
-//!   that is all there is not copied; what is not all there is kept here, unmasked, inflated and checked.
+//!   that has arrived as a whole is not copied; a part of one is kept here, unmasked, inflated and checked.
 //! - **Write**: [`message`](Connection::message), [`ping`](Connection::ping), [`pong`](Connection::pong),
-//!   [`close`](Connection::close) append to a buffer of the caller's; what is appended together can be one write.
+//!   [`close`](Connection::close) append to a buffer of the caller's; several appended frames can be one write.
 //! - **End**: [`Event::Close`] and [`Event::Failed`] come behind the messages before them. The server says `close` when it
 //!   has answered those.
 //!

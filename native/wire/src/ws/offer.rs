@@ -58,7 +58,7 @@ impl Offer {
                 let bits = window_bits(value).filter(|&bits| bits >= MIN_WINDOW_BITS)?;
                 self.server_bits.replace(bits).is_some()
             }
-            // Without a value it only says that the client can be told.
+            // Without a value the client only declares that it understands this parameter.
             b"client_max_window_bits" => {
                 let bits = if value.is_empty() { MAX_WINDOW_BITS } else { window_bits(value)? };
                 self.client_bits.replace(bits).is_some()
@@ -88,7 +88,7 @@ fn window_bits(value: &[u8]) -> Option<u8> {
     }
 }
 
-/// What is left of a list of extensions.
+/// The rest of a list of extensions.
 struct Text<'a> {
     rest: &'a [u8],
 }
@@ -255,7 +255,7 @@ mod tests {
         for offer in [";", "a b", "a;", "a; b=", "a; b=\"", "a; b=\"\u{0}\"", "\u{80}", "a,,;", "a; =b", "a=b"] {
             assert_eq!(answer(&[offer]), None, "{offer}");
         }
-        assert!(answer(&["permessage-deflate", ";"]).is_some(), "what is behind the chosen one is not looked at");
+        assert!(answer(&["permessage-deflate", ";"]).is_some(), "offers after the chosen one are not parsed");
     }
 
     /// D7

@@ -2,7 +2,7 @@
 
 use std::str::from_utf8;
 
-/// What is known of a text so far.
+/// The state of a text so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Utf8 {
     /// The beginning of a character whose end has not come.

@@ -112,7 +112,7 @@ pub(crate) struct Seen {
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) complete: bool,
-    /// The number that the reset had which was told.
+    /// The code of the reset.
     pub(crate) reset: Option<u32>,
     pub(crate) refused: Option<u16>,
     /// It was never given to the application.
@@ -132,7 +132,7 @@ pub(crate) enum App {
     Echo,
     /// Never answers, and never reads.
     Silent,
-    /// Answers with so many bytes, at once.
+    /// Answers with this many bytes, at once.
     Bytes(usize),
 }
 
@@ -226,7 +226,7 @@ impl Server {
                 Event::Failed(failure) => self.failure = Some(failure),
                 Event::Pong(_) | Event::GoAway { .. } => {}
             }
-            // So that what comes before a failure leaves before it, however the input was cut.
+            // So that frames before a failure leave before it, in any cut of the input.
             if self.flushes {
                 self.flush(usize::MAX);
             }
@@ -269,7 +269,7 @@ impl Server {
         }
     }
 
-    /// Write what may be written, and release what is over.
+    /// Write as much as the windows allow, and release the streams that are over.
     pub(crate) fn flush(&mut self, most: usize) -> bool {
         let bodies = &mut self.bodies;
         let more = self.connection.fill(&mut self.out, most, |part, out| {

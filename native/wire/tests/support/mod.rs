@@ -65,7 +65,7 @@ impl App {
 pub(crate) struct Server {
     pub(crate) requests: Vec<Seen>,
     pub(crate) out: Vec<u8>,
-    /// What was wrong with the request that was refused.
+    /// The fault of the refused request.
     pub(crate) error: Option<Error>,
     connection: Connection,
     scratch: Scratch,

@@ -6,7 +6,8 @@ use crate::h2::hpack::{Error, FIELD_OVERHEAD, huffman, integer, static_table};
 /// A larger scratch is not kept for the next field: each connection has its own.
 const MAX_IDLE_SCRATCH: usize = 256;
 
-/// A block of so many times its limit is not decoded to its end: three bytes can add an entry of 4 KiB, which takes time.
+/// A block larger than its limit by this factor is not decoded to its end: three bytes can add an entry of 4 KiB, which
+/// takes time.
 const EXCESS: usize = 8;
 /// A lower limit counts as this one there.
 const LEAST_LIMIT: usize = 64 * 1024;
@@ -29,9 +30,9 @@ pub struct Field<'a, K> {
     pub value: &'a [u8],
     /// The entry that is this field: it was one, or has become one.
     pub whole: Option<Key>,
-    /// What is kept with that entry, if it is of the dynamic table: a default for one that is new.
+    /// The slot of that entry, if it is of the dynamic table: a default for a new one.
     pub kept: Option<&'a mut K>,
-    /// It is not to be compressed by anybody who passes it on (RFC 7541 section 7.1.3).
+    /// Intermediaries must not compress it (RFC 7541 section 7.1.3).
     pub never_indexed: bool,
 }
 
@@ -40,7 +41,7 @@ pub struct Field<'a, K> {
 pub enum Size {
     /// Within the limit.
     Within(usize),
-    /// Larger: the sink has not got all fields, but what comes later can be decoded.
+    /// Larger: the sink has not got all fields, but later blocks can be decoded.
     Over,
 }
 
@@ -71,20 +72,20 @@ impl<'a> Text<'a> {
 }
 
 impl<K: Default> Decoder<K> {
-    /// A decoder for a client that was allowed a table of so many bytes; [`TABLE_SIZE`](crate::h2::hpack::TABLE_SIZE) if
-    /// it was told nothing.
+    /// A decoder for a client that may use a table of `table_size` bytes; [`TABLE_SIZE`](crate::h2::hpack::TABLE_SIZE)
+    /// without a setting.
     pub fn new(table_size: usize) -> Self {
         Self { table: Table::new(table_size), most: table_size, scratch: Vec::new() }
     }
 
-    /// What is kept with an entry, if that still lives.
+    /// The slot of an entry, if that still lives.
     #[inline]
     pub fn kept(&mut self, number: Number) -> Option<&mut K> {
         self.table.kept(number)
     }
 
-    /// Decode a whole block. `sink` gets the fields in order, as long as they are within `limit` bytes together. What is a
-    /// little larger is decoded to its end, for the table's sake; what is far larger is an error.
+    /// Decode a whole block. `sink` gets the fields in order, as long as they are within `limit` bytes together. A
+    /// slightly larger block is decoded to its end, for the table's sake; a far larger one is an error.
     pub fn decode(&mut self, block: &[u8], limit: usize, mut sink: impl FnMut(Field<'_, K>)) -> Result<Size, Error> {
         let (mut rest, mut size, mut begun) = (block, 0, false);
         let most = limit.max(LEAST_LIMIT).saturating_mul(EXCESS);
@@ -427,7 +428,7 @@ mod tests {
                 })
                 .unwrap();
         }
-        // Nor is it referred to if somebody else has put it there.
+        // Nor is it referred to if another field has put it there.
         let mut out = Vec::new();
         encoder.field(&mut out, b"set-cookie", b"a=b", Indexing::Add);
         encoder.field(&mut out, b"set-cookie", b"a=b", Indexing::Never);

@@ -3,14 +3,14 @@
 use crate::h2::hpack::table::Table;
 use crate::h2::hpack::{FIELD_OVERHEAD, TABLE_SIZE, huffman, integer, static_table};
 
-/// What becomes of a field that is in no table (RFC 7541 section 6.2).
+/// The representation of a field that is in no table (RFC 7541 section 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
     /// It is put into the table: it will come again.
     Add,
     /// It is not.
     Without,
-    /// It is not, and may not be by anybody who passes it on: a secret that others could find out by its size.
+    /// It is not, and intermediaries must not either: a secret that attackers could guess by its size.
     Never,
 }
 
@@ -101,7 +101,7 @@ impl Encoder {
         Self { table: Table::new(TABLE_SIZE), resized: None, last: None }
     }
 
-    /// The client allows a table of so many bytes (`SETTINGS_HEADER_TABLE_SIZE`). No more than [`TABLE_SIZE`] is used.
+    /// The client allows a table of `limit` bytes (`SETTINGS_HEADER_TABLE_SIZE`). No more than [`TABLE_SIZE`] is used.
     pub fn set_limit(&mut self, limit: usize) {
         let limit = limit.min(TABLE_SIZE);
         let least = self.resized.map_or(limit, |(least, _)| least.min(limit));
@@ -139,7 +139,7 @@ impl Encoder {
         for (name, value, indexing) in section.iter() {
             self.field(out, name, value, indexing);
         }
-        // What was added is said in another way the next time.
+        // A field that was just added is encoded as an index the next time.
         if added == self.table.added() && section.bytes.len() <= MAX_LAST {
             let last = self
                 .last

@@ -4,7 +4,7 @@ use crate::h2::hpack::Error;
 
 /// The end of a string, which is never in one; its first bits fill the last byte.
 const END: u16 = 256;
-/// Codes of up to so many bits are found by one look.
+/// Codes of up to this many bits are found by one lookup.
 const SHORT: u8 = 8;
 const LONGEST: usize = 30;
 
@@ -27,7 +27,7 @@ const LENGTHS: [u8; 257] = [
 const SYMBOLS: [u16; 257] = symbols();
 /// The code of each symbol.
 const CODES: [u32; 257] = codes();
-/// By the first byte of what is to be decoded: the symbol and its length, if that is short; else length 0.
+/// Maps the first byte of the input to a symbol and its length, if that is short; else length 0.
 static FIRST: [(u8, u8); 256] = first();
 /// For each length above `SHORT`: the codes of that length.
 static LONG: [Row; LONGEST - SHORT as usize] = long();
@@ -35,7 +35,7 @@ static LONG: [Row; LONGEST - SHORT as usize] = long();
 /// The codes of one length.
 #[derive(Clone, Copy)]
 struct Row {
-    /// The first one, and where its symbol stands.
+    /// The first one, and the place of its symbol.
     first: u32,
     place: usize,
     /// How many there are.

@@ -7,10 +7,10 @@
 //!             Table (the client's)              Table (ours)
 //! ```
 //!
-//! A decoded [`Field`] is given to a sink before the next one is read, because that may push its entry out of the table.
-//! It also says which entry it is ([`Key`]), and shows what is kept with it: who keeps there what he has made of a field need
-//! not make it again when the field comes again. That is in the entry, and goes with it: so a connection can find what it has
-//! kept itself, and nothing else, because a [`Number`] is found in the table that gave it out only.
+//! A decoded [`Field`] is given to a sink before the next one is read, because that may push its entry out of the
+//! table. It also has the entry's [`Key`] and slot: a caller that keeps there what it has made of a field need not make
+//! it again when the field comes again. The slot goes with its entry: so a connection finds its own values only,
+//! because a [`Number`] is found in the table that gave it out only.
 
 mod decode;
 mod encode;
@@ -49,7 +49,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What was wrong, for the log.
+    /// The reason, for the log.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Integer => "integer too large in a header block",

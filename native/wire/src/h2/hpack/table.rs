@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::h2::hpack::FIELD_OVERHEAD;
 
-/// Names one entry for ever: the next one in its place has another, and so have those of every other table. What is kept with
-/// an entry can therefore never be found by a number that another connection has given out.
+/// Names one entry for ever: the next one in its place has another number, and so have those of every other table. The
+/// slot of an entry can therefore never be found by a number that another connection has given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Number {
     table: u64,
@@ -108,7 +108,7 @@ impl<K: Default> Table<K> {
         Some(Found { name, value, number, kept: &mut entry.kept })
     }
 
-    /// What is kept with an entry, if it is still here.
+    /// The slot of an entry, if it is still here.
     #[inline]
     pub(crate) fn kept(&mut self, number: Number) -> Option<&mut K> {
         if number.table != self.which {
@@ -134,7 +134,7 @@ impl<K: Default> Table<K> {
         (first, None)
     }
 
-    /// Add a field, and what is kept with it; `None` if it is larger than the table, which is empty then (section 4.4).
+    /// Add a field; returns its slot, or `None` if it is larger than the table, which is empty then (section 4.4).
     pub(crate) fn insert(&mut self, name: &[u8], value: &[u8]) -> Option<(Number, &mut K)> {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         self.make_room(size);
@@ -151,7 +151,7 @@ impl<K: Default> Table<K> {
         self.entries.back_mut().map(|entry| (number, &mut entry.kept))
     }
 
-    /// Evict until so many bytes fit.
+    /// Evict until `size` bytes fit.
     fn make_room(&mut self, size: usize) {
         let room = self.limit.saturating_sub(size);
         while self.size > room {
@@ -159,7 +159,7 @@ impl<K: Default> Table<K> {
             self.size -= entry.size();
         }
         let dead = self.entries.front().map_or(self.bytes.len(), |entry| entry.start.wrapping_sub(self.dropped));
-        // Not each time: moving what is alive should be paid for by what is dead.
+        // Not each time: moving the live entries should be paid for by the evicted ones.
         if self.entries.is_empty() || dead > self.limit {
             self.bytes.drain(..dead);
             self.dropped = self.dropped.wrapping_add(dead);
@@ -167,7 +167,7 @@ impl<K: Default> Table<K> {
     }
 }
 
-/// Where the name and the value of an entry lie in `bytes`, in front of which so many were dropped.
+/// The name and the value of an entry in `bytes`, whose first `dropped` bytes are gone.
 fn text<'a, K>(bytes: &'a [u8], dropped: usize, entry: &Entry<K>) -> Option<(&'a [u8], &'a [u8])> {
     let (name, rest) = bytes.get(entry.start.wrapping_sub(dropped)..)?.split_at_checked(entry.name)?;
     Some((name, rest.get(..entry.value)?))

@@ -163,7 +163,7 @@ fn expectations_and_priorities_are_read() {
     assert_eq!(refused(&plus(&[("expect", "x")])), Some(417));
 }
 
-/// H4: the limits are on what is decoded; and n passes where n + 1 does not
+/// H4: limits apply to decoded fields; and n passes where n + 1 does not
 #[test]
 fn limits_are_met() {
     let size: usize = GET.iter().map(|(name, value)| name.len() + value.len() + 32).sum();
@@ -179,7 +179,7 @@ fn limits_are_met() {
         refused(&read_with(&fields, &Limits { fields: 3, ..default() }, |_| {}))
     };
     assert_eq!((more(2), more(3)), (None, Some(431)));
-    // What is malformed is not answered, whatever else is wrong.
+    // A malformed request is not answered, even if it exceeds a limit.
     assert_eq!(read_with(&[("A", "b")], &Limits { fields: 0, ..default() }, |_| {}), Err(Fault::Malformed));
 }
 
