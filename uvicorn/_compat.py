@@ -1,4 +1,4 @@
-"""What differs between the Python versions, behind one name each."""
+"""The differences between the Python versions, behind one name each."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ else:
 if sys.version_info >= (3, 14):
     iscoroutinefunction = inspect.iscoroutinefunction
 else:
-    # Also true for what older frameworks have marked as a coroutine function (asyncio.coroutines._is_coroutine).
+    # Also true for functions that older frameworks have marked as coroutine functions (`asyncio.coroutines`).
     iscoroutinefunction = asyncio.iscoroutinefunction
 
 

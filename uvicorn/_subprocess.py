@@ -28,7 +28,7 @@ from uvicorn.serving.interruption import end_with_pipe, kill_self
 spawn = multiprocessing.get_context("spawn")
 
 COMMAND = "uvicorn.__main__"
-"""What `python -m uvicorn` runs."""
+"""The module that `python -m uvicorn` runs."""
 
 
 logger = logging.getLogger("uvicorn.error")

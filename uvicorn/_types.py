@@ -394,7 +394,7 @@ ASGISendCallable: TypeAlias = Callable[[ASGISendEvent], Awaitable[None]]
 
 
 class ASGI2Protocol(Protocol):
-    """What calling an ASGI 2 application with a scope gives: it is then awaited with ``receive`` and ``send``."""
+    """The result of calling an ASGI 2 application with a scope: it is awaited with ``receive`` and ``send``."""
 
     def __init__(self, scope: Scope) -> None: ...
 
@@ -417,7 +417,7 @@ class Connection(Protocol):
 
 
 class Room(Protocol):
-    """Whether what carries a response takes more of it."""
+    """Whether the carrier of a response takes more of it."""
 
     congested: bool
     """Its buffer is full, or others wait: new writers must wait for `Stream.writable` first."""
@@ -432,11 +432,11 @@ class FileRoute(Protocol):
     """A way past a stream by which the kernel sends files."""
 
     async def move(self, sink: Any, part: Any) -> None:
-        """Send what it can of ``part``, behind all that the stream was given; see ``protocols.http.files``."""
+        """Send as much of ``part`` as possible, behind all data written before; see ``protocols.http.files``."""
 
 
 class Stream(Protocol):
-    """What one request comes on, and its response goes: all that a cycle knows of the connection and its protocol.
+    """The stream of one request and its response: all that a cycle knows of the connection and its protocol.
 
     The order is ``start``, ``body`` or a file until there is no more, ``trailers`` if they were promised, and
     ``finish``; ``interim`` in front of all that. The native core's trait has the same words.
@@ -599,7 +599,7 @@ class ProtocolConfig(Protocol):
     def load(self) -> None:
         """Import the application and resolve the classes below; once."""
 
-    # Read-only, so that a configuration may know more precisely what it holds.
+    # Read-only, so that a configuration may declare more precise types.
 
     @property
     def mounts(self) -> "Sequence[tuple[str, str, str]]":

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ImportFromStringError(Exception):
-    """The text does not name an object that exists. ``hint``, when there is one, is a sentence about what to do."""
+    """The text does not name an object that exists. ``hint``, if there is one, is a sentence with a remedy."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

@@ -88,7 +88,7 @@ POOLS = "uvicorn.pools"
 """Where a context keeps the pools of a settings file."""
 
 SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-"""What wins over a file."""
+"""Sources that take precedence over a file."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -114,7 +114,7 @@ class SettingsFileMistake(click.BadParameter):
 
 
 def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
-    """Let the settings of a file be what the command line and the environment do not say."""
+    """Apply the settings of a file wherever the command line and the environment set nothing."""
     if path is None or ctx.resilient_parsing:
         return
     from uvicorn.config.settings_file import SettingsFileError, read_settings
@@ -140,7 +140,7 @@ def _parameters() -> Iterator[click.Parameter]:
     # The first, as upstream's: programs make commands of the others, which know their application.
     # Unlike those of options, variables of arguments do not follow from the prefix.
     yield click.Argument(["app"], envvar="UVICORN_APP")
-    # Eager, because what it reads is the default of the others.
+    # Eager, because the values of the file are the defaults of the other options.
     yield click.Option(
         ["--config"],
         type=click.Path(exists=True, dir_okay=False),
@@ -207,7 +207,7 @@ def _start(app: Any, **options: Any) -> None:
 
 
 def _check(options: dict[str, Any], environment: dict[str, str]) -> None:
-    """Print what would be served."""
+    """Print the sockets and applications that would be served."""
     from uvicorn.config.checking import findings
     from uvicorn.supervisors.pools import Surroundings
 
@@ -224,7 +224,7 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_pool(ctx: click.Context, pool: PoolSettings, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of one pool: what the command line and the environment say, then its table, then the rest."""
+    """The options of one pool: those of the command line and the environment, then of its table, then the rest."""
     own = dict(options)
     for param in ctx.command.params:
         name = param.name or ""
@@ -479,7 +479,7 @@ def _supervise(config: Config, server: Server) -> None:
 
 def __getattr__(name: str) -> Any:
     if name in ("ChangeReload", "Multiprocess"):
-        # Most servers are one process: the others pay for what supervising needs.
+        # Most servers are one process: only the others pay for imports that supervising needs.
         return getattr(importlib.import_module("uvicorn.supervisors"), name)
     if name == "ServerState":
         warnings.warn(

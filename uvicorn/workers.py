@@ -1,4 +1,4 @@
-"""Worker classes for gunicorn, which then does what `uvicorn.supervisors` does otherwise.
+"""Worker classes for gunicorn, which then takes the part of `uvicorn.supervisors`.
 
 gunicorn app:app --worker-class uvicorn.workers.UvicornWorker
 """
@@ -48,7 +48,7 @@ class UvicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no type infor
 
     @staticmethod
     def _adopt_logger(name: str, source: logging.Logger) -> None:
-        """Let the logger `name` write where and what gunicorn's logger `source` does."""
+        """Give the logger `name` the handlers and the level of gunicorn's logger `source`."""
         logger = logging.getLogger(name)
         logger.handlers = list(source.handlers)
         logger.setLevel(source.level)

@@ -1,4 +1,4 @@
-"""The formats of the access log: what `access_log_format` may say, compiled once, and how each value is escaped.
+"""The formats of the access log: the syntax of `access_log_format`, compiled once, and the escaping of each value.
 
 A format is text with gunicorn's atoms (`%(h)s`, `%({referer}i)s`), or the word `json`. Either is compiled to a list of
 parts, which the native core takes as they are; so both write the same bytes. Pure functions: no logger, no stream.
@@ -339,10 +339,10 @@ def _shown(value: Value, escaped: Callable[[str], str], missing: str) -> Callabl
 
 
 class LineFormat:
-    """A compiled format, which formats lines; with `has_ids` scopes say what requests are called.
+    """A compiled format, which formats lines; with `has_ids` scopes have the ids of requests.
 
     Attributes:
-        parts: what it was compiled to.
+        parts: the compiled parts.
         at_end: a line has to wait until the response is complete.
         is_ascii: so are all lines, and any stream can encode them.
     """

@@ -1,4 +1,4 @@
-"""The access log: what one record is, and the hooks that protocols call.
+"""The access log: its records, and the hooks that protocols call.
 
 A record goes to the logger `uvicorn.access` as upstream sends it: format `%s - "%s %s HTTP/%s" %d` and five arguments.
 With the setting `access_log_format` the record has the same arguments, and its message is the formatted line.
@@ -170,7 +170,7 @@ class AccessLog(LineBuffer):
         return cls(loop) if config.access_log and config.access_log_format is None else None
 
     def _learn(self) -> None:
-        """Remember also what the formatter prints around a record."""
+        """Remember also the text that the formatter prints around a record."""
         super()._learn()
         if self.formatter is None:
             return
@@ -295,8 +295,8 @@ class FormattedLog(LineBuffer):
 
 
 class Entry(Facts):
-    """What the access log gathers about one response, and writes once: when it starts if the format is content with
-    that, else when it ends, well or badly. A response that never started has no line."""
+    """The data that the access log gathers about one response. Its line is written once: at the start if the format
+    needs no more, else at the end, even of an incomplete response. A response that never started has no line."""
 
     __slots__ = ("_log", "_began")
 

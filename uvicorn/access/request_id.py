@@ -1,4 +1,4 @@
-"""What a request is called: an id that is taken over from a peer that is trusted, or made.
+"""The id of a request: taken over from a trusted peer, or generated.
 
 An id is what a trusted peer says in the field of the setting `request_id_header`, if that is one value of the form that
 `is_request_id` knows; else the trace id of its `traceparent` (W3C Trace Context); else 128 bits at random, as 32
@@ -39,7 +39,7 @@ _traceparent = re.compile(
 
 _is_field_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 
-# What says more about a message than what it is called, or is a field of every response already.
+# Fields that mean more than an id, or that every response has already.
 _TAKEN = frozenset(
     {"connection", "content-length", "content-type", "date", "host", "keep-alive", "location", "server", "set-cookie"}
     | {"te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade"}
@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_header(name: str) -> None:
-    """Refuse what no field is called, and what fields are called that say something else.
+    """Refuse invalid field names, and names of fields with another meaning.
 
     Raises:
         ValueError: it says why.
@@ -108,7 +108,7 @@ class RequestIds:
         return cls(config.request_id_header, config.trusted_proxies)
 
     def trusts(self, client: tuple[str, int] | None) -> bool:
-        """Tell whether this peer is believed when it says what a request is called."""
+        """Whether this peer may choose the ids of its requests."""
         return (client[0] if client else None) in self._trusted
 
     def of(self, headers: Iterable[Field], client: tuple[str, int] | None) -> str:

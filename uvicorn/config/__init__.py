@@ -1,4 +1,4 @@
-"""The configuration: settings resolved against environment and file system, then loaded into what the server runs."""
+"""The configuration: settings resolved against environment and file system, then loaded into the server's objects."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ HTTP_PROTOCOLS: dict[str, str] = {
     "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
 }
 
-"""What HTTP/2 can say of a window and of a frame (RFC 9113 sections 6.9.1 and 4.2)."""
+"""The limits of HTTP/2 for a window and a frame (RFC 9113 sections 6.9.1 and 4.2)."""
 WS_PROTOCOLS: dict[str, str | None] = {
     "auto": "uvicorn.protocols.websockets.auto:AutoWebSocketsProtocol",
     "none": None,
@@ -113,7 +113,7 @@ WS_PROTOCOLS: dict[str, str | None] = {
     "native": "uvicorn.protocols.websockets.native_impl:NativeWebSocketProtocol",
 }
 _AUTO_PROTOCOLS = {"http": HTTP_PROTOCOLS["auto"], "ws": str(WS_PROTOCOLS["auto"])}
-"""What `auto` is unless programs put something else there."""
+"""The implementation behind `auto`, unless programs replace it."""
 LIFESPAN: dict[str, str] = {
     "auto": "uvicorn.lifespan.on:LifespanOn",
     "on": "uvicorn.lifespan.on:LifespanOn",
@@ -142,7 +142,7 @@ class UvicornDeprecationWarning(UserWarning):
 
 
 def _strings(values: Sequence[str | os.PathLike[str]] | str | None) -> list[str]:
-    """Return what may be nothing, one string, or several strings and paths as a list of strings."""
+    """Return None, one string, or several strings and paths as a list of strings."""
     if not values:
         return []
     if isinstance(values, (str, os.PathLike)):
@@ -176,7 +176,7 @@ class Config(Settings):
     reload_dirs_excludes: list[Path]
     """Directories whose changes do not count."""
     mounts: list[Mount]
-    """What ``mount`` says."""
+    """The mounts of the setting ``mount``."""
     encoded_headers: list[tuple[bytes, bytes]]
     """Header fields of every response but Date, as they are sent. Empty until the configuration is loaded."""
     closes_connections: bool
@@ -205,7 +205,7 @@ class Config(Settings):
         self.in_flight: InFlight | None = None  # once it is loaded, if that is to be known
         self.encoded_headers = []
         self.closes_connections = False
-        # First what says how to report that another setting is wrong.
+        # First the settings that decide how errors in others are reported.
         self._check_settings(row for row in ROWS.values() if row.section == "Logging")
         self.configure_logging()
         self._check_settings(row for row in ROWS.values() if row.section != "Logging")
@@ -273,7 +273,7 @@ class Config(Settings):
 
     @property
     def certificate_names(self) -> list[str]:
-        """What the log and the metrics call the certificates of the server."""
+        """The names of the server's certificates in the log and the metrics."""
         if not self.is_ssl:
             return []
         # Imported only where it is needed, here as below.
@@ -597,7 +597,7 @@ class Config(Settings):
             logger.info("The native core was not built; HTTP is served by %s. To have it, %s.", core, BUILDING_THE_CORE)
 
     def log_threads(self) -> None:
-        """Say what several event loops in one process are good for, where threads run one at a time."""
+        """Log the use of several event loops in one process, if threads run one at a time."""
         if self.threads > 1 and has_gil():
             logger.warning(
                 "%d event loops in one process run one at a time here, because this interpreter has a GIL: they share "
@@ -606,7 +606,7 @@ class Config(Settings):
             )
 
     def load_app(self) -> Any:
-        """Import the application if it is an import string, and return what the string names.
+        """Import the application if it is an import string, and return the named object.
 
         Raises:
             SystemExit: it names nothing.
@@ -654,7 +654,7 @@ class Config(Settings):
                 raise
 
     def _known(self, setting: str, path: str | None) -> Any:
-        """Import what a known name stands for; the only mistake possible is a library that is not there."""
+        """Import the implementation of a known name; the only possible mistake is a missing library."""
         try:
             return import_from_string(path)
         except (ImportFromStringError, ModuleNotFoundError) as exc:
@@ -772,7 +772,7 @@ class Config(Settings):
     def _answering_lifecycle(self, app: ASGI3Application) -> LifecycleMiddleware:
         return LifecycleMiddleware(app, f"{self.root_path}{self.lifecycle_path}", self.reporters)
 
-    # What the server asks for
+    # The server's questions
 
     def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
         """Return the function that makes the event loop; None leaves it to asyncio's policy.
@@ -851,7 +851,7 @@ class Config(Settings):
 
 def __getattr__(name: str) -> Any:
     if name == "WSGIMiddleware":
-        # Few applications need what it imports.
+        # Few applications need its imports.
         return import_from_string("uvicorn.middleware.wsgi:WSGIMiddleware")
     if name == "create_ssl_context":
         return import_from_string("uvicorn.tls.context:create_ssl_context")

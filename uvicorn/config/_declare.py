@@ -35,7 +35,7 @@ class Row:
     Attributes:
         name, annotation: as in the class; the annotation is text.
         default: the value when nothing is given, or `REQUIRED`.
-        help: what it does. The first sentence is for ``--help``, all of it for the settings page.
+        help: the effect of the setting. The first sentence is for ``--help``, all of it for the settings page.
         section: where ``--help`` and the settings page list it.
         kw_only: whether it cannot be given by position.
         flag: the command-line option, where it is not the name with dashes.
@@ -46,7 +46,7 @@ class Row:
         multiple: whether the command-line option may be repeated.
         lines: whether each line of its variable is a value, because values may have spaces.
         exists: whether the command line insists that this path exists.
-        unit: what a number counts, in the plural.
+        unit: the unit of a number, in the plural.
         minimum, maximum: the smallest and the greatest number it takes.
         above: a number that it has to be greater than, in place of a minimum.
         cli_minimum: the smallest number that the command line and files take, where Python takes smaller ones.
@@ -55,8 +55,8 @@ class Row:
         none_is_default: whether None stands for the default.
         pattern: a regular expression that matches the texts it takes, as a whole.
         check: the import string of a function that raises ValueError for a text or pair that it does not take.
-        parse: the import string of a function that returns what a text stands for, and raises likewise.
-        form: what it takes, for messages, where the rest of the row does not say it: ``NAME must be FORM``.
+        parse: the import string of a function that converts a text, and raises likewise.
+        form: description of the values, for messages, if the rest of the row does not give it: ``NAME must be FORM``.
         needs: settings of which one has to be set, or this one is ignored.
         protocols: whether protocols read it: then `_types.ProtocolConfig` has it.
     """

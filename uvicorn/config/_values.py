@@ -1,4 +1,4 @@
-"""Which values a setting takes, and what each becomes, wherever it comes from.
+"""Validates and converts the values of settings, wherever they come from.
 
 The type, bounds, choices and form of its row say so. `check` applies them to a value of the command line, the
 environment, a file or Python, with the same message.
@@ -24,7 +24,7 @@ LONGEST = 10**9
 
 TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
 FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
-"""What the command line takes for a boolean."""
+"""The command line's texts for a boolean."""
 
 _NUMBERS = frozenset({"int", "float"})
 
@@ -40,7 +40,7 @@ _OBJECTS = {
     "Sequence": "a list of texts",
     "type": "a protocol class",
 }
-"""What messages call the members of a type other than text."""
+"""The names that messages use for the members of a type other than text."""
 
 
 class _Refused(Exception):
@@ -54,7 +54,7 @@ def check(row: Row, value: Any, *, is_command: bool = False, name: str = "") -> 
 
     Args:
         row: the setting.
-        value: what it was set to.
+        value: the rejected value.
         is_command: whether that was said by the command line, the environment or a file.
         name: what messages call the setting, if not by its name.
 
@@ -78,7 +78,7 @@ def check_one(row: Row, value: Any) -> Any:
 
 
 def accepts(row: Row, *, is_command: bool = False) -> str:
-    """Say what the setting takes, as the end of a sentence: ``a whole number of seconds, at least 0``."""
+    """Describe the accepted values, as the end of a sentence: ``a whole number of seconds, at least 0``."""
     return row.form or values_of(row).accepts(is_command)
 
 
@@ -97,7 +97,7 @@ def _checked(row: Row, value: Any, convert: Any, is_command: bool, name: str = "
 
 
 class Values(ABC):
-    """What one setting takes."""
+    """The values that one setting takes."""
 
     def __init__(self, row: Row) -> None:
         self.row = row
@@ -107,7 +107,7 @@ class Values(ABC):
         """Say it in words."""
 
     def convert(self, value: Any, is_command: bool) -> Any:
-        """Return what the setting makes of a value.
+        """Convert a value to the setting's type.
 
         Raises:
             _Refused: it does not take that.
@@ -163,7 +163,7 @@ class Number(Values):
         return " or ".join([words, *(f"`{name}`" for name in row.names)])
 
     def convert_one(self, value: Any, is_command: bool) -> Any:
-        """Take texts of numbers; what programs leave empty is not set."""
+        """Take texts of numbers; an empty text means that nothing is set."""
         row = self.row
         if isinstance(value, str) and value in row.names:
             return value
@@ -226,7 +226,7 @@ class Text(Values):
         """Hold texts to the choices, the pattern and the function of the row."""
         row = self.row
         if not value and not isinstance(value, str) and not row.kw_only and not is_command:
-            # What programs leave unset: upstream takes it for nothing.
+            # Programs leave an empty text: upstream takes it as unset.
             return row.default if row.none_is_default and row.kinds == {"str"} else value
         if isinstance(value, str):
             known = value.lower() if row.any_case else value
@@ -290,7 +290,7 @@ class Several(Text):
 
 @cache
 def values_of(row: Row) -> Values:
-    """Return what a row takes."""
+    """Return the values that a row takes."""
     if "bool" in row.kinds:
         return Switch(row)
     if row.kinds <= _NUMBERS | {"None"} and row.kinds & _NUMBERS:

@@ -1,4 +1,4 @@
-"""What an application is: found out from the object that was named."""
+"""Finds out the kind of an application from the object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uvicorn.config.errors import fail
 logger = logging.getLogger("uvicorn.error")
 
 NAMES = {"asgi3": "scope, receive, send", "asgi2": "scope", "wsgi": "environ, start_response"}
-"""What each interface calls an application with."""
+"""The arguments of an application's call, by interface."""
 
 ARGUMENTS = {interface: len(names.split(", ")) for interface, names in NAMES.items()}
 
@@ -39,7 +39,7 @@ def build_app(app: Any, factory: bool) -> Any:
 
 
 def _callable_with(function: Callable[..., Any], count: int, *, follow_wrapped: bool = True) -> bool:
-    """Whether the function takes this number of positional arguments; what cannot be inspected takes any."""
+    """Whether the function takes this number of positional arguments; a function that cannot be inspected takes any."""
     try:
         signature = inspect.signature(function, follow_wrapped=follow_wrapped)
     except (TypeError, ValueError):
@@ -65,7 +65,7 @@ def _is_async(app: Any) -> bool:
 
 
 def warn_of_mistakes(app: Any, interface: Literal["asgi3", "asgi2", "wsgi"]) -> bool:
-    """Log what every request would fail on, if the object shows it: it cannot be called as its interface is."""
+    """Warn if every request would fail because the object cannot be called as its interface requires."""
     if not callable(app):
         logger.warning(
             "The ASGI app is not callable, so every request will fail: %r. Name an application or a factory, as "
@@ -97,7 +97,7 @@ def warn_of_mistakes(app: Any, interface: Literal["asgi3", "asgi2", "wsgi"]) -> 
 
 
 def _takes(app: Callable[..., Any], count: int) -> bool:
-    """Whether a call passes; what a decorator passes on may have other arguments."""
+    """Whether a call passes; the function behind a decorator may have other arguments."""
     return _callable_with(app, count, follow_wrapped=False)
 
 

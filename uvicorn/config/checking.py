@@ -1,4 +1,4 @@
-"""What a server would serve, found out without serving it: ``uvicorn --check``."""
+"""Loads everything that a server would, without serving: ``uvicorn --check``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 86400
 
 
 def findings(config: Config) -> Iterator[tuple[str, str]]:
-    """Load all that a server with this configuration loads, and say of each part what it is.
+    """Load all that a server with this configuration loads, and describe each part.
 
     The application is imported, and built if the setting is a factory, but neither called nor started. No address is
     bound: the server that is checked for may be running.

@@ -18,11 +18,11 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class SettingError(ValueError):
-    """A setting has a value that it does not take; the text names both, and what the setting takes."""
+    """A setting has an invalid value; the text names both, and the values that it takes."""
 
 
 def fail(message: str, *args: object, hint: str | None = None) -> NoReturn:
-    """Log why the server cannot start, and what to do if that is known, and exit."""
+    """Log why the server cannot start, and a remedy if one is known, and exit."""
     logger.error(message, *args)
     if hint:
         logger.info(hint)

@@ -1,4 +1,4 @@
-"""Directories whose files the server answers with itself: what ``--mount /static=DIR`` says."""
+"""Directories whose files the server answers with itself: the setting ``--mount /static=DIR``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--reload` watches: directories, and patterns of the files in them that count."""
+"""The files that `--reload` watches: directories, and patterns of the files in them that count."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ReloadPaths(NamedTuple):
 
 
 def watched_paths(dirs: Sequence[str], includes: Sequence[str], excludes: Sequence[str]) -> ReloadPaths:
-    """Return what three settings mean together, and log it; the current directory is watched if they name none."""
+    """Resolve three settings to the watched paths, and log them; by default the current directory is watched."""
     includes, watched = resolve_reload_patterns([pattern for pattern in includes if pattern not in excludes], dirs)
     excludes, excluded = resolve_reload_patterns(excludes, [])
     directories = [path for path in watched if {path, *path.parents}.isdisjoint(excluded)]

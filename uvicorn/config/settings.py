@@ -1,4 +1,4 @@
-"""The table: every setting once, with its type, its default and what it does.
+"""The table: every setting once, with its type, its default and its help text.
 
 Derived from it are the parameters of ``Config``, the command line and its ``UVICORN_*`` variables, the signature of
 ``run`` and ``docs/settings.md`` (the last two are written by ``scripts/sync-settings``). A new setting is one row here,
@@ -55,7 +55,7 @@ MOST_THREADS = 10_000
 """Threads of a process."""
 
 ANY_TLS = ("ssl_certfile", "ssl_keyfile", "ssl_context_factory")
-"""What turns TLS on."""
+"""The settings that turn TLS on."""
 
 AUTO: Literal["auto"] = "auto"
 """A number that follows from the machine."""
@@ -68,7 +68,7 @@ DEFAULT_GRACEFUL_SHUTDOWN = 25
 
 @declarative
 class Settings:
-    """One attribute per setting; ``Config`` adds what follows from them."""
+    """One attribute per setting; ``Config`` adds derived ones."""
 
     app: ASGIApplication | Callable[..., Any] | str = setting(
         section="Application",
@@ -1017,7 +1017,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        """Derive what follows from the arguments; here nothing does."""
+        """Derive further attributes from the arguments; here none."""
 
     def __repr__(self) -> str:
         """Show the settings that differ from their defaults; secrets only by name."""
@@ -1034,7 +1034,7 @@ ROWS = rows_of(Settings)
 
 
 class Relation(NamedTuple):
-    """What the values of some settings mean for each other.
+    """A relation between the values of some settings.
 
     Attributes:
         settings: those at fault.
@@ -1121,4 +1121,4 @@ RELATIONS = (
         False,
     ),
 )
-"""What relates settings to each other, beside `Row.needs`."""
+"""All relations between settings, beside `Row.needs`."""

@@ -34,7 +34,7 @@ else:
     tomllib = None
 
 ALSO = ("app_dir",)
-"""What the command line takes besides the settings, and a file too."""
+"""Options of the command line that are not settings, and that a file may contain too."""
 
 POOLS = "pools"
 """The table of pools, which are tables themselves."""
@@ -71,14 +71,14 @@ class PoolSettings:
 
 @dataclass(frozen=True)
 class FileSettings:
-    """What a file says: settings by name, and the pools that have others."""
+    """The content of a file: settings by name, and the pools that have others."""
 
     settings: dict[str, Any]
     pools: list[PoolSettings]
 
 
 def read_settings(path: str | os.PathLike[str]) -> FileSettings:
-    """Return what the file at `path` says.
+    """Return the content of the file at `path`.
 
     Raises:
         SettingsFileError: it cannot be read, is malformed, or has an unknown key or a wrong value.

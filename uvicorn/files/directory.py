@@ -164,7 +164,7 @@ def _choose(directory: int) -> Opener:
 
 
 def _open_resolved(directory: str, path: bytes) -> int:
-    """Open what resolves to the path that was asked for: no link, no other name of it, no stream of a file."""
+    """Open a file if its path resolves to the requested one: no link, no other name of it, no stream of a file."""
     root = os.path.realpath(directory)
     wanted = os.path.join(root, *os.fsdecode(path).split("/"))
     if ":" in wanted[len(root) :] or os.path.normcase(os.path.realpath(wanted)) != os.path.normcase(wanted):

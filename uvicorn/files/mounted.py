@@ -93,7 +93,7 @@ _MISSING = frozenset(
 of some systems for a link that is not followed."""
 
 _UNSAFE = re.compile(rb"[\0/\\]")
-"""What no name of a file contains, or none that means the same everywhere."""
+"""Characters that file names never contain, or that mean something else on some systems."""
 
 Field = tuple[bytes, bytes]
 
@@ -210,7 +210,7 @@ class _Form:
         self.etag = etag
         self.modified = max(0, min(int(found.st_mtime), int(time.time())))  # RFC 9110 section 8.8.2.1
         modified = formatdate(self.modified, usegmt=True).encode()
-        # RFC 9110 section 15.4.5: what the client has of the rest is as good.
+        # RFC 9110 section 15.4.5: the client's copies of the other fields are as good.
         self.not_modified = [(b"etag", etag), *(field for field in common if field[0] in (b"cache-control", b"vary"))]
         self.partial = [(b"etag", etag), (b"last-modified", modified), (b"accept-ranges", b"bytes"), *common]
         self.whole = [(b"content-type", kind), (b"content-length", b"%d" % found.st_size), *self.partial]
@@ -377,7 +377,7 @@ class Mounts:
             return self._failure(exc, known.name)
 
     def _find(self, path: bytes) -> _Known | None:
-        """Find out what a path stands for: the file of a mount, or nothing of ours."""
+        """Resolve a path: to the file of a mount, or to None."""
         if b"%" not in path and not path.startswith(self.prefixes):
             return None
         is_too_long = len(path) > _MAX_PATH
@@ -507,7 +507,7 @@ def _open_encoded(
 
 
 def _evaluate(form: _Form, wished: Wishes, size: int, kind: bytes, is_get: bool) -> tuple[Answer, list[bytes | Range]]:
-    """The answer, still without its body; and what that is put together of."""
+    """Return the answer, still without its body, and the parts of that."""
     verdict = representation.precondition(wished, form.etag, form.modified)
     if verdict == NOT_MODIFIED:
         return Answer(NOT_MODIFIED, form.not_modified), []

@@ -1,4 +1,4 @@
-"""What a request gets of a stored representation: its content coding, its conditions, its ranges (RFC 9110).
+"""The part of a stored representation that a request gets: its content coding, its conditions, its ranges (RFC 9110).
 
 ::
 
@@ -184,7 +184,7 @@ Range = tuple[int, int]
 
 
 def ranges(value: bytes, length: int) -> list[Range] | None:
-    """Return what a Range field asks for, of a representation of `length` bytes (RFC 9110 section 14.1.2).
+    """Return the ranges that a Range field asks for, of a representation of `length` bytes (RFC 9110 section 14.1.2).
 
     Ranges that overlap or touch are made one, so that no byte is sent twice; otherwise they come in the client's order.
 

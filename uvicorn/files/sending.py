@@ -140,7 +140,7 @@ class FileRange:
         return data
 
     def send_to(self, socket: int) -> int:
-        """Have the kernel send what the socket takes at once, and return how much that was.
+        """Have the kernel send as much as the socket takes at once, and return how much that was.
 
         Raises:
             OSError: it cannot, or the peer is gone.

@@ -41,7 +41,7 @@ class LifespanOn:
     does not support the protocol, and the server serves it.
 
     Attributes:
-        state: what the application leaves for its requests.
+        state: the state that the application leaves for its requests.
         should_exit: whether start-up or shutdown has failed.
         error_occurred: the lifespan call has raised an exception; no message is sent to it any more.
     """
@@ -127,11 +127,11 @@ class LifespanOn:
             self.logger.error("Exception in 'lifespan' protocol\n", exc_info=exc)
 
     async def receive(self) -> LifespanReceiveMessage:
-        """What the application awaits: start-up first, then shutdown."""
+        """Return the next event for the application: startup, then shutdown."""
         return await self.receive_queue.get()
 
     async def send(self, message: LifespanSendMessage) -> None:
-        """What the application answers with.
+        """Take the application's answer to an event.
 
         Raises:
             AssertionError: the message is not known, or not due: it answers something that was answered before, or a

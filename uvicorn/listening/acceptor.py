@@ -1,4 +1,4 @@
-"""Accepts connections for a selector event loop; and what happens, on any loop, when file descriptors run out.
+"""Accepts connections for a selector event loop; and handles, on any loop, running out of file descriptors.
 
 When `accept()` fails with EMFILE, `loop.create_server` of asyncio's selector loop tries again as often as the backlog
 is long, logs a traceback for each try and starts a timer for each: thousands a second while clients wait. Here the
@@ -73,7 +73,7 @@ class Complaint:
         self._quiet_until = 0.0
 
     def make(self, exc: OSError, follows: str, now: float) -> None:
-        """Say that connections cannot be accepted, and what follows from that."""
+        """Log that connections cannot be accepted, and the consequence."""
         if now >= self._quiet_until:
             logger.error("Cannot accept new connections: %s. %s", exc, follows)
             self._quiet_until = now + QUIET_PERIOD
@@ -121,7 +121,7 @@ class _NotIntroduced(Exception):
 
 
 class Acceptor(asyncio.AbstractServer):
-    """Serves one listening socket on a selector event loop; the counterpart of what `loop.create_server` returns.
+    """Serves one listening socket on a selector event loop; the counterpart of the result of `loop.create_server`.
 
     `factory` makes the protocol of each connection; `backlog` connections may wait to be accepted. With `context`,
     connections start with a TLS handshake that may take `handshake_timeout` seconds; one that fails or takes longer is
@@ -299,7 +299,7 @@ class Acceptor(asyncio.AbstractServer):
         logger.debug("Connection lost while it was being set up: %s", exc)
 
     async def _hear(self, connection: socket.socket, address: Any) -> Introduction | None:
-        """What the peer says of its client, if it is one that has to.
+        """The peer's description of its client, if the peer is a proxy that has to give one.
 
         Raises:
             _NotIntroduced: it does not.

@@ -1,4 +1,4 @@
-"""The PROXY protocol, versions 1 and 2: what a proxy says of its client, in front of everything else on a connection.
+"""The PROXY protocol, versions 1 and 2: a proxy's description of its client, before everything else on a connection.
 
 HAProxy's `proxy-protocol.txt` (2.2) defines it. The native core calls `read`, too, with what its sockets have received.
 """
@@ -46,14 +46,14 @@ class ClientTLS(NamedTuple):
 
 
 class Introduction(NamedTuple):
-    """What a header says.
+    """The content of a header.
 
     Attributes:
         source: the client; `None` if the proxy names none (`LOCAL`, `UNKNOWN`), so that the addresses of the
             connection apply.
         destination: where the client has connected to, or `None`.
         authority: the name that it has asked for in its TLS handshake, if that is said.
-        alpn: what that has agreed on.
+        alpn: the protocol that client and proxy have negotiated.
         unique_id: a name of the connection in the logs of several programs, 128 bytes at most.
         tls: `None` where it did not encrypt, or that is not said.
     """
@@ -226,7 +226,7 @@ def _read_tls(data: bytes) -> ClientTLS | None:
 
 @functools.cache
 def _remainders() -> list[int]:
-    """What CRC-32C makes of each byte."""
+    """The table of CRC-32C, by byte."""
     remainders = list(range(256))
     for _ in range(8):
         remainders = [crc >> 1 ^ 0x82F63B78 if crc & 1 else crc >> 1 for crc in remainders]
@@ -354,7 +354,7 @@ def _delegate(name: str) -> Any:
     return method
 
 
-# What a base class has is found there, and not by `__getattr__`.
+# Attributes of a base class are found there, without `__getattr__`.
 for _method in set(dir(asyncio.Transport)) - set(dir(object)) - {"get_extra_info", "_extra", "__slots__"}:
     if not _method.startswith("__"):
         setattr(IntroducedTransport, _method, _delegate(_method))

@@ -104,10 +104,10 @@ class Source(Protocol):
         """Where that is, as the setting `bind` has it."""
 
     def describe(self, bound: Sequence[socket.socket]) -> list[RunningLine]:
-        """How to say that what it has bound is being served."""
+        """Describe the bound sockets for the log line that announces them."""
 
     def release(self) -> None:
-        """Undo what `open` left behind outside the process; called after the sockets are closed."""
+        """Undo the effects of `open` outside the process; called after the sockets are closed."""
 
 
 def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None) -> Source:
@@ -128,7 +128,7 @@ def _scheme(config: SocketConfig) -> str:
 
 
 def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
-    """Return what one member of `bind` names: `HOST:PORT`, `unix:PATH`, `fd:NUMBER`, `systemd` or `systemd:NAME`.
+    """Return the place that a member of `bind` names: `HOST:PORT`, `unix:PATH`, `fd:NUMBER`, `systemd[:NAME]`.
 
     Raises:
         ValueError: it is none of these.
@@ -256,7 +256,7 @@ async def listen(
 
 
 def _poller_for(loop: asyncio.AbstractEventLoop, place: WorkerLoad | None, metrics: Page | None) -> Poller | None:
-    """What accepts, reads and writes natively for `loop`; None where that is not to be had."""
+    """Return the native poller of `loop`; None if there is none."""
     if not sys.platform.startswith("linux"):
         return None
     if not (isinstance(loop, asyncio.SelectorEventLoop) or type(loop).__module__.partition(".")[0] == "uvloop"):
@@ -347,7 +347,7 @@ class Address:
         self._scheme = scheme
 
     def bind(self) -> list[socket.socket]:
-        """One socket: IPv6 if the host is written with a colon, else IPv4 (SOCK-02); otherwise what `open` opens."""
+        """Bind one socket: IPv6 if the host has a colon, else IPv4 (SOCK-02). Without one host bind as `bind_each`."""
         if not isinstance(self._host, str):
             return self.bind_each()
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
@@ -379,7 +379,7 @@ class Address:
         return self._open_each(await self._resolve())
 
     def bind_each(self) -> list[socket.socket]:
-        """What `open` opens; blocks while a name is resolved."""
+        """Open the same sockets as `open`; blocks while a name is resolved."""
         with _naming(self._name, socket.gaierror):
             addresses = self._resolve_now(0)
         return self._open_each(addresses)
@@ -697,7 +697,7 @@ def _is_left_behind(path: str) -> bool:
 
 
 def _why_not_listening(sock: socket.socket) -> str | None:
-    """Say what a socket is that cannot listen; None for one that can."""
+    """Describe a socket that cannot listen; None for one that can."""
     if sock.type != socket.SOCK_STREAM:
         return f"a {getattr(sock.type, 'name', sock.type)} socket"
     try:

@@ -86,7 +86,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, parts: int = 1) -> Notifier | None:
-        """What `NOTIFY_SOCKET` and `WATCHDOG_USEC` ask for; child processes will not find them any more."""
+        """Read `NOTIFY_SOCKET` and `WATCHDOG_USEC`, and remove both so that child processes do not inherit them."""
         address = os.environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = os.environ.pop("WATCHDOG_USEC", ""), os.environ.pop("WATCHDOG_PID", "")
         if not address:

@@ -131,7 +131,7 @@ class ColourizedFormatter(logging.Formatter):
 
 
 class DefaultFormatter(ColourizedFormatter):
-    """Formats what the server says about itself."""
+    """Formats the server's own log lines."""
 
     def should_use_colors(self) -> bool:
         """Whether to colour by default: when standard error, where these lines go, is a terminal."""
@@ -214,7 +214,7 @@ class PipeHandler(StreamHandler):
             stream.write(text)
             self.flush()
             return
-        self.flush()  # what the application has printed comes first
+        self.flush()  # the application's own output comes first
         if writer.write(text) and writer.lost:
             lost, writer.lost = writer.lost, 0
             place = _STREAMS.get(stream.name, stream.name)

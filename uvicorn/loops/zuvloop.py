@@ -12,7 +12,7 @@ def zuvloop_loop_factory(use_subprocess: bool = False) -> Callable[[], asyncio.A
     """zuvloop's own factory; `use_subprocess` makes no difference to it.
 
     Raises:
-        ImportError: the package is not installed; the text says what to do.
+        ImportError: the package is not installed; the text names the command that installs it.
     """
     try:
         zuvloop = importlib.import_module("zuvloop")

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 PS_PATIENCE = 5.0
 """Seconds `ps` gets."""
 FREED_BYTES = 32 * 1024 * 1024
-"""What stays with the process of memory it has freed: several of the largest messages and bodies that are usual."""
+"""Freed memory that stays with the process: several of the largest messages and bodies that are usual."""
 EXCESS = 32 * 1024 * 1024
-"""By how much a process must have grown before it is worth while to see what of that is free."""
+"""Growth of a process, in bytes, after which it is worth checking how much of it is free."""
 LOOKS = 5
 """Looks after the last client has left, whose memory need not be free at once."""
 INTERVAL = 2.0
@@ -24,7 +24,7 @@ _CHOSEN_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PA
 
 
 def is_chosen_by_environment() -> bool:
-    """Whether the environment says what the C library does with memory that is freed."""
+    """Whether the environment configures the C library's treatment of freed memory."""
     return any(name in os.environ for name in _CHOSEN_BY) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
 
 
@@ -76,7 +76,7 @@ class FreedMemory:
         self._looks = 0
 
     def start(self) -> None:
-        """Measure what growth is counted from; where memory cannot be given back, nothing is ever done."""
+        """Measure the base of further growth; where memory cannot be given back, do nothing."""
         if sys.platform == "linux" and not is_chosen_by_environment():
             self._smallest = self._resident()
             self._least = self._smallest or 0

@@ -290,7 +290,7 @@ class Page:
             self.__init__(mmap.mmap(descriptor, size))  # type: ignore[misc]
             os.close(descriptor)
 
-    # What the implementations in Python write.
+    # Counted by the Python implementations.
 
     def add(self, place: int, number: int = 1) -> None:
         """Count."""

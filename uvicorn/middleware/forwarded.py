@@ -1,4 +1,4 @@
-"""What else proxies say: ``Forwarded`` (RFC 7239), and ``X-Forwarded-Host``, ``-Port`` and ``-Prefix``.
+"""Further fields of proxies: ``Forwarded`` (RFC 7239), and ``X-Forwarded-Host``, ``-Port`` and ``-Prefix``.
 
 Only fields named in the settings are used, and only from trusted peers: any client can send them, so a field may be
 believed only where the proxy sets it on every request.
@@ -44,7 +44,7 @@ class Said(NamedTuple):
 
 
 class ForwardedMiddleware(ProxyHeadersMiddleware):
-    """Replace what a trusted proxy says it has replaced: client, scheme, host and path below which it serves.
+    """Apply the values that a trusted proxy has replaced: client, scheme, host and path below which it serves.
 
     Args:
         fields: which are looked at, of `proxy_headers.KNOWN_FIELDS`, in lower case.

@@ -22,7 +22,7 @@ class Shadow:
         scope: of the request, with later changes; `None` when it is over.
         loop: on which it is served.
         task: in which the application was called.
-        call: what the application is awaited for.
+        call: the awaitable of the application's call.
         began: when that was, in seconds of `time.monotonic()`.
     """
 

@@ -36,7 +36,7 @@ def questions(below: str) -> dict[str, str]:
 
 
 class LifecycleMiddleware:
-    """Answers `live`, `ready` and `status` below `path`; what else is asked there is the application's.
+    """Answers `live`, `ready` and `status` below `path`; all other paths are the application's.
 
     Args:
         app: answers everything else.

@@ -1,4 +1,4 @@
-"""The TRACE log of what passes between server and application.
+"""The TRACE log of the messages between server and application.
 
 Only in place when the log level is TRACE, so nothing here is on the path of a server in production.
 """
@@ -74,7 +74,7 @@ class MessageLoggerMiddleware:
 
         log("Started scope=%s", message_with_placeholders(scope))
         try:
-            # The server looks at what the application returned, so it is passed on.
+            # The server inspects the result of the application, so it is passed on.
             result = await self.app(scope, logged_receive, logged_send)  # type: ignore[func-returns-value]
         except BaseException:
             log("Raised exception")

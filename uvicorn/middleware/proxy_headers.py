@@ -20,9 +20,9 @@ _FORWARDED_FIELDS = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
 
 FORWARDED = "forwarded"
 DEFAULT_FIELDS = ("x-forwarded-for", "x-forwarded-proto")
-"""What upstream looks at."""
+"""The fields that upstream reads."""
 KNOWN_FIELDS = (FORWARDED, *DEFAULT_FIELDS, "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix")
-"""What may be named: the standard's field (RFC 7239), or some of the others."""
+"""The fields that may be named: the standard's field (RFC 7239), or some of the others."""
 
 SCHEMES = {
     b"http": {"http": "http", "websocket": "ws"},
@@ -87,7 +87,7 @@ class _TrustedHosts:
         return self.answers[host]
 
     def decide(self, host: str | None) -> bool:
-        """Return whether ``host`` is trusted, the long way; `answers` remembers what this says."""
+        """Decide whether ``host`` is trusted; `answers` remembers the result."""
         if self.always_trust:
             return True
         if not host:
@@ -190,7 +190,7 @@ def parse_fields(names: Sequence[str] | str) -> list[str]:
     """Return the names of fields in lower case; in a text they are separated by commas.
 
     Raises:
-        ValueError: one is none of `KNOWN_FIELDS`, or clients could decide what they say.
+        ValueError: one is none of `KNOWN_FIELDS`, or clients could forge the values.
     """
     names = [name.strip().lower() for name in (names.split(",") if isinstance(names, str) else names)]
     for name in names:

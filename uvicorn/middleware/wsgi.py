@@ -132,7 +132,7 @@ class RequestLimit:
     """Admits a limited number of requests; the others wait with their bodies unread, or are refused.
 
     Args:
-        app: what they come to.
+        app: the application behind the limit.
         places: how many there are.
         refuse: answers a request that finds none; None if it is to wait, in the order in which they came.
     """
@@ -203,7 +203,7 @@ class WSGIResponder:
         self._head_sent = False
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Read the whole request, run the application and send its response; what it raises, is raised here.
+        """Read the whole request, run the application and send its response; its exceptions are raised here.
 
         A client that goes away before its request is complete has not made a request: the application is not run.
         """
@@ -238,7 +238,7 @@ class WSGIResponder:
         return body
 
     async def sender(self, send: ASGISendCallable) -> None:
-        """Send what the application's thread puts on the queue, until it has ended."""
+        """Send the messages that the application's thread puts on the queue, until it has ended."""
         while (message := await self._messages.get()) is not None:
             self._room.release()
             await send(message)

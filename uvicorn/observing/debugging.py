@@ -90,7 +90,7 @@ class LoopListing(TypedDict):
 
 
 class DebugSettings(Protocol):
-    """The settings that say what an observer watches for and shows."""
+    """The settings for the content of an observer's listing."""
 
     debug_requests_query: bool
     debug_slow_callback: float
@@ -216,7 +216,7 @@ class Question:
         self._is_answered.set()
 
     def listing(self, until: float) -> LoopListing:
-        """Return the answer, or what can be seen without, if there is none until then (`time.monotonic()`)."""
+        """Return the answer, or a partial one if there is none until then (`time.monotonic()`)."""
         self._is_answered.wait(max(0.0, until - time.monotonic()))
         return self._listing or self._observer.answer_from_outside(time.monotonic() - self._asked_at)
 
@@ -305,7 +305,7 @@ class OnSignal:
             signal.signal(number, signal.SIG_DFL)
 
     def write_soon(self) -> None:
-        """Have it written by another thread: what a handler interrupts may be at work on the log."""
+        """Have another thread write it: the handler may have interrupted a call of `logging`."""
         threading.Thread(target=self._write, name="uvicorn-requests", daemon=True).start()
 
     def _write(self) -> None:

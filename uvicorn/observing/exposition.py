@@ -1,4 +1,4 @@
-"""What event loops have counted, put together and told over HTTP as Prometheus reads it.
+"""Adds up the counts of event loops, and serves them over HTTP in Prometheus' format.
 
 A `Board` has the pages of the running loops and the sums of those that ended, so no counts are lost when a worker
 exits. An `Exposition` serves it on a separate address and in a separate thread, so that it answers while an event loop
@@ -93,7 +93,7 @@ class Board:
         return page
 
     def retire(self, page: Page) -> None:
-        """Its event loop has ended, however that happened: what it has counted stays, what it had is gone."""
+        """Its event loop has ended, however that happened: its counts stay, its gauges are gone."""
         with self._lock:
             if page not in self._pages:
                 return
@@ -123,14 +123,14 @@ class Board:
         return known
 
     def totals(self) -> list[int]:
-        """What all have counted."""
+        """The counts of all event loops."""
         with self._lock:
             return [sum(numbers) for numbers in zip(self._past, *(page.words for page in self._pages), strict=True)]
 
 
 @dataclass(frozen=True)
 class WorkerFigures:
-    """What a supervisor knows of its workers.
+    """A supervisor's knowledge of its workers.
 
     Attributes:
         resident: bytes of each process that are in memory, by its id.
@@ -227,7 +227,7 @@ def _ended(totals: Sequence[int], place: int | None) -> int:
 
 
 def _admission(totals: Sequence[int]) -> Iterator[str]:
-    """What `limit_active_requests` has done; nothing where there is no limit."""
+    """The metrics of `limit_active_requests`; none without a limit."""
     if not totals[metrics.LIMIT_RAISED]:
         return
     parked = totals[metrics.PARKED] - totals[metrics.UNPARKED]
@@ -302,7 +302,7 @@ class _Client:
 
 
 class Exposition:
-    """Answers `GET /metrics` with what `text` returns, from `start` to `close`.
+    """Answers `GET /metrics` with the result of `text`, from `start` to `close`.
 
     One thread serves all connections, none of which waits for another. There are no more than `MOST_CLIENTS`: for one
     more, the oldest is closed that has not asked yet.
@@ -431,7 +431,7 @@ class Exposition:
             client.sock.close()
 
     def _attend(self, client: _Client, step: Callable[[_Client], None] | None = None) -> None:
-        """Do what can be done for one connection now."""
+        """Read and write as much on one connection as is possible now."""
         if client not in self._clients:
             return
         try:

@@ -54,7 +54,7 @@ class Measurement:
 
 
 def text_of(board: Board, names: Sequence[str]) -> str:
-    """What a process tells that has no supervisor, and certificates of these names."""
+    """The metrics of a process without a supervisor, and of certificates of these names."""
     pid = os.getpid()
     memory = resident_memory(pid)
     figures = WorkerFigures({} if memory is None else {pid: memory}, {}, board.certificates(names))

@@ -23,7 +23,7 @@ _LOOPS = (
 
 
 def name_of(code: CodeType) -> str:
-    """Return what a function is called, with the class or function around it where Python knows that (3.11)."""
+    """Return the name of a function, with the class or function around it where Python knows that (3.11)."""
     return getattr(code, "co_qualname", code.co_name)
 
 
@@ -63,13 +63,13 @@ def stack_of(task: asyncio.Task[Any]) -> list[str]:
 
 
 def awaited_by(task: asyncio.Task[Any]) -> list[str]:
-    """Return what a task waits for, if that is another task."""
+    """Return the task that a task waits for, if it waits for one."""
     waiter = getattr(task, "_fut_waiter", None)
     return [f"for {called(waiter)}"] if isinstance(waiter, asyncio.Task) else []
 
 
 def called(task: asyncio.Task[Any]) -> str:
-    """Return what a task is called, and what it runs."""
+    """Return the name of a task, and the function that it runs."""
     coroutine: Any = task.get_coro()
     return f"{task.get_name()} ({getattr(coroutine, '__qualname__', type(coroutine).__qualname__)})"
 

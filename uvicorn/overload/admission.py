@@ -218,8 +218,8 @@ class AdaptiveLimit:
         self.now = self.most = START
         self.reserve = START // 4
         self._limit = float(START)
-        self._base = 0.0  # what requests take without load, in seconds; 0 while it is not known
-        self._took = 0.0  # what they have taken in the last window
+        self._base = 0.0  # seconds that requests take without load; 0 while unknown
+        self._took = 0.0  # the same in the last window
         self._times: list[float] = []
         self._count = 0
         self._was_short = False
@@ -298,7 +298,7 @@ TicketT = TypeVar("TicketT", bound=Ticket)
 
 
 class _Client(Generic[TicketT]):
-    """What one client has here.
+    """The requests of one client.
 
     Attributes:
         name: the client.
@@ -413,7 +413,7 @@ class Habits:
                 self._known[client] = (asked * took / guess, since, took)
 
     def _guess(self) -> float:
-        """What a request asks for of a client of which that is not known."""
+        """Estimate the seconds of a request whose client is not known: those of the last window."""
         return self._took or 1.0
 
     def is_modest(self, client: object, share: float) -> bool:

@@ -158,10 +158,10 @@ class Gate:
         self._told_limit = 0
         self._tell_limit()
 
-    # What protocols ask.
+    # Called by the protocols.
 
     def enter(self, scope: HTTPScope | WebSocketScope, may_wait: bool = True) -> Slot | None:
-        """Decide about a request: the `state` of its place says what. There is none for one that is not counted."""
+        """Decide about a request, as the `state` of its place shows; None for a request that is not counted."""
         path = scope["path"]
         if path in self._exempt or path.startswith(self._exempt_prefixes):
             return None
@@ -461,7 +461,7 @@ def _network_of(host: str) -> str:
 
 
 def client_of(host: str) -> str:
-    """What the requests of one client have in common, as its connections do."""
+    """The gate's view of one client, which all of its connections share."""
     # Text longer than any address was made up by a client, and is not worth remembering.
     return _network_of(host) if ":" in host and len(host) <= LONGEST_ADDRESS else host
 

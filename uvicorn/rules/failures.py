@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Failure(NamedTuple):
-    """A reason to fail a connection (RFC 6455 section 7.1.7): the close code it deserves, and what to say with it."""
+    """A reason to fail a connection (RFC 6455 section 7.1.7): its close code, and the text of the close frame."""
 
     code: int
     reason: str
@@ -29,7 +29,7 @@ CONTINUATION_UNEXPECTED = Failure(1002, "unexpected continuation frame")
 CONTINUATION_MISSING = Failure(1002, "expected a continuation frame")
 TOO_MANY_FRAGMENTS = Failure(1008, "message in too many small fragments")
 
-# What a message carries (RFC 6455 sections 8.1 and 10.4, RFC 7692 section 7.2.2).
+# The payload of messages (RFC 6455 sections 8.1 and 10.4, RFC 7692 section 7.2.2).
 TOO_BIG = Failure(1009, "Message exceeds the maximum size ({limit} bytes)")
 TEXT = Failure(1007, "invalid UTF-8 in a text message")
 DEFLATE = Failure(1002, "decompression failed")

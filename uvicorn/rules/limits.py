@@ -14,7 +14,7 @@ MAX_EMPTY_LINES = 8
 """Empty lines skipped in front of a request line; beyond it 400. RFC 9112 section 2.2 asks for at least one."""
 
 MAX_LENGTH = 2**63 - 1
-"""Longest body that can be declared: what a signed number of 64 bits holds, as everywhere; beyond it 400."""
+"""Longest body that can be declared: a signed number of 64 bits, as everywhere; beyond it 400."""
 
 MAX_CHUNK_SIZE_DIGITS = 16
 """Digits of a chunk size: as many as 64 bits need; beyond it 400."""
@@ -40,7 +40,7 @@ BODY_BYTES_PER_SECOND = 240
 beginning. Slower than this a client counts as one that does not send; a modem is faster."""
 
 READ_BYTES_PER_SECOND = 240
-"""What a peer has to take of that which waits for it, on an average, or it counts as one that does not read."""
+"""Bytes per second that a peer has to read on average while output waits, or it counts as one that does not read."""
 
 LINGER_SECONDS = 10.0
 """How long a connection that was refused goes on reading, so that its peer reads the answer before a reset. Peers that

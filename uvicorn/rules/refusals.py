@@ -1,4 +1,4 @@
-"""What the server answers by itself: every reason for a 4xx, with its status and its text for the operator's log.
+"""The server's own error responses: every reason for a 4xx, with its status and its text for the operator's log.
 
 For all implementations: `scripts/sync-settings` writes the table of the native core, `native/wire/src/error/table.rs`,
 from this one. A text never holds bytes of the peer's; `{limit}` in it is the number that was passed.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Refusal(NamedTuple):
-    """A reason not to serve a request: the status it deserves, and what to tell the operator."""
+    """A reason not to serve a request: its status, and the text for the operator."""
 
     status: int
     reason: str

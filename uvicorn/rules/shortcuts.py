@@ -1,4 +1,4 @@
-"""What the server does in a shorter way than asyncio or the interpreter.
+"""The server's shortcuts past asyncio and the interpreter.
 
 A shortcut must not be distinguishable from the long way. To compare the two, and to find the one at fault, each can be
 turned off: `UVICORN_SHORTCUTS=none` in the environment takes the long way everywhere, `UVICORN_SHORTCUTS=eager,reuse`
@@ -68,7 +68,7 @@ SINCE_EAGER_TASKS: tuple[Version, ...] = ((3, 12), (3, 13))
 
 
 class Row(NamedTuple):
-    """What a shortcut assumes of the interpreter.
+    """An assumption of a shortcut about the interpreter.
 
     Attributes:
         assumption: which must hold where the shortcut is taken.

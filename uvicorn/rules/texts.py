@@ -1,4 +1,4 @@
-"""What operators read in the log, and applications in the exceptions that they get: once, for all implementations.
+"""The texts of log lines and of exceptions for applications: once, for all implementations.
 
 `scripts/sync-settings` writes `native/wire/src/texts.rs` from this module. Names in braces are filled in.
 """

@@ -16,7 +16,7 @@ pub const LIMIT_REQUEST_BODY: Option<u64> = None;
 pub const MAX_METHOD_LENGTH: usize = 64;
 /// Empty lines skipped in front of a request line; beyond it 400. RFC 9112 section 2.2 asks for at least one.
 pub const MAX_EMPTY_LINES: usize = 8;
-/// Longest body that can be declared: what a signed number of 64 bits holds, as everywhere; beyond it 400.
+/// Longest body that can be declared: a signed number of 64 bits, as everywhere; beyond it 400.
 pub const MAX_LENGTH: u64 = 9_223_372_036_854_775_807;
 /// Digits of a chunk size: as many as 64 bits need; beyond it 400.
 pub const MAX_CHUNK_SIZE_DIGITS: usize = 16;
@@ -37,7 +37,8 @@ pub const HIGH_WATER_LIMIT: usize = 65_536;
 /// Every this many bytes of a request body move its deadline on by a second, but never beyond the time a body
 /// has at its beginning. Slower than this a client counts as one that does not send; a modem is faster.
 pub const BODY_BYTES_PER_SECOND: usize = 240;
-/// What a peer has to take of that which waits for it, on an average, or it counts as one that does not read.
+/// Bytes per second that a peer has to read on average while output waits, or it counts as one that does not
+/// read.
 pub const READ_BYTES_PER_SECOND: usize = 240;
 /// How long a connection that was refused goes on reading, so that its peer reads the answer before a reset.
 /// Peers that do read it close at once; the others are those that send the whole of a large body first.
