@@ -118,7 +118,7 @@ class Server:
         self.force_exit = False
 
     def _reset(self) -> None:
-        """What belongs to one process."""
+        """Set the state that belongs to one process."""
         self.server_state = ServerState()
         self.servers: list[listening.Listener] = []
         self.started = False
@@ -445,7 +445,7 @@ class Server:
         self.server_state.metrics = self._measurement.page
 
     def _start_debugging(self) -> None:
-        """Know from now on what the event loop is doing, if that is wanted."""
+        """Observe the event loop from now on, with the setting `debug_requests`."""
         if self.config.in_flight is None:
             return
         # Imported by those that need it.
@@ -479,7 +479,7 @@ class Server:
             raise
 
     def _checkpoint(self) -> Checkpoint:
-        """What connections have to pass: nothing, unless that is set."""
+        """Return the limit and the PROXY protocol that connections have to pass, if any is set."""
         config = self.config
         if self.connection_limit is None and config.limits_connections:
             self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
@@ -516,7 +516,7 @@ class Server:
         return create_protocol
 
     def _blame(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:
-        """The address cannot be served: end with what says so."""
+        """Raise the error of an address that cannot be served, with the setting that names it."""
         config = self.config
         if sockets is None and config.fd is not None:
             with blaming(f"fd={config.fd}"):
@@ -580,7 +580,7 @@ class Server:
         elapsed = abs(time.time() - self.last_notified)
         return max(0.0, interval - elapsed)
 
-    # What a subclass, or a program by assignment, has replaced
+    # Members that a subclass, or a program by assignment, has replaced
 
     def _is_own(self, name: str) -> bool:
         """Whether the attribute of this name is the one that this module has defined."""
@@ -667,7 +667,7 @@ class Server:
             self._source = None
 
     async def _end_lifespan(self) -> None:
-        """Shut the application down, unless the end is forced, in what the drain has left of the time, or a minimum."""
+        """Shut the application down in the rest of the drain's time, or a minimum, unless the shutdown is forced."""
         limit = self.config.graceful_timeout
         if limit is not None:
             now = time.monotonic()

@@ -84,7 +84,7 @@ def how_ended(exitcode: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """What a signal is called; real-time signals have no names."""
+    """The name of a signal; real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -14,7 +14,7 @@ ARGUMENTS = ("config", "server_state", "app_state", "_loop")
 
 
 def cores_and_state(args: tuple[Any, ...], kwargs: dict[str, Any], *places: str) -> tuple[_native.Cores, Any]:
-    """Return what a native protocol is made of, found among the arguments of a constructor that has more.
+    """Return the parts of a native protocol, found among the arguments of a constructor that has more.
 
     Raises:
         TypeError: one of them is missing.

@@ -53,7 +53,7 @@ def is_ssl(transport: asyncio.BaseTransport) -> bool:
 
 
 def is_secure(transport: asyncio.BaseTransport) -> bool:
-    """Tell whether the client has encrypted what it sends, here or at a proxy that says so."""
+    """Tell whether the client has encrypted the connection, here or at a proxy that says so."""
     if is_ssl(transport):
         return True
     introduction = transport.get_extra_info("proxy_protocol")
@@ -61,7 +61,7 @@ def is_secure(transport: asyncio.BaseTransport) -> bool:
 
 
 def tls_of(transport: asyncio.BaseTransport) -> Any:
-    """Return what the extension `tls` is made of: the connection's, or what a proxy has said of the client's."""
+    """Return the source of the extension `tls`: the connection's TLS object, or a proxy's words about the client's."""
     introduction = transport.get_extra_info("proxy_protocol")
     if introduction is not None and introduction.tls is not None:
         return introduction
@@ -82,7 +82,7 @@ _NOT_REENTRANT = _run_once if getattr(_run_once, "__module__", "") == "asyncio.b
 
 
 def client_prefix(client: tuple[str, int] | None) -> str:
-    """What lines of the log begin with that are about a connection: its client, if that has an address."""
+    """The beginning of log lines about a connection: its client, if that has an address."""
     return "%s:%d - " % client if client else ""
 
 

@@ -1,4 +1,4 @@
-"""What the connections of one event loop share, and how they end.
+"""The state that the connections of one event loop share, and how they end.
 
 `state` knows who is connected, `drain` ends them step by step, `buffers` limits what a process holds for its clients,
 and `interruption`, `process_one` and `grace_periods` end a process whose event loop is blocked. Protocols add

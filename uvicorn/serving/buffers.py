@@ -1,4 +1,4 @@
-"""How much a process holds for clients which have not taken it, and what happens beyond a limit.
+"""Limits the output that a process holds for clients which have not read it.
 
 Each connection and each HTTP/2 stream holds little: `send()` waits beyond 64 KiB and one message. Many of them hold
 much. Above `limit_buffers`:
@@ -50,7 +50,7 @@ WARNING_INTERVAL = 60.0
 """Seconds between two lines in the log."""
 
 _held: dict[BufferLimit, int] = {}
-"""What the connections of each event loop of this process held when it last looked."""
+"""The bytes that the connections of each event loop of this process held at the last look."""
 
 
 def _resident() -> int | None:
@@ -66,7 +66,7 @@ class BufferLimit:
         connections: the live ones of this loop.
         limit: MiB; 0 is any number.
         resident: returns how many bytes of the process are in memory, None if that is not known.
-        page: where what this loop holds is counted, if it is.
+        page: where the held bytes are counted, if they are.
     """
 
     def __init__(

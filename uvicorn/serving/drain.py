@@ -249,7 +249,7 @@ class Drain:
 
     async def _hear_last_requests(self) -> None:
         """Let connections know that their next response is the last, and requests come in that were sent before."""
-        # What the event loop accepts itself has its protocol in its next turn but one.
+        # A connection that the event loop itself has accepted gets its protocol in the next turn but one.
         for _ in range(2):
             await asyncio.sleep(0)
         self._announce_close()

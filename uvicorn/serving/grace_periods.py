@@ -38,7 +38,7 @@ class GracePeriods:
 
     @classmethod
     def of(cls, config: ShutdownSettings) -> GracePeriods:
-        """What follows from `drain_delay` and `timeout_graceful_shutdown`."""
+        """Derive them from `drain_delay` and `timeout_graceful_shutdown`."""
         timeout = config.graceful_timeout
         if timeout is None:
             return cls(None, None, None)

@@ -90,7 +90,7 @@ class Readers:
         context: in which it calls back.
         seconds: how long a client may read nothing; 0 for ever. One that takes `READ_BYTES_PER_SECOND` on an average
             has that time again.
-        clock: what the time is.
+        clock: returns the time.
     """
 
     __slots__ = ("_loop", "_context", "_seconds", "_clock", "_awaited", "_timer", "_due")

@@ -79,7 +79,7 @@ class ConnectionSet(set[Connection]):
 
 
 class ForcedEnd(KeyboardInterrupt):
-    """A second SIGINT, in the middle of what blocks the event loop."""
+    """A second SIGINT, while a call blocks the event loop."""
 
 
 class ServerState:
@@ -109,7 +109,7 @@ class ServerState:
         "_head",
         "_request_limit",
         "_on_request_limit",
-        "__dict__",  # for what programs keep there
+        "__dict__",  # for the attributes of programs
     )
 
     def __init__(self) -> None:
@@ -119,8 +119,8 @@ class ServerState:
         self.context = contextvars.copy_context()
         self.event_pool = EventPool(0 if is_poisoned() or Shortcut.REUSE not in chosen() else DEFAULT_CAPACITY)
         self.metrics: Page | None = None
-        self.protocol_settings: Any = None  # what the HTTP protocols derive from a Config, built by the first of them
-        self.gate: Gate | None = None  # what admits requests, if that is limited; see `gate_for`
+        self.protocol_settings: Any = None  # derived from a Config by the first HTTP protocol
+        self.gate: Gate | None = None  # admits requests, if they are limited; see `gate_for`
         self._readers: Readers | None = None
         self._request_ids: RequestIds | None = None
         self.websocket_settings: Any = None  # the same of native WebSockets, if the HTTP protocols are others
@@ -141,7 +141,7 @@ class ServerState:
         self.context = contextvars.copy_context()
 
     def configure(self, *, headers: list[Header], date_header: bool) -> None:
-        """Set what every response starts with: `date` if wanted, then `headers` (name, value), in order."""
+        """Set the default header fields of responses: `date` if wanted, then `headers` (name, value), in order."""
         self._configured = list(headers)
         self._date_header = date_header
         self._second = -1
@@ -203,7 +203,7 @@ class ServerState:
         return self._readers
 
     def gate_for(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> Gate | None:
-        """Return what admits requests, if `limit_active_requests` is set; made when the first protocol asks."""
+        """Return the gate for requests, if `limit_active_requests` is set; created when the first protocol asks."""
         if self.gate is None and config.limit_active_requests is not None:
             # Imported by those that have a limit.
             from uvicorn.overload.gate import Gate

@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _change_reload() -> Any:
-    """What notices changes at once, if its library is there, else what looks now and then."""
+    """Return the reloader: one that notices changes at once if its library is there, else one that polls."""
     try:
         return importlib.import_module("uvicorn.supervisors.watchfilesreload").WatchFilesReload
     except ImportError:

@@ -1,4 +1,4 @@
-"""One child process that is replaced when files change; what counts as a change is a subclass's business."""
+"""One child process that is replaced when files change; a subclass decides which changes count."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ WORKERS_IMPORT = (
     "uvicorn.tls.extension",
     "uvicorn.rules.websocket_limits",
 )
-"""What else every worker imports before it serves."""
+"""Further modules that every worker imports before it serves."""
 
 OWN_THREADS = ("uvicorn-metrics",)
 """Threads of the parent that hold nothing while it forks."""
@@ -73,7 +73,7 @@ def load_server(config: Config) -> None:
     """Import the server's implementation without the application, so that workers inherit it."""
     config.load_own_implementations()
     _import_rest()
-    # Of all workers together, as if they had been spawned: else what one shares with others would be gone with it.
+    # One tracker for all workers, as for spawned ones: a worker's own would remove resources that others share.
     with suppress(OSError):  # without room for a process each worker tries again
         resource_tracker.ensure_running()
     _freeze()
@@ -160,7 +160,7 @@ class ForkedProcess(ForkProcess):
         parents_ends: descriptors that only the parent is to have, once the child runs.
     """
 
-    # What processes that the application starts are by default.
+    # The default for processes that the application starts.
     _start_method = "spawn"
 
     def __init__(
@@ -194,7 +194,7 @@ def fork_subprocess(
 
 
 def look_anew_for_modules() -> None:
-    """Forget what directories were like, and find a new one that has been put in the place of the working directory."""
+    """Forget the cached content of directories, and find a new working directory that has replaced the old one."""
     sys.path[:] = [entry or ORIGINAL_DIR for entry in sys.path]
     sys.path_importer_cache.clear()
 

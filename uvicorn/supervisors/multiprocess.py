@@ -196,7 +196,7 @@ class Multiprocess:
             self.notifier.beat_if_due()
 
     def _expose(self) -> Exposition | None:
-        """Tell what the workers count, if that is wanted.
+        """Serve the workers' metrics, with the setting `metrics`.
 
         Raises:
             OSError: the address for it cannot be bound.
@@ -213,7 +213,7 @@ class Multiprocess:
         return exposition
 
     def metrics_text(self) -> str:
-        """What the workers have counted, as Prometheus reads it; nothing without the setting `metrics`."""
+        """The counts of the workers in Prometheus' format; empty without the setting `metrics`."""
         if self._board is None:
             return ""
         return metrics_of([self])
@@ -233,7 +233,7 @@ class Multiprocess:
         return totals, WorkerFigures(resident, events, ends, lost)
 
     def requests_text(self, as_json: bool) -> str:
-        """What the workers are doing, as a page or as JSON; not called by the thread that runs this."""
+        """The workers' requests and tasks, as a page or as JSON; not called by the thread that runs this."""
         return requests_of([self], as_json)
 
     def _log(self, message: str) -> None:
@@ -327,7 +327,7 @@ class Multiprocess:
     # Signals
 
     def handle_signals(self) -> None:
-        """Do what the signals received so far ask for."""
+        """Act on the signals received so far."""
         while self.signal_queue:
             number = self.signal_queue.pop(0)
             name = SIGNALS.get(number, str(number))
@@ -361,7 +361,7 @@ class Multiprocess:
             self._pool.replace_all()
 
     def handle_usr1(self) -> None:
-        """Have the log say what the workers are doing, with the setting `debug_requests`."""
+        """Log the workers' requests and tasks, with the setting `debug_requests`."""
         if not self.config.debug_requests:
             logger.debug("Received signal %s, but no handler is defined for it.", "USR1")
             return
@@ -399,7 +399,7 @@ def _new_board() -> Board:
 
 
 def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
-    """What the workers of all of these are doing that know it; they are asked side by side."""
+    """The requests and tasks of all workers that observe theirs; they are asked side by side."""
     from uvicorn.observing.debugging import PATIENCE, shown
 
     workers: list[Process] = []
@@ -426,7 +426,7 @@ def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
 
 
 def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
-    """What the workers of all of these have counted, as Prometheus reads it."""
+    """The counts of the workers of all supervisors, in Prometheus' format."""
     from uvicorn.observing.exposition import Lost, WorkerFigures, render
 
     counted, known = zip(*(supervisor.figures() for supervisor in supervisors), strict=True)

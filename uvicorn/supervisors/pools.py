@@ -33,10 +33,10 @@ _starting = threading.Lock()
 
 @dataclass(frozen=True)
 class Plan:
-    """What one pool is to be.
+    """The plan of one pool.
 
     Attributes:
-        name: what the log calls it.
+        name: its name in the log.
         options: settings by name, `app_dir` among them.
         environment: variables of its processes.
     """
@@ -47,7 +47,7 @@ class Plan:
 
 
 class Surroundings:
-    """What a process that is started finds: variables, and where applications are looked for."""
+    """The environment of a process at its start: variables, and the directory in which applications are found."""
 
     def __init__(self, environment: Mapping[str, str], directory: str | None) -> None:
         self._environment = environment
@@ -193,7 +193,7 @@ class Pools:
             sys.exit(STARTUP_FAILURE)
 
     def handle(self, signal: int) -> None:
-        """Have each pool do what the signal asks for."""
+        """Have each pool act on the signal."""
         for pool in self.pools:
             pool.supervisor.signal_queue.append(signal)
 
@@ -217,5 +217,5 @@ class Pools:
         return exposition
 
     def metrics_text(self) -> str:
-        """What the workers of all pools have counted, as Prometheus reads it."""
+        """The counts of the workers of all pools, in Prometheus' format."""
         return metrics_of([pool.supervisor for pool in self.pools])

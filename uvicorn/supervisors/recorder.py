@@ -1,4 +1,4 @@
-"""What a worker leaves behind although its interpreter may be stuck: a pulse, and the stacks of its threads.
+"""A worker's records that survive a stuck interpreter: a pulse, and the stacks of its threads.
 
 It is a file in memory that parent and child both hold:
 

@@ -23,7 +23,7 @@ class Reason(str, enum.Enum):
 
 @dataclass(frozen=True)
 class RecycleLimits:
-    """What one worker may come to; None is no limit. The limit of requests is the server's own, which reports it.
+    """The limits after which a worker is replaced; None is no limit. The server itself reports its limit of requests.
 
     Attributes:
         lifetime: seconds it serves.
@@ -35,7 +35,7 @@ class RecycleLimits:
 
     @classmethod
     def of(cls, config: Config, draw: Callable[[], float] = random.random) -> RecycleLimits:
-        """What follows from the settings for one worker; `draw` returns a number from 0 to 1 for its jitter."""
+        """Derive them from the settings for one worker; `draw` returns a number from 0 to 1 for its jitter."""
         lifetime = config.limit_worker_lifetime
         if lifetime is not None:
             lifetime += draw() * config.limit_worker_lifetime_jitter

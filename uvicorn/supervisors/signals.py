@@ -20,11 +20,11 @@ SIGNALS: dict[int, str] = {
 """Signals the parent of several workers takes, as far as the platform has them, and their names without SIG."""
 
 PARENTS_SIGNALS = ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2")
-"""What only the parent acts on or ignores, and would end or stop a process that does not handle it."""
+"""Signals that are for the parent only, and would end or stop a process that does not handle them."""
 
 
 def leave_signals_to_parent() -> None:
-    """Ignore in a worker what means its parent, as far as the program has no handlers of its own.
+    """Ignore the parent's signals in a worker, unless the program handles them.
 
     Workers get such signals with their process group or control group (a closed terminal, `systemctl kill`), and forked
     ones, whose command line is the parent's, from tools that select processes by it.
@@ -52,7 +52,7 @@ class Wakeup:
 
     @property
     def sources(self) -> list[socket.socket]:
-        """What to wait for; nothing while it is closed."""
+        """The object to wait for; None while it is closed."""
         return [] if self._pair is None else [self._pair[0]]
 
     def fileno(self) -> int:

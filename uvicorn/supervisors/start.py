@@ -20,7 +20,7 @@ from uvicorn.config.errors import blaming
 KNOWN = frozenset(
     {
         "uvicorn",
-        # What the server imports, where it is installed and wanted.
+        # Imports of the server, if they are installed and wanted.
         "_yaml",
         "click",
         "colorama",
@@ -33,7 +33,7 @@ KNOWN = frozenset(
         "wsproto",
         "yaml",
         "zuvloop",
-        # What interpreters begin with: environments, installers, distributions.
+        # Modules that interpreters start with: environments, installers, distributions.
         "__main__",
         "__mp_main__",
         "_distutils_hack",
@@ -47,7 +47,7 @@ KNOWN = frozenset(
 """Top-level modules, besides the standard library, that are the same in every process."""
 
 KNOWN_PREFIXES = ("__editable__", "_cython_", "_sysconfigdata_")
-"""Of the names of finders for editable installations, of what extensions have in common, and what `sysconfig` reads."""
+"""Of finders for editable installations, of shared modules of extensions, and of modules that `sysconfig` reads."""
 
 Stamp = tuple[int, int, int]
 
@@ -64,7 +64,7 @@ class WorkerStart:
         self._told: str | None = None
 
     def prepare(self) -> None:
-        """Import what workers are to have from their beginning; called before there are any, and before any thread.
+        """Import the modules that workers start with; called before there are workers or threads.
 
         Raises:
             RuntimeError: `worker_start` or `preload` asks for a fork, and there is a reason against that.
@@ -104,7 +104,7 @@ class WorkerStart:
         self._told = reason
 
     def _why_not(self) -> str | None:
-        """What a worker would be the worse for if it was forked now, as a sentence; None if there is nothing."""
+        """The reason, as a sentence, why a worker must not be forked now; None if it may be."""
         if sys.platform != "linux" or sys.implementation.name != "cpython":
             return "this system cannot fork safely."
         if not is_command() or multiprocessing.parent_process() is not None:

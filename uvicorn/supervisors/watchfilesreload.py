@@ -41,7 +41,7 @@ class WatchFilesReload(BaseReload):
         )
 
     def _start_child(self) -> None:
-        """Start a child, which reads the files as they are now or later: what happens from now on is news."""
+        """Start a child, which reads the files as they are now or later: only later changes matter."""
         # A generator does nothing before it is asked.
         next(self.watcher, None)
         super()._start_child()

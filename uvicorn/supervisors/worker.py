@@ -1,4 +1,4 @@
-"""What a pool sees of a server that runs elsewhere, and the one kind there is: a server in a process of its own."""
+"""The interface of a worker for its pool, and the one kind there is: a server in a process of its own."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Worker(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """What the log calls it by; None before the start."""
+        """Its name in the log; None before the start."""
 
     @property
     def exitcode(self) -> int | None:
@@ -122,14 +122,14 @@ class Worker(Protocol):
         """Have it write down the stacks of its threads."""
 
     def take_stacks(self) -> str:
-        """What it has written down since the last call, also when it crashed."""
+        """Return the stacks written down since the last call, even after a crash."""
 
     @property
     def deadline(self) -> float | None:
         """When to call `is_silent` next, unless it reports something before."""
 
     def listen(self, now: float) -> None:
-        """Take what it has reported."""
+        """Read its reports."""
 
     def memory(self) -> int | None:
         """Bytes it occupies; None if that cannot be found out."""
@@ -164,7 +164,7 @@ class ProcessWorker:
         load_places: where each event loop of the child tells the others how many connections it has; to be set before
             `start`.
         metrics_pages: where each of them counts, if the metrics are served; to be set before `start`, too.
-        surroundings: what the start of the process is surrounded with.
+        surroundings: context manager entered while the process starts.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
@@ -263,7 +263,7 @@ class ProcessWorker:
         return self._server
 
     def target(self, sockets: list[socket] | None = None) -> None:
-        """What the child does: answer questions, and serve.
+        """Run in the child: answer questions, and serve.
 
         Raises:
             SystemExit: the server could not start; the parent is not to try again.
@@ -386,7 +386,7 @@ class ProcessWorker:
             forget()
 
     def close(self) -> None:
-        """Close what only the parent has of a child that has been joined, or was never started.
+        """Close the parent's resources of a child that has been joined, or was never started.
 
         The process object closes its own part when the last reference to it is gone.
         """
@@ -540,7 +540,7 @@ class ProcessWorker:
             self._signal(STACKS_SIGNAL)
 
     def take_stacks(self) -> str:
-        """What the child has written down since the last call, also when it crashed."""
+        """Return the stacks that the child has written down since the last call, even after a crash."""
         return "" if self._recorder is None else self._recorder.take_stacks()
 
     def excuse(self, seconds: float) -> None:
@@ -553,7 +553,7 @@ class ProcessWorker:
         return self._heartbeat.deadline
 
     def ask_for_requests(self) -> None:
-        """Ask the child what its event loops are doing, unless it was asked and has not answered."""
+        """Ask the child for its requests and tasks, unless it was asked and has not answered."""
         with self._asking:
             if not self._is_told.is_set():
                 return
@@ -571,7 +571,7 @@ class ProcessWorker:
         return self._listings if self._is_told.wait(max(0.0, until - time.monotonic())) else None
 
     def listen(self, now: float) -> None:
-        """Take what the child has reported, unless a `ping` on another thread is about to."""
+        """Read the child's reports, unless a `ping` on another thread is about to."""
         if self._talking.acquire(blocking=False):
             try:
                 self._take_reports(now)

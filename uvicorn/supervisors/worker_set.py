@@ -64,7 +64,7 @@ KILLED_BY = {"unresponsive": "timeout_worker_healthcheck", "deadline": "timeout_
 """The setting behind each reason for a kill, for the log."""
 
 STOPPING = "stopping the parent process"
-"""What follows the end of a worker when the pool has failed, for the log."""
+"""The consequence of a worker's end if the pool has failed, for the log."""
 
 SAMPLE_INTERVAL = 1.0
 """Seconds between two looks at the memory of the workers."""
@@ -239,7 +239,7 @@ class WorkerSet(Generic[W]):
         if start_at is not None and now >= start_at:
             self.start()
 
-    # What to wait for
+    # For the caller to wait
 
     @property
     def everyone(self) -> list[W]:
@@ -429,7 +429,7 @@ class WorkerSet(Generic[W]):
         self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), follows, level=logging.ERROR)
 
     def _report_failure(self, worker: W, gives_up: bool) -> None:
-        """Log that a worker ended before it served, why, and what follows."""
+        """Log that a worker ended before it served, the reason, and the consequence."""
         by_signal = worker.exitcode is None or worker.exitcode < 0
         self._has_failed = self._has_failed or not by_signal or self._failures >= self.size + STARTS_AGAIN
         self.failed = self._has_failed and not (self.workers or self._has_served)

@@ -1,4 +1,4 @@
-"""What an X.509 certificate says (RFC 5280), as far as a server has to know: whose it is, for which names, until when.
+"""The parts of an X.509 certificate (RFC 5280) that a server has to know: its subject, its names, its expiry.
 
 Python's `ssl` tells that only of the certificate of a peer, and of that without its exact name. This reads DER, and
 nothing is believed: whether a certificate is good is OpenSSL's to say.
@@ -73,7 +73,7 @@ class Certificate:
 
     @classmethod
     def read(cls, der: bytes) -> Certificate:
-        """Return what a certificate in DER says.
+        """Parse a certificate in DER.
 
         Raises:
             ValueError: it is none.
@@ -111,7 +111,7 @@ def name_of(der: bytes) -> str:
 
 
 def _element(data: bytes, at: int = 0) -> tuple[int, bytes, int]:
-    """Tag and contents of what begins `at`, and where the next one does."""
+    """Tag and contents of the value that begins `at`, and the place of the next one."""
     tag, length = data[at], data[at + 1]
     at += 2
     if length & 0x80:

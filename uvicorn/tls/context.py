@@ -35,7 +35,7 @@ MIN_VERSIONS = {
     "1.2": ssl.TLSVersion.TLSv1_2,
     "1.3": ssl.TLSVersion.TLSv1_3,
 }
-"""What `ssl_min_version` can say."""
+"""The values of `ssl_min_version`."""
 
 _LOWEST_SECURITY = "DEFAULT:@SECLEVEL=0"
 """Ciphers for versions below 1.2, whose signatures OpenSSL takes for too weak otherwise."""
@@ -46,7 +46,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class TLSSettings(Protocol):
-    """The settings this module reads; ``uvicorn.config.settings`` says what they mean."""
+    """The settings this module reads; see ``uvicorn.config.settings`` for their meaning."""
 
     ssl_keyfile: str | os.PathLike[str] | None
     ssl_certfile: str | os.PathLike[str] | None
@@ -101,7 +101,7 @@ class NamedCertificate(NamedTuple):
 
 
 class ServerContext(ssl.SSLContext):
-    """A context that knows what it shows.
+    """A context that knows the certificates it shows.
 
     Attributes:
         certificate: which it shows, if that can be read.
@@ -126,7 +126,7 @@ class ServerContext(ssl.SSLContext):
         self.sni_callback = choose
 
     def shown(self) -> Iterator[tuple[str, Certificate]]:
-        """What it shows, by the name it is shown for; for that of all other names `default`."""
+        """Return its certificates, by the host name they are for; `default` for all other names."""
         for name, context in {"default": self, **self.hosts}.items():
             if context.certificate is not None:
                 yield name, context.certificate
@@ -162,7 +162,7 @@ def create_ssl_context(
     certificate = _certificate_in(_read(certfile))
     context = ServerContext(ssl_version)
     context.certificate = certificate
-    # What clients can do with it they do better with a new connection (RFC 9325 section 3.5).
+    # Clients get its benefits from a new connection (RFC 9325 section 3.5).
     context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
     # Some distributions accept an unexpected EOF as a proper close: a truncated connection would look complete.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
@@ -269,7 +269,7 @@ def _ask_nobody() -> str:
 
 
 def check_ssl_settings(settings: TLSSettings) -> None:
-    """Raise what `load_ssl_context` would, without asking for a password; then some faults stay unseen."""
+    """Raise the errors of `load_ssl_context`, without asking for a password; then some faults stay unseen."""
     with contextlib.suppress(_PasswordNeeded):
         _default_context(settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _ask_nobody)
 
@@ -383,7 +383,7 @@ class RenewableContext(ssl.SSLContext):
 
 
 def names_of(settings: TLSSettings) -> list[str]:
-    """What `ServerContext.shown` calls the certificates of these settings."""
+    """The names that `ServerContext.shown` has for the certificates of these settings."""
     return ["default", *(NamedCertificate.parse(text).host for text in settings.ssl_cert)]
 
 
@@ -393,7 +393,7 @@ def in_force(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 class Renewal:
-    """What a `RenewableContext` stands for, kept as the files are.
+    """Keeps the context of a `RenewableContext` up to date with the files.
 
     Several threads may use it, where servers share a configuration. Changes are detected by the contents of the
     files, so it does not matter whether they were written in place, renamed or linked, nor what their times are.
@@ -472,7 +472,7 @@ def _why(exc: Exception) -> str:
 
 
 def summary(context: ssl.SSLContext) -> str:
-    """What a context shows, for the log."""
+    """Describe the certificates of a context, for the log."""
     if not isinstance(context, ServerContext):
         return "of ssl_context_factory"
     return "; ".join(f"{name}: {', '.join(certificate.names)}" for name, certificate in context.shown())

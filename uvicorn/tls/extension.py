@@ -1,4 +1,4 @@
-"""What scopes say of TLS: the extension `tls` of ASGI."""
+"""The extension `tls` of ASGI scopes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _suites: dict[str, int] = {}
 
 
 def describe(connection: Any) -> dict[str, Any]:
-    """Return what the extension says of a connection whose handshake is complete.
+    """Return the extension's value for a connection whose handshake is complete.
 
-    `connection` is its `ssl.SSLObject`, or anything that has its methods; or what a proxy has said of its client, whose
+    `connection` is its `ssl.SSLObject`, or anything that has its methods; or a proxy's description of its client, whose
     encryption ended there: it names the client's certificate, and does not pass it on.
     The values cannot be changed, so that a copy of the dict shares nothing.
     """
@@ -111,6 +111,6 @@ def _suite(connection: Any, context: ssl.SSLContext) -> int | None:
     if cipher is None:
         return None
     if cipher[0] not in _suites:
-        # What OpenSSL calls an id has the number in its lower half.
+        # OpenSSL's id has the number in its lower half.
         _suites.update({known["name"]: known["id"] & 0xFFFF for known in context.get_ciphers()})
     return _suites.get(cipher[0])

@@ -43,7 +43,7 @@ class OpenSSL:
     def __init__(self) -> None:
         import _ssl
 
-        # What `dlsym` finds by this handle is of this module, or of a library that it needs.
+        # `dlsym` on this handle finds functions of this module, or of a library that it needs.
         library = ctypes.CDLL(_ssl.__file__)
         pointer, number = ctypes.c_void_p, ctypes.c_int
 
@@ -168,7 +168,7 @@ def serve_unverified(context: ssl.SSLContext) -> None:
 def verification_error(connection: Any) -> str | None:
     """Why the certificate of the peer could not be verified, in OpenSSL's words; None if it was, or there is none.
 
-    `connection` is what an `ssl.SSLObject` has inside.
+    `connection` is the inner object of an `ssl.SSLObject`.
 
     Raises:
         RuntimeError: it is not possible here.

@@ -31,7 +31,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class CertificateWatch:
-    """Watches over what `context` shows to clients of the running event loop, from `start` to `stop`.
+    """Watches the certificates that `context` shows to clients of the running event loop, from `start` to `stop`.
 
     Args:
         context: the server's.

@@ -119,7 +119,7 @@ class _Key:
         self.material = material
         self.name = material[:_NAME]
         self.cipher = material[_NAME : _NAME + _KEY]
-        # OpenSSL reads what these point to; a `bytes` stays where it is for as long as it is held.
+        # OpenSSL reads the memory behind these pointers; a `bytes` stays where it is for as long as it is held.
         self._mac = material[_NAME + _KEY :]
         self.params = (_Param * 3)(
             _Param(b"key", _OCTET_STRING, self._mac, _KEY, _UNMODIFIED),
@@ -136,7 +136,7 @@ class _Keys(NamedTuple):
 
 _lock = threading.Lock()
 _callbacks: dict[tuple[int, bytes], tuple[TicketSecret, Any]] = {}
-"""What OpenSSL has been given, by secret and purpose. It stays: a connection may outlive the object of its context."""
+"""The callbacks given to OpenSSL, by secret and purpose. They stay: a connection may outlive its context object."""
 
 
 def share_tickets(context: ssl.SSLContext, secret: TicketSecret, purpose: bytes) -> None:
@@ -154,7 +154,7 @@ def share_tickets(context: ssl.SSLContext, secret: TicketSecret, purpose: bytes)
 
 
 def _answerer(library: OpenSSL, secret: TicketSecret, purpose: bytes) -> Callable[..., int]:
-    """What OpenSSL calls for each ticket that is written or read, in any thread."""
+    """Return OpenSSL's callback for each ticket that is written or read, in any thread."""
     keys: _Keys | None = None
 
     def present() -> _Keys:

@@ -1,4 +1,4 @@
-"""What programs read and assign of a connection, under upstream's names: subclasses of the protocol classes above all.
+"""The attributes of a connection that programs read and assign, under upstream's names, above all in subclasses.
 
 A connection shares its `settings` with all others of its server. Assigning one of them gives the
 connection its own settings. Its values in each scope (`client`, `server`, `scheme`) are the transport's
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _setting(name: str, meaning: str) -> Any:
-    """An attribute that is what the settings say."""
+    """An attribute that returns a setting."""
 
     def get(self: Attributes) -> Any:
         return getattr(self.settings, name)
@@ -101,7 +101,7 @@ class Attributes(asyncio.Protocol):
 
     @property
     def app_state(self) -> dict[str, Any]:
-        """What the lifespan left; copied into the scope of each request that begins."""
+        """The state that the lifespan left; copied into the scope of each request that begins."""
         return self._app_state
 
     @app_state.setter

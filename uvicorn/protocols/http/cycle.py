@@ -54,7 +54,7 @@ FILE_MESSAGES = ("http.response.pathsend", "http.response.zerocopysend", MOUNTED
 
 
 def _copy(message: Any) -> Any:
-    """Return a copy of `message`: what the application does with its own meanwhile, and its buffer, changes nothing."""
+    """Return a copy of `message`, since the application may change its own and its buffer meanwhile."""
     copy = dict(message)
     if "body" in copy:
         copy["body"] = as_body(copy["body"])
@@ -102,7 +102,7 @@ class RequestResponseCycle:
     """One request, from its head to the end of the application's call.
 
     Args:
-        stream: what the request came on, and the response goes.
+        stream: the stream of the request and its response.
         scope: of the request.
         more_body: see below.
         expect_continue: the client holds its body back until it is asked for it (RFC 9110 section 10.1.1).
@@ -168,7 +168,7 @@ class RequestResponseCycle:
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
 
     def meet(self, scope: HTTPScope, transport: Any) -> None:
-        """Begin, given what matters of upstream's arguments.
+        """Begin with the relevant ones of upstream's arguments.
 
         A program has replaced the constructor that is given them, or calls it in a method of upstream's that it has
         replaced; such a method starts the application as well.
@@ -437,7 +437,7 @@ class RequestResponseCycle:
         """Of the connection, if the request has that to itself; programs know it from upstream's cycles."""
         return self.stream.own_connection
 
-    # What a file needs: `files.FileSink`.
+    # The interface for files: `files.FileSink`.
 
     @property
     def file_route(self) -> FileRoute | None:

@@ -38,7 +38,7 @@ class Line:
         return bool(self.waiters)
 
     async def wait(self, ready: Callable[[], bool]) -> None:
-        """Return when it is the caller's turn, and what it waits for is there, which `ready` tells."""
+        """Return when it is the caller's turn and `ready` returns true."""
         waiters = self.waiters
         if waiters is None:
             waiters = self.waiters = OrderedDict()
@@ -56,7 +56,7 @@ class Line:
                 self.move()
 
     def move(self) -> None:
-        """What they wait for is there: wake the first in the line. The others follow when those have left it."""
+        """The awaited room or data is there: wake the first in the line. The others follow when those have left it."""
         waiters = self.waiters
         if not waiters or next(iter(waiters.values())).done():
             return

@@ -43,7 +43,7 @@ from uvicorn.rules.refusals import Refusal
 from uvicorn.rules.status import STATUS_PHRASES as _PHRASES
 from uvicorn.serving.state import ServerState
 
-# With what upstream's module has beside its class.
+# With the other names of upstream's module.
 __all__ = [
     "CLOSE_HEADER",
     "HIGH_WATER_LIMIT",
@@ -131,7 +131,7 @@ class _Connection(h11.Connection):
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
 
-    __slots__ = ("__dict__",)  # for what patched methods keep there
+    __slots__ = ("__dict__",)  # for the attributes of patched methods
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class H11Protocol(HTTPProtocol):
 
     @staticmethod
     def library_is_patched() -> bool:
-        """Tell whether a program has replaced what reads requests."""
+        """Tell whether a program has replaced the reader of requests."""
         return not all(
             isinstance(part, FunctionType) and part.__module__ == "h11._connection"
             for part in (h11.Connection.next_event, h11.Connection.receive_data)
@@ -191,7 +191,7 @@ class H11Protocol(HTTPProtocol):
 
     @property
     def conn(self) -> h11.Connection:
-        """What reads the requests of the connection."""
+        """The reader of the connection's requests."""
         if self._conn is None:
             settings = self.settings
             if settings.customised and not self.library_is_patched():
@@ -253,7 +253,7 @@ class H11Protocol(HTTPProtocol):
             self._conn = None  # an idle connection needs none
 
     def handle_events(self) -> None:
-        """Take what h11 has read: the head of a request, pieces of its body, and its end."""
+        """Take the events of h11: the head of a request, pieces of its body, and its end."""
         while True:
             event = self.conn.next_event()
             if isinstance(event, h11.Request):

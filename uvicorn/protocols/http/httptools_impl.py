@@ -42,7 +42,7 @@ from uvicorn.protocols.utils import (
 from uvicorn.rules.refusals import Refusal
 from uvicorn.serving.state import ServerState
 
-# With what upstream's module has beside its class.
+# With the other names of upstream's module.
 __all__ = [
     "CLOSE_HEADER",
     "HEADER_RE",
@@ -76,7 +76,7 @@ METHODS = frozenset(
     b"MKACTIVITY CHECKOUT MERGE BIND REBIND UNBIND ACL MKCALENDAR LINK UNLINK PURGE SUBSCRIBE UNSUBSCRIBE NOTIFY "
     b"M-SEARCH QUERY".split()
 )
-"""Those that llhttp takes; any other is read as POST, and called what it is in the scope."""
+"""The methods that llhttp takes; any other is read as POST, and keeps its name in the scope."""
 
 _CLOSED = "Connection: close"
 _UNREADABLE = Refusal(400, "not understood by httptools")
@@ -166,7 +166,7 @@ class _Parser(httptools.HttpRequestParser):
 class RequestResponseCycle(Cycle):
     """One request of this implementation; programs that patch the class of each are called once."""
 
-    __slots__ = ("__dict__",)  # for what patched methods keep there
+    __slots__ = ("__dict__",)  # for the attributes of patched methods
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class HttpToolsProtocol(HTTPProtocol):
 
     @property
     def parser(self) -> httptools.HttpRequestParser:
-        """What reads the requests of the connection, and calls the methods below."""
+        """The reader of the connection's requests, which calls the methods below."""
         if self._parser is None:
             self._parser = self._make_parser(self)
         return self._parser
@@ -296,7 +296,7 @@ class HttpToolsProtocol(HTTPProtocol):
             except httptools.HttpParserError as error:
                 if _CLOSED not in str(error):
                     raise
-                # What llhttp takes for the end, `Proxy-Connection: close`, is none.
+                # llhttp takes `Proxy-Connection: close` for the end, which it is not.
                 self._parser = None
                 self._parse(data)
         except httptools.HttpParserUpgrade:
@@ -319,7 +319,7 @@ class HttpToolsProtocol(HTTPProtocol):
             framing = b"Transfer-Encoding: chunked" if length == CHUNKED else b"Content-Length: %d" % length
             self._parse(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
 
-    # What httptools calls: for each request of a class of the program's, and for others that have a body.
+    # Called by httptools: for each request of a program's subclass, and for others with a body.
 
     def on_message_begin(self) -> None:
         """A request begins."""

@@ -22,7 +22,7 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
     Args:
         config: loaded if it is not yet.
         server_state: shared by the connections of one event loop.
-        app_state: what the lifespan left, copied into each scope.
+        app_state: the state that the lifespan left, copied into each scope.
         _loop: the running event loop unless given.
     """
 
@@ -63,14 +63,14 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
         *,
         last: bool = False,
     ) -> Callable[[], _native.HTTPProtocol]:
-        """Return what makes connections as the constructor does; if `last`, each of them serves one request.
+        """Return a factory of connections, equal to the constructor; if `last`, each of them serves one request.
 
         For servers that have many to make, and for this class as it is: none of its Python is run for a connection.
         """
         cores = cores_of(config, server_state, _loop, "protocol_settings")
         return _native.Factory(cls, cores, app_state, last)
 
-    # What programs read. Unlike that of the Python implementations, it cannot be assigned.
+    # Attributes that programs read. Unlike those of the Python implementations, they cannot be assigned.
 
     @property
     def app(self) -> ASGI3Application:

@@ -60,7 +60,7 @@ class HTTPProtocol(Attributes):
     Args:
         config: loaded if it is not yet.
         server_state: shared by the connections of one event loop.
-        app_state: what the lifespan left, copied into each scope.
+        app_state: the state that the lifespan left, copied into each scope.
         _loop: the running event loop unless given.
     """
 
@@ -144,7 +144,7 @@ class HTTPProtocol(Attributes):
 
     @staticmethod
     def library_is_patched() -> bool:
-        """Tell whether a program has replaced what reads requests, so that each has to be read by that."""
+        """Tell whether a program has replaced the reader of requests, which then has to read every request."""
         return False
 
     @property
@@ -267,7 +267,7 @@ class HTTPProtocol(Attributes):
         self.flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client, to be worked through; what cannot be looked at yet is kept."""
+        """Process bytes from the client; those that cannot be read yet are kept."""
         reader, carrier, source = self._reader, self._carrier, self._input
         settings = self.settings
         if settings.customised or self._keep_alive is not None:
@@ -450,7 +450,7 @@ class HTTPProtocol(Attributes):
         return self._look[5][3] or None
 
     def _should_upgrade_to_ws(self) -> bool:
-        """Tell whether there is what takes over."""
+        """Tell whether there is a WebSocket protocol to hand over to."""
         return self.settings.ws_protocol_class is not None
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -458,10 +458,10 @@ class HTTPProtocol(Attributes):
         self._refusal.warn_of_upgrade(self._look[5])
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Start what answers the request in hand."""
+        """Start the application for the request in hand."""
         self._runner.begin(cycle, app)
 
-    # What the library of a subclass is asked for, which answers by `_meet`, and by feeding the cycle.
+    # The tasks of a subclass's library, which responds by calling `_meet`, and by feeding the cycle.
 
     def feed_head(self, head: bytes) -> None:
         """Have the library read a head that is complete and held to the rules, which makes the cycle of its request."""

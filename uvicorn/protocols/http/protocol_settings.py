@@ -1,4 +1,4 @@
-"""What the connections of one server have in common."""
+"""The settings that the connections of one server share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ProtocolClass(Protocol):
-    """What a protocol class says of itself."""
+    """A protocol class's description of itself."""
 
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
@@ -39,7 +39,7 @@ class ProtocolClass(Protocol):
 
     @staticmethod
     def library_is_patched() -> bool:
-        """Tell whether a program has replaced what reads requests."""
+        """Tell whether a program has replaced the reader of requests."""
 
     @staticmethod
     def cycle_class() -> type[RequestResponseCycle]:
@@ -47,7 +47,7 @@ class ProtocolClass(Protocol):
 
 
 class ProtocolSettings:
-    """What the connections of one server read from its configuration, resolved once and shared by all of them."""
+    """The configuration as the connections of one server need it, resolved once and shared by all of them."""
 
     __slots__ = (
         "config",
@@ -138,7 +138,7 @@ class ProtocolSettings:
         self.metrics = metrics
         self.mounts: Mounts | None = None
         if config.mounts:
-            # Few servers need what it imports.
+            # Few servers need its imports.
             from uvicorn.files.mounted import Mounts
 
             self.mounts = Mounts.from_config(config)

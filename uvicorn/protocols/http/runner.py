@@ -23,7 +23,7 @@ from uvicorn.rules import texts
 from uvicorn.serving.state import ServerState
 
 if TYPE_CHECKING:
-    # Few servers need what it imports.
+    # Few servers need its imports.
     from uvicorn.files.mounted import Answer
 
 
@@ -58,7 +58,7 @@ class Runner:
         return cycle
 
     def expect(self, look: Look) -> H1Stream:
-        """Make ready for the response to a request, and return what that goes to."""
+        """Prepare for the response to a request, and return its stream."""
         stream, writer = self._stream, self._stream.writer
         writer.state = AWAITING
         writer.head_request = look[0] == b"HEAD"
@@ -131,7 +131,7 @@ class Runner:
     def start(
         self, cycle: RequestResponseCycle, coroutine: Coroutine[Any, Any, None], eagerly: bool
     ) -> asyncio.Task[None]:
-        """Start what answers a request in the loop's next turn, when all others are read; or now, if that may be."""
+        """Start the application in the loop's next turn, when all other input is read; or now, if that is permitted."""
         settings, state = self._carrier.settings, self._state
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
         eager = eagerly and settings.eager and self._input.end is not HERE
@@ -177,7 +177,7 @@ class _Held:
         self.start(self.app, eagerly)
 
     def start(self, app: ASGI3Application, eagerly: bool = False) -> None:
-        """Start what answers it; then its place is free."""
+        """Start the application; when it has ended, the place is free."""
         self.cycle.stay = self
         self._runner.start(self.cycle, self._run(app), eagerly).add_done_callback(self.release)
 

@@ -18,12 +18,12 @@ _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELE
 
 
 class ScopeBase:
-    """What all scopes of one connection have in common.
+    """The part that all scopes of one connection share.
 
     Args:
         asgi_version: the interface of the application, "2.0" or "3.0".
         root_path: the configured prefix, put in front of each path.
-        state: what the lifespan left; copied for each request, never shared between them.
+        state: the state that the lifespan left; copied for each request, never shared between them.
         extensions: names of those that are offered.
         ssl_object: the TLS of the connection, if it has any.
     """
@@ -60,7 +60,7 @@ class ScopeBase:
         self.raw_root_path = root_path.encode() if root_path.isascii() else quote(root_path).encode()
 
     def line(self, method: bytes, target: bytes, minor: bytes) -> RequestLine:
-        """Return what a request line means; the same for all connections with this root path.
+        """Return the parts of a request line; the same for all connections with this root path.
 
         `target` is a path with an optional query, or `*`: both are kept as sent in `raw_path` and `query_string`, and
         the path is percent-decoded once in `path` (undecodable bytes become U+FFFD).
@@ -103,7 +103,7 @@ class ScopeBase:
         scope["raw_path"] = raw_path
         scope["query_string"] = query_string
         if extensions:
-            # What a program has put there meanwhile stays.
+            # Entries that a program has added meanwhile stay.
             scope["extensions"] = {**self._offer(extensions), **scope.get("extensions", {})}
 
     def build(self, line: RequestLine, headers: list[tuple[bytes, bytes]]) -> HTTPScope:
@@ -131,7 +131,7 @@ class ScopeBase:
         return scope
 
     def _offer(self, extensions: Sequence[str]) -> dict[str, dict[Any, Any]]:
-        """What a scope says of them: of its own for each request, since middleware is known to add keys."""
+        """Return the value for a scope: each request gets its own, since middleware is known to add keys."""
         offered: dict[str, dict[Any, Any]] = {extension: {} for extension in extensions if extension != TLS}
         if TLS in extensions and self._ssl_object is not None:
             if self._tls is None:

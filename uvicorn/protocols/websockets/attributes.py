@@ -1,4 +1,4 @@
-"""What programs read and call of a session, under upstream's names: subclasses of the protocol classes above all."""
+"""The attributes and methods of a session that programs use, under upstream's names, above all in subclasses."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Attributes(asyncio.Protocol):
     Attributes:
         flow: of its transport.
         keepalive: its pings.
-        inbox: what the application has not received yet.
+        inbox: the events that the application has not received yet.
         close_timeout: seconds the client has to answer a close frame.
     """
 
@@ -115,7 +115,7 @@ class Attributes(asyncio.Protocol):
     root_path = _of_scope("root_path", "The path below which the application is mounted.")
 
     def _origin(self, name: str) -> Any:
-        """What such an attribute is if no program has assigned it; `None` before there is a connection."""
+        """Return the original value of such an attribute; `None` before there is a connection."""
         if name == "root_path":
             return self.config.root_path
         transport = self.transport
@@ -152,7 +152,7 @@ class Attributes(asyncio.Protocol):
 
     @property
     def close_sent(self) -> bool:
-        """Nothing but what the close needs is sent any more. A program that has sent a close frame may assign it."""
+        """Whether only frames that the close needs are still sent. A program may set it after sending a close frame."""
         return self.state >= SessionState.CLOSING
 
     @close_sent.setter

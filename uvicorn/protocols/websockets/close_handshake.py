@@ -61,7 +61,7 @@ class CloseHandshake:
             self._incoming.inbox.put_end(code, reason)
 
     def begin(self) -> None:
-        """From now on nothing is sent but what the close needs; writers who wait find out."""
+        """Send nothing more except frames that the close needs; waiting writers are notified."""
         session = self._session
         session.state = SessionState.CLOSING
         self._log.closed()

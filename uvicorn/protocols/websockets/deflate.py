@@ -30,7 +30,7 @@ DEFLATE_MIN_SIZE = 32
 MEMORY_LEVEL = 5
 """zlib's own bookkeeping; with `WINDOW_BITS` a compressor has about 32 KiB."""
 
-# What each message ends with on the wire of a stream that is flushed, and leaves out here (section 7.2.1).
+# The end of each message of a flushed stream, which is left out on the wire (section 7.2.1).
 _TAIL = b"\x00\x00\xff\xff"
 
 _EMPTY_BLOCK = b"\x00"  # with the tail: a stored block of no bytes
@@ -83,7 +83,7 @@ class Deflate:
         self._deflater: _Compress | None = None
 
     def inflate(self, data: bytes, final: bool) -> bytes:
-        """Return what `data` was before the client compressed it; `final` says that it ends the message.
+        """Return the original of compressed `data`; `final`: it ends the message.
 
         Raises:
             FrameError: the message is larger than the limit (no more than that is inflated), or it is not DEFLATE data.
@@ -132,7 +132,7 @@ def _is_between_blocks(inflater: _Decompress) -> bool:
 
 
 def negotiate(offers: list[bytes], max_size: int | None) -> tuple[Deflate, bytes] | None:
-    """Choose among what the client offers; `offers` are the values of its Sec-WebSocket-Extensions fields.
+    """Choose among the client's offers; `offers` are the values of its Sec-WebSocket-Extensions fields.
 
     Returns:
         The compression and the value of our own field; `None` if nothing suitable is offered.

@@ -11,7 +11,7 @@ MAX_BYTES = 75
 
 
 class FrameLog:
-    """Writes what passes on one connection. What the peer sent cannot end a line, nor reach the terminal as control."""
+    """Logs the frames of one connection. Bytes of the peer's cannot end a line, nor reach the terminal as control."""
 
     __slots__ = ("_logger",)
 

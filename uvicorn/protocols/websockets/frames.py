@@ -1,4 +1,4 @@
-"""The frames of a connection (RFC 6455 section 5): what a client sends cut at the ends of frames, messages encoded.
+"""The frames of a connection (RFC 6455 section 5): the client's input cut at the ends of frames, messages encoded.
 
 Libraries parse the payload of frames. They disagree about valid frames and set few limits, so `FrameSplitter` looks at
 each header first and refuses the frame before any of its payload is buffered. It hands on one frame at a time, because
@@ -26,7 +26,7 @@ _CLOSE_CODES = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 
 
 
 class Opcode(IntEnum):
-    """What a frame carries (RFC 6455 section 5.2)."""
+    """The type of a frame (RFC 6455 section 5.2)."""
 
     CONTINUATION = 0x0
     TEXT = 0x1
@@ -54,7 +54,7 @@ class FrameError(Exception):
 
 
 class Close(NamedTuple):
-    """What a close frame says; the code is 1005 if it says nothing."""
+    """The content of a close frame; the code is 1005 if it is empty."""
 
     code: int
     reason: str
@@ -66,7 +66,7 @@ def is_close_code(code: int) -> bool:
 
 
 def parse_close(data: bytes) -> Close:
-    """Return what a client's whole close frame says.
+    """Return the content of a client's whole close frame.
 
     Raises:
         FrameError: the payload is none that RFC 6455 section 5.5.1 allows.
@@ -129,7 +129,7 @@ def _encode_head(first: int, length: int, mask_bit: int = 0) -> bytes:
 
 
 class FrameSplitter:
-    """Cuts what a client sends at the ends of frames, and refuses what no client may send.
+    """Cuts a client's input at the ends of frames, and refuses frames that no client may send.
 
     Args:
         max_size: bytes a message may have, after decompression; `None` sets no limit.
@@ -170,7 +170,7 @@ class FrameSplitter:
 
     def allow_compression(self) -> None:
         """Compression was negotiated, before anything was read."""
-        # What does not compress grows by a few bytes per block.
+        # Incompressible data grows by a few bytes per block.
         self._max_wire_size = self._max_size + (self._max_size >> 4) + 64
         self._is_compressible = True
         self._expected = _WHOLE_DEFLATED
@@ -321,7 +321,7 @@ class FrameSplitter:
 
 
 def _check_shape(first: int, second: int) -> None:
-    """Refuse what no frame of a client begins with, whatever came before it (RFC 6455 sections 5.1, 5.2 and 5.5)."""
+    """Refuse headers that are invalid for a client, whatever came before them (RFC 6455 sections 5.1, 5.2 and 5.5)."""
     opcode = first & 0x0F
     if opcode not in _OPCODES:
         raise FrameError(*failures.OPCODE)

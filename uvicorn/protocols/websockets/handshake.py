@@ -1,4 +1,4 @@
-"""The opening handshake (RFC 6455 section 4.2): what a client must have sent, and what it is answered.
+"""The opening handshake (RFC 6455 section 4.2): the checks of a client's request, and its answer.
 
 The HTTP protocol has found the head well-formed before it hands a connection over; classes that are given one from
 elsewhere need not rely on that, so everything is checked here, by the same rules. Pure functions over bytes.
@@ -58,7 +58,7 @@ class Handshake:
     Attributes:
         target: path and query as sent.
         headers: names in lower case, values without outer white space, in order.
-        key: what the answer proves to have read.
+        key: the key that the answer proves to have read.
         subprotocols: those the client offers, in its order.
         extensions: values of the Sec-WebSocket-Extensions fields.
     """
@@ -157,7 +157,7 @@ def _values(headers: list[Header], name: bytes) -> list[bytes]:
 
 
 def _key(headers: list[Header]) -> bytes:
-    """Return the key, after the version, which says what the key means."""
+    """Return the key, after checking the version, which defines the key's meaning."""
     versions = _values(headers, b"sec-websocket-version")
     if not versions:
         raise RequestRefused(refusals.WEBSOCKET_NO_PROTOCOL_VERSION)

@@ -1,4 +1,4 @@
-"""What an application receives: events that wait for it, and the end behind them."""
+"""The events for an application: those that wait for it, and the end behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Inbox:
 
     Args:
         capacity: events from which on it is full.
-        clock: what the time is.
+        clock: returns the time.
 
     Attributes:
         queue: events that the application has not received yet.

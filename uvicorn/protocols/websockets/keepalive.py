@@ -127,7 +127,7 @@ class KeepAlive:
             self.schedule(self.interval - self.rtt)
 
     def taken(self) -> None:
-        """The peer has taken some of what waited for it."""
+        """The peer has read some of the waiting output."""
         self._unsent = None
 
     def restart_deadline(self) -> None:

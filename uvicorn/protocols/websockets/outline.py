@@ -1,4 +1,4 @@
-"""What every implementation of WebSocket has, whatever it is made of: so little that each process may import it."""
+"""The common ground of all implementations of WebSocket: so little that each process may import it."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Output:
         self.transport.abort()
 
     def end(self) -> None:
-        """From now on nothing is sent but what the close needs; writers who wait find out."""
+        """Send nothing more except frames that the close needs; waiting writers are notified."""
         self._readers.forget(self)
         self._pong = b""
         self.flow.resume_writing()

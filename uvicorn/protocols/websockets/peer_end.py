@@ -17,7 +17,7 @@ class PeerEnd:
     ends, or some time after it took the last event.
 
     Attributes:
-        inbox: what the application has not received yet.
+        inbox: the events that the application has not received yet.
     """
 
     __slots__ = ("_loop", "_clock", "inbox", "_act", "_timer")

@@ -92,7 +92,7 @@ class WebSocketSession(Attributes):
     Args:
         config: loaded if it is not yet.
         server_state: shared by the connections of one event loop.
-        app_state: what the lifespan left, copied into the scope.
+        app_state: the state that the lifespan left, copied into the scope.
         _loop: the running event loop unless given.
     """
 
@@ -144,14 +144,14 @@ class WebSocketSession(Attributes):
         self.inbox = Inbox(config.ws_max_queue, clock_of(self.loop))
         self._deflate: Deflate | None = None
         self._half_closed = False  # the client has nothing more to send
-        self._ended = ""  # what the application did to end the connection
+        self._ended = ""  # how the application ended the connection
         limits = HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
         self._head = HandshakeReader(limits)
         self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head)
         self._task: asyncio.Task[None] | None = None
         self._place: Slot | None = None  # among the requests that are active, until it is accepted
 
-    # What a subclass does with its library.
+    # The hooks of a subclass, for its library.
 
     def open(self, deflate: Deflate | None) -> None:
         """Make ready to parse frames; `deflate` if compression was negotiated."""
@@ -248,7 +248,7 @@ class WebSocketSession(Attributes):
         """Bytes from the client: its handshake, then frames."""
         metrics = self.server_state.metrics
         if metrics is not None and self.scope is not None:
-            # What the handshake came with was counted before it was handed over.
+            # The handshake's bytes were counted before it was handed over.
             metrics.add(BYTES_RECEIVED, len(data))
         if self.scope is None:
             self._receive_head(data)

@@ -25,7 +25,7 @@ class Closing:
         parts: of the connection.
 
     Attributes:
-        ending: what the end of the server means for the connection.
+        ending: the effect of the server's shutdown on the connection.
     """
 
     __slots__ = ("ending", "_carrier", "_flow", "_reader", "_writer", "_deadline", "_input")

@@ -1,4 +1,4 @@
-"""Until when a connection waits for its client, and for what: one timer for all of it.
+"""The deadline of a connection for its client, and the reason for it: one timer for all of it.
 
 The timer is re-armed when it fires, not for each request: most deadlines are met long before they are over. One that is
 over ends nothing before its client was heard (`grace.py`).
@@ -16,7 +16,7 @@ from uvicorn.rules.grace import Grace, has_pending_io
 
 
 class Waits(IntEnum):
-    """What for."""
+    """The input that a deadline is for."""
 
     NOTHING = 0
     """It is the application's turn, or there is no limit."""
@@ -47,7 +47,7 @@ class Clockwork(Protocol):
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Tell what the time is."""
+        """Return the time."""
 
 
 class Deadline:
@@ -162,7 +162,7 @@ class Deadline:
             self._judge(now, now - self._timer_at)
 
     def _judge(self, now: float, lag: float) -> None:
-        """The time is over: end what it is for, unless the client could not be heard."""
+        """The deadline has passed: end the awaited part, unless the client's input could not be read meanwhile."""
         self.timer = None
         waits = self.waits
         if not waits or self._expire is None:

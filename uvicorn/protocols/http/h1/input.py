@@ -25,7 +25,7 @@ class Input:
     Args:
         carrier: of the connection.
         flow: of its transport.
-        reader: what the input is read by.
+        reader: reads the input.
         deadline: for the rest of a body.
         context: in which turns are taken.
 

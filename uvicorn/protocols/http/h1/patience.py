@@ -1,4 +1,4 @@
-"""What the client of one connection has to send next, and how long it has for that."""
+"""The input that one connection awaits from its client, and the deadline for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Patience:
         self._deadline.set(Waits.FIRST, self._carrier.settings.timeout_head)
 
     def await_request(self) -> None:
-        """Nothing is being asked: wait for the next request, not for ever, nor for what can no longer come."""
+        """No request is in progress: wait for the next one, for a limited time, and only if it can still come."""
         if self._input.end is HERE:
             self._closing.close()
         elif not self._deadline.waits:

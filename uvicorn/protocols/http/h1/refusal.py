@@ -83,7 +83,7 @@ class Refusal:
         return base.scheme == "https" or is_trusted_gateway(self._carrier.settings.app, base.client)
 
     def warn_of_upgrade(self, framing: Framing) -> None:
-        """Log that the connection does not become what its client asks for: the request is one like any other."""
+        """Log that the connection is not upgraded; the request is served like any other."""
         self._carrier.logger.warning(texts.UPGRADE_UNSUPPORTED)
         if framing.asks_for_websocket:
             self._carrier.logger.warning(texts.WEBSOCKET_UNSUPPORTED)

@@ -14,7 +14,7 @@ class End(IntEnum):
     OPEN = 0
     """More may come."""
     KNOWN = 1
-    """Nothing comes but what the system still holds."""
+    """Nothing more comes, beyond the bytes that the system still holds."""
     HERE = 2
     """All that there is was received."""
 

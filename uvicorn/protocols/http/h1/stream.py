@@ -1,4 +1,4 @@
-"""The one stream of an HTTP/1.1 connection: what the cycle of the request in hand asks for, as bytes."""
+"""The one stream of an HTTP/1.1 connection: encodes the messages of the present cycle."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ RequestLine: TypeAlias = tuple[str, str, str, bytes, bytes, Sequence[str]]
 extensions of its version. Not a class, because it is made, and taken apart, for each request."""
 
 Look: TypeAlias = tuple[bytes, bytes, bytes, bytes | None, bool, Framing, bytes]
-"""What a strict look at a head finds: method, path and query, minor version, the authority that the target names,
+"""The facts of a strictly checked head: method, path and query, minor version, the authority that the target names,
 whether it asks for https, framing, and the target as it was sent. Not a class, because one is made for each request."""
 
 

@@ -232,7 +232,7 @@ class RequestReader:
         self._scan.advance(self.pending)
 
     def read_in_python(self) -> None:
-        """Have no more lines: what the native core makes of them is no longer what scopes show."""
+        """Stop using the native core's request lines: they differ from those that scopes show from now on."""
         self._read_natively = None
 
     def _read_head(self, data: bytes, begin: int) -> Request | None:
