@@ -120,7 +120,7 @@ impl Cores {
         self.sweep(py)
     }
 
-    /// Have no time pass for the deadlines but what `advance` lets.
+    /// Stop the clock of the deadlines, except for `advance`.
     fn hold_clock(&self) -> PyResult<()> {
         self.h1.here()?.hub.deadlines.hold();
         Ok(())

@@ -62,7 +62,7 @@ mod native {
     #[pymodule_export]
     use crate::websocket::WebSocketProtocol;
 
-    /// What it was built from (`native/fingerprint.py`); empty where cargo was not called by `setup.py`.
+    /// The hash of its sources (`native/fingerprint.py`); empty if cargo was not called by `setup.py`.
     #[pymodule_export]
     const SOURCES: &str = match option_env!("UVICORN_NATIVE_SOURCES") {
         Some(sources) => sources,

@@ -24,7 +24,7 @@ use crate::h2::core::Core;
 
 /// The protocol version.
 enum State {
-    /// Nothing yet, but for what may be the beginning of a preface.
+    /// Undecided: all bytes so far may be the beginning of a preface.
     Undecided {
         http1: Rc<Http1>,
         core: Rc<Core>,
@@ -77,7 +77,7 @@ impl Version {
         }
     }
 
-    /// Bytes from a client of which it was not known what it speaks.
+    /// Bytes from a client whose version was not known.
     pub(crate) fn receive(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         let input = {
             let mut state = self.0.borrow_mut();

@@ -134,7 +134,7 @@ impl WebSocketProtocol {
         self.session.here()?.disconnect(py)
     }
 
-    /// What the connections of the same loop share.
+    /// The state that the connections of the same loop share.
     #[getter]
     fn cores(&self, py: Python<'_>) -> Py<Cores> {
         self.cores.clone_ref(py)
@@ -207,7 +207,7 @@ impl WebSocketProtocol {
         Ok((session.has_waiting_receivers(), session.has_waiting_writers()))
     }
 
-    /// What the ping carried whose pong is awaited.
+    /// The payload of the ping whose pong is awaited.
     #[getter]
     fn pending_ping_payload<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         Ok(self.session.here()?.ping().0.map(|payload| PyBytes::new(py, &payload)))

@@ -77,7 +77,7 @@ impl Pair {
         }
         self.input.clear();
         frame::put_headers(&mut self.input, self.number, &block, end, 16_384);
-        // What a client says of windows behind it.
+        // A client's window updates behind it.
         frame::put_window_update(&mut self.input, 0, 13);
     }
 
@@ -141,7 +141,7 @@ fn resident() -> usize {
     text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
 }
 
-/// What a connection holds that has served a hundred requests, and has none in hand.
+/// The memory of a connection that has served a hundred requests, and has none in hand.
 fn idle() {
     const COUNT: usize = 5000;
     let make = || {

@@ -1,6 +1,6 @@
 //! Abuse limits as values with behaviour.
 
-/// What a peer may still waste. Refilled by honest work, never above where it began.
+/// The budget of a peer for waste. Refilled by honest work, never above where it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     left: usize,

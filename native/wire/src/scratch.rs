@@ -2,13 +2,13 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// What a request is read into, and can be emptied for the next one: it equals a new one then.
+/// The result of parsing a request, which can be emptied for the next one: it equals a new one then.
 pub trait Reused: Default + PartialEq {
     /// Forget everything, keep the storage.
     fn reset(&mut self);
 }
 
-/// What connections that share a thread read their requests into, one after the other.
+/// The buffer into which connections of one thread parse their requests, one after the other.
 ///
 /// It is empty after each poll, but for one that found a request: then that is in it, up to the next poll or
 /// [`clear`](Self::clear). An incomplete request continues in its own connection, never here.
@@ -61,7 +61,7 @@ impl<H: Reused> Entered<'_, H> {
         self.scratch.full = true;
     }
 
-    /// The request is cut off: its connection takes what there is.
+    /// The request is incomplete: its connection takes the part that is there.
     pub(crate) fn leave(self) -> H {
         std::mem::take(&mut self.scratch.head)
     }

@@ -131,7 +131,7 @@ fn a_window_grows_with_use_within_bounds() {
     assert!(sum >= i64::from(most) && sum <= i64::from(most) + 2 * 65_536, "{largest:?}");
 }
 
-/// What a stream's window has grown by is there for the next stream.
+/// Growth of a closed stream's window is there for the next stream.
 #[test]
 fn what_windows_have_grown_by_comes_back() {
     let settings = Settings { largest_window: 1 << 20, growth: 1 << 20, ..Settings::default() };

@@ -188,7 +188,7 @@ fn fields(random: &mut Random) -> Vec<(String, Vec<u8>)> {
     fields
 }
 
-/// What the server of the crate makes of the first request that `input` has.
+/// The crate's server's view of the first request in `input`.
 async fn accepted(input: &[u8]) -> Option<Request<RecvStream>> {
     let (mut near, far) = duplex(100_000);
     near.write_all(input).await.unwrap();

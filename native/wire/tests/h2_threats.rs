@@ -1,4 +1,4 @@
-//! What clients of HTTP/2 may try: each threat has a test that is named after it.
+//! Attacks by clients of HTTP/2: each threat has a test that is named after it.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use support::{
 use wire::h2::{ErrorCode, Scratch, Settings};
 use wire::{AppError, Trailers};
 
-/// What a client sends again and again: its frames, by a number that grows.
+/// The frames that a client repeats, by a number that grows.
 type Round = fn(u32) -> Vec<u8>;
 
 const CALM: ErrorCode = ErrorCode::EnhanceYourCalm;

@@ -121,7 +121,7 @@ impl Callable {
         self.qualified_name()
     }
 
-    /// What it belongs to.
+    /// Its conversation.
     #[getter]
     fn __self__(&self, py: Python<'_>) -> Py<RequestResponseCycle> {
         self.cycle.clone_ref(py)
@@ -158,13 +158,13 @@ enum Operation {
     PassedOn,
 }
 
-/// Where a call waits, or what it has passed its operation on to.
+/// Where a call waits, or the object that performs its operation.
 struct Wait {
     source: Source,
     place: Option<InLine>,
 }
 
-/// What gives the task something to wait for.
+/// Gives the task something to wait for.
 enum Source {
     /// Of a future, or whatever else can be awaited.
     Iterator(Py<PyAny>),
@@ -172,7 +172,7 @@ enum Source {
 }
 
 impl Source {
-    /// What the task is to wait for; `None` if it need not, any more.
+    /// The object for the task to wait for; `None` if the wait is over.
     #[inline]
     fn step(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self {
@@ -263,7 +263,7 @@ impl Wait {
     }
 }
 
-/// What lets the loop run once.
+/// Lets the loop run once.
 fn one_turn(py: Python<'_>) -> PyResult<Py<PyAny>> {
     py.import("asyncio")?.call_method1("sleep", (0,))?.call_method0("__await__").map(Bound::unbind)
 }
@@ -273,7 +273,7 @@ fn one_turn(py: Python<'_>) -> PyResult<Py<PyAny>> {
 enum Stage {
     Created {
         cycle: Py<RequestResponseCycle>,
-        /// What `send()` was called with.
+        /// The argument of `send()`.
         message: Option<Py<PyAny>>,
     },
     Running,
@@ -391,7 +391,7 @@ impl State {
         self.guarded(py, &conversation, || self.go_on(py, &conversation, operation, Some(wait)))
     }
 
-    /// What it waits for, unless it does not wait.
+    /// The object it waits for, unless it does not wait.
     fn waiting(&self, stage: Stage) -> PyResult<Box<Waiting>> {
         match stage {
             Stage::Waiting(waiting) => Ok(waiting),
@@ -403,7 +403,7 @@ impl State {
         }
     }
 
-    /// Begin with what may have to wait.
+    /// Begin an operation that may have to wait.
     #[cold]
     fn start(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>, message: Option<Py<PyAny>>) -> PyResult<Turn> {
         let operation = message.map_or(Operation::Receive, Operation::Send);
@@ -465,7 +465,7 @@ impl State {
                         (Operation::Send(message), Some(Wait::new(py, conversation, Function::Send, place)?))
                     }
                 },
-                // What a call of `receive()` gives that has nothing else to give.
+                // The last event of `receive()`, once there is no other.
                 Operation::Last => return Ok(None),
                 Operation::PassedOn => return Ok(Some(Turn::Returned(py.None()))),
             };

@@ -1,4 +1,4 @@
-//! What an application talks to by its `receive` and `send`: a request, or whatever else ASGI has.
+//! The other end of an application's `receive` and `send`: a request, or any other ASGI conversation.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::base::error;
 use crate::base::line::Line;
 use crate::base::waiter::Waiter;
 
-/// What an application calls.
+/// The functions that an application calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     Receive,
@@ -35,7 +35,7 @@ impl Function {
     }
 }
 
-/// What a call of `receive()` gets.
+/// The result of a call of `receive()`.
 pub(crate) enum Received<'py> {
     Message(Bound<'py, PyDict>),
     /// Nothing yet: wait, and ask again.
@@ -63,7 +63,7 @@ pub(crate) enum Progress {
     All,
 }
 
-/// What programs read of a request, by way of its `receive` and `send`, without a call of them.
+/// The facts of a request that programs read through its `receive` and `send`, without calling them.
 pub(crate) struct Facts {
     /// The client's end was heard of.
     pub(crate) disconnected: bool,
@@ -123,7 +123,7 @@ pub(crate) trait Conversation {
     fn begin_wait(self: Rc<Self>, _py: Python<'_>, _function: Function) -> PyResult<()> {
         Ok(())
     }
-    /// It need not wait any more; what it has to await before it goes on, if there is no place for that.
+    /// It need not wait any more; returns the object to await before it goes on, if there is no place for that.
     fn resume<'py>(&self, _py: Python<'py>, _function: Function) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
     }
@@ -141,7 +141,7 @@ pub(crate) trait Conversation {
     /// Its call is over, in one of these ways or because it was thrown away. Returns what it had of the gate, if that
     /// can be handed on to another in the last step of the call.
     fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Slot>>>;
-    /// Cut everything off after a panic, without a look at what it was doing.
+    /// Abort everything after a panic, without inspecting the state.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 
     // The garbage collector's side.

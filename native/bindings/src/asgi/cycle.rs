@@ -27,14 +27,14 @@ use crate::base::waiter::Waiter;
 /// The coroutine of a request's task.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct RequestResponseCycle {
-    /// What it serves; nothing while it waits to be used again.
+    /// Its conversation; none while it waits to be used again.
     conversation: ThreadBound<RefCell<Option<Rc<dyn Conversation>>>>,
     run: ThreadBound<Run>,
     /// Where calls of its functions go when they are over, and come from.
     spare_calls: ThreadBound<Rc<SpareObject>>,
 }
 
-/// What the first turn needs.
+/// The arguments of the first turn.
 pub(super) struct Start {
     pub(super) app: Py<PyAny>,
     pub(super) receive: Py<PyAny>,
@@ -55,9 +55,9 @@ struct Run {
     held: RefCell<Option<Held>>,
     /// The application, until it is called.
     start: RefCell<Option<Start>>,
-    /// What it returned, until that ends.
+    /// Its result, until that ends.
     coroutine: RefCell<Option<Py<PyAny>>>,
-    /// The task, if it did not end at once: what must be forgotten at the end.
+    /// The task, if it did not end at once: to be forgotten at the end.
     task: RefCell<Option<Py<PyAny>>>,
 }
 
@@ -94,7 +94,7 @@ impl RequestResponseCycle {
         self.run.start.replace(Some(start));
     }
 
-    /// What programs read of a request.
+    /// The attributes of a request that programs read.
     #[cold]
     fn facts(&self, py: Python<'_>) -> PyResult<Facts> {
         let facts = self.conversation()?.facts(py)?;
@@ -131,7 +131,7 @@ impl RequestResponseCycle {
         conversation.host().result_of.bind(py).call1((awaitable,))
     }
 
-    /// What the application's coroutine says of itself: seen from outside it is the one of the task.
+    /// The attributes of the application's coroutine: seen from outside it is the one of the task.
     fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
         let coroutine = self.run.here()?.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
         coroutine.map(|coroutine| coroutine.getattr(py, name)).transpose()
@@ -484,7 +484,7 @@ impl RequestResponseCycle {
         self.attribute(py, "cr_code")
     }
 
-    /// What the application awaits.
+    /// The object that the application awaits.
     #[getter]
     fn cr_await(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.attribute(py, "cr_await")

@@ -113,7 +113,7 @@ pub(crate) struct Exchange {
     peer: Rc<Peer>,
     pub(crate) scope: Py<PyDict>,
     pub(super) loan: Box<Loan>,
-    /// What it is called, if requests are.
+    /// Its id, if requests have ids.
     id: Option<Py<PyString>>,
     pub(super) state: Cell<State>,
     pub(super) body: Inflow,
@@ -161,7 +161,7 @@ impl Exchange {
         Lent { scope: self.scope, loan: self.loan, id: self.id }
     }
 
-    /// The field of the response that says what the request is called, if it is.
+    /// The field of the response with the id of the request, if it has one.
     #[inline]
     pub(super) fn own_field<'a>(&'a self, py: Python<'a>) -> Option<OwnField<'a>> {
         let id = self.id.as_ref()?;
@@ -299,7 +299,7 @@ impl Exchange {
         is_its_own
     }
 
-    /// What it is answered with.
+    /// Note the status of the response, for the metrics.
     #[inline]
     pub(crate) fn note_status(&self, status: u16) {
         if self.host.metrics.is_some()

@@ -1,4 +1,4 @@
-//! What few responses have: early hints, trailers, files. Nothing here is on the way of a plain response.
+//! Rare parts of responses: early hints, trailers, files. Nothing here is on the way of a plain response.
 //!
 //! The states and the words of the exceptions are those of `uvicorn/protocols/http/cycle.py`. Files are sent by its
 //! neighbour `files/sending.py`, for every implementation; what it asks of a connection is [`FileSink`].

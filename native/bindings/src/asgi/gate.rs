@@ -12,7 +12,7 @@ use crate::base::ffi::thread_bound::ThreadBound;
 /// The status of a refusal.
 pub(crate) const STATUS: u16 = 503;
 
-/// `uvicorn.overload.gate.Gate`, and what it has clients told.
+/// `uvicorn.overload.gate.Gate`, and its response to refused clients.
 pub(crate) struct Gate {
     object: Py<PyAny>,
     pub(crate) fields: Py<PyAny>,

@@ -1,4 +1,4 @@
-//! What the exchanges of one event loop share.
+//! The state that the exchanges of one event loop share.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;

@@ -73,7 +73,7 @@ pub(crate) fn each_field_beside<E>(
     })
 }
 
-/// What finds the ids of requests, if that is asked for.
+/// Finds or generates the ids of requests, if `request_id` is set.
 pub(crate) struct Identity {
     /// Of the field, in lower case.
     pub(crate) name: Vec<u8>,
@@ -165,7 +165,7 @@ impl Identity {
         self.make(py, last)
     }
 
-    /// What the headers say.
+    /// The id in the headers.
     fn taken<'py>(&self, headers: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
         let (mut ids, mut parents) = (Single::None, Single::None);
         let fields: Vec<_> = headers.iter().filter_map(|field| field.cast_into::<PyTuple>().ok()).collect();

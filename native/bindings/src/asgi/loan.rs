@@ -48,9 +48,9 @@ pub(crate) struct Loan {
     asgi_version: Option<u64>,
     /// The list that the headers are a copy of.
     copied: Option<Py<PyList>>,
-    /// The state has in it what the lifespan left.
+    /// The state contains that of the lifespan.
     shares_state: bool,
-    /// What the last request was called by an id that was made.
+    /// The generated id of the last request.
     pub(super) id: Option<OwnText>,
 }
 
@@ -239,7 +239,7 @@ impl Loan {
         Ok(())
     }
 
-    /// Show the collector what a cycle of references may go through.
+    /// Show the collector the objects that may be part of a reference cycle.
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         for place in CHANGEABLE {
             if let Some((_, value)) = self.items.get(place as usize) {

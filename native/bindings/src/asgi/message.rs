@@ -209,7 +209,7 @@ fn with_bytes<R>(
     }
 }
 
-/// What two bytes-like objects show at this moment.
+/// The present content of two bytes-like objects.
 #[cold]
 fn copy_field<'py>(
     name: &Bound<'py, PyAny>,

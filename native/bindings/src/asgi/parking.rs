@@ -19,7 +19,7 @@ impl Exchange {
         }
         let Some(place) = self.place() else { return Ok(()) };
         let held = Bound::new(py, Held::new(Parked(self.clone())))?;
-        // Who receives while another call waits to send waits for the client in any case.
+        // A `receive()` beside a call that waits to send waits for the client in any case.
         let for_body = function == Function::Receive && self.stream.room().writers.is_empty();
         self.seat.parked.set(place.park(&held, for_body)?);
         Ok(())

@@ -19,11 +19,11 @@ pub(crate) struct Peer {
     pub(crate) secure: bool,
     /// The `ssl.SSLObject` of an encrypted connection, or a description of the encryption that ended at a proxy.
     pub(crate) ssl_object: Option<Py<PyAny>>,
-    /// What the extension `tls` says of it, made when it is first asked for.
+    /// The value of the extension `tls`, made when it is first asked for.
     tls: OnceCell<Py<PyDict>>,
-    /// What the lifespan left.
+    /// The state that the lifespan left.
     pub(crate) app_state: Py<PyDict>,
-    /// What the client says of others is believed; once that was asked.
+    /// Whether the client's forwarded headers are trusted; once that was asked.
     trusted: OnceCell<bool>,
 }
 
@@ -46,7 +46,7 @@ impl Peer {
         Self { ssl_object, ..self }
     }
 
-    /// What the extension `tls` says of the connection, if that is encrypted: a copy, of values that cannot be changed.
+    /// A copy of the extension `tls`, if the connection is encrypted; its values cannot be changed.
     #[cold]
     pub(crate) fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(object) = &self.ssl_object else { return Ok(None) };
@@ -60,7 +60,7 @@ impl Peer {
         Ok(Some(copy))
     }
 
-    /// Whether what the client says of others is believed, which `decide` is asked once.
+    /// Whether the client's forwarded headers are trusted, which `decide` is asked once.
     #[inline]
     pub(crate) fn is_trusted(&self, decide: impl FnOnce(&Py<PyAny>) -> PyResult<bool>) -> PyResult<bool> {
         if let Some(&trusted) = self.trusted.get() {

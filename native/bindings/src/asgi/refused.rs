@@ -1,4 +1,4 @@
-//! What the server answers itself, in an application's place.
+//! The server's own responses, in an application's place.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Refused {
         self.refusal.status()
     }
 
-    /// What the client reads.
+    /// The body for the client.
     pub(crate) fn text(&self) -> &'static str {
         match self.status() {
             400 => texts::INVALID_REQUEST,
@@ -34,7 +34,7 @@ impl Refused {
         }
     }
 
-    /// What the log says of it, whatever its level.
+    /// The log line, whatever its level.
     pub(crate) fn line(&self) -> String {
         let status = self.status();
         texts::request_refused(status, wire::status::phrase(status), &self.reason)

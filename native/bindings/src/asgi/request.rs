@@ -1,4 +1,4 @@
-//! A request as what its application talks to.
+//! A request as the other end of its application's conversation.
 
 use std::rc::Rc;
 

@@ -26,7 +26,7 @@ use crate::base::task::{EagerCall, Keywords, Reentrance, Start, is_empty};
 /// As many as applications that run inside one another, which are few.
 const MAX_SPARE_CYCLES: usize = 8;
 
-/// What makes exchanges, and starts their applications.
+/// Creates exchanges, and starts their applications.
 pub(crate) struct Runner {
     pub(crate) host: Rc<Host>,
     scope: ScopeTemplate,
@@ -135,7 +135,7 @@ impl Runner {
         }
     }
 
-    /// Who answers a request, now that it is its turn: to find the server's own answer is work.
+    /// Choose who answers a request, now that it is its turn: to find the server's own answer is work.
     #[inline]
     pub(crate) fn app_for(&self, py: Python<'_>, exchange: &Exchange, look: Look) -> PyResult<Py<PyAny>> {
         if look.may_be_mounted || self.host.settings.limit_concurrency.is_some() {
@@ -150,7 +150,7 @@ impl Runner {
         self.direct_app.as_ref().filter(|_| look.is_direct).unwrap_or(&self.app)
     }
 
-    /// Who answers, where that need not be the application.
+    /// The server's own answer, if it has one.
     #[cold]
     fn app_by_rules(&self, py: Python<'_>, exchange: &Exchange, look: Look) -> PyResult<Py<PyAny>> {
         if self.is_over_limit(py)? {
@@ -271,7 +271,7 @@ impl Runner {
         }
     }
 
-    /// Whether what answers is no application, but the server.
+    /// Whether the server answers instead of an application.
     fn is_its_own(&self, py: Python<'_>, app: &Py<PyAny>) -> bool {
         app.is(&self.unavailable_app) || self.mounts.as_ref().is_some_and(|mounts| mounts.has_made(app.bind(py)))
     }

@@ -23,7 +23,7 @@ pub(crate) trait Fields {
     /// A list of their own, of tuples that may be shared because they cannot change; and the list that it is a copy of,
     /// if any.
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)>;
-    /// Whether one of them may say what the request is called.
+    /// Whether one of them may be the id of the request.
     fn name_request(&self, identity: &Identity) -> bool;
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Lent {
     pub(crate) id: Option<Py<PyString>>,
 }
 
-/// What all scopes of one server have in common.
+/// The part that all scopes of one server share.
 pub(crate) struct ScopeTemplate {
     /// A whole scope, for its keys and their order; what differs from request to request is `None`.
     pattern: Py<PyDict>,
@@ -75,7 +75,7 @@ pub(crate) struct ScopeTemplate {
     paths: RefCell<Vec<Option<KeptPath>>>,
 }
 
-/// What a scope left that is over.
+/// The remains of a scope that is over.
 struct Spare {
     /// The scope itself, if it was as it had been lent.
     scope: Option<Py<PyDict>>,
@@ -153,7 +153,7 @@ impl ScopeTemplate {
         })
     }
 
-    /// The scope of `request`; `identity` says what that is called.
+    /// The scope of `request`; `identity` finds its id.
     pub(crate) fn build(
         &self,
         py: Python<'_>,
@@ -312,7 +312,7 @@ fn items_of(dict: &Bound<'_, PyDict>) -> Items {
     dict.iter().map(|(key, value)| (key.unbind(), value.unbind())).collect()
 }
 
-/// What a scope says of the extensions that are offered: of its own for each, since middleware is known to add keys.
+/// The extensions offered in a scope: each scope has its own, since middleware is known to add keys.
 fn offer<'py>(py: Python<'py>, extensions: &[String], peer: &Peer) -> PyResult<Bound<'py, PyDict>> {
     let offered = PyDict::new(py);
     for name in extensions {

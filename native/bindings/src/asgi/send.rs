@@ -1,4 +1,4 @@
-//! `send()`: what the messages of a response do.
+//! `send()`: the effects of a response's messages.
 
 use std::rc::Rc;
 

@@ -1,7 +1,7 @@
-//! The other side of an exchange: what carries its response to the client, and brings the body of its request.
+//! The other side of an exchange: carries its response to the client, and brings the body of its request.
 //!
-//! A trait object: classes of PyO3 cannot be generic, and an enum of all versions of HTTP would have to be known here. The
-//! price is a few indirect calls per request.
+//! A trait object: classes of PyO3 cannot be generic, and an enum would have to know all versions of HTTP here. The price
+//! is a few indirect calls per request.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use super::access::entry::Head;
 use super::identity::OwnField;
 use super::room::Room;
 
-/// What follows a piece of the body.
+/// The frame after a piece of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follows {
     Body,
@@ -104,6 +104,6 @@ pub(crate) trait Stream {
     fn abort(&self, py: Python<'_>, in_body: bool) -> PyResult<()>;
     /// The request was counted, and has ended.
     fn note_end(&self) {}
-    /// Cut everything off after a panic, without a look at what it was doing.
+    /// Abort everything after a panic, without inspecting the state.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 }

@@ -1,4 +1,4 @@
-//! What coroutines of ours say like those of Python.
+//! The common ground of our coroutines and Python's.
 
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
@@ -25,13 +25,13 @@ pub(crate) fn thrown(
     Ok(error)
 }
 
-/// What a coroutine says that is over, as those of Python do.
+/// The exception of a coroutine that is over, as Python's raise it.
 #[cold]
 pub(crate) fn reused() -> PyErr {
     PyRuntimeError::new_err("cannot reuse already awaited coroutine")
 }
 
-/// What `send()` and `throw()` of a coroutine give: what it waits for, or its result in an exception.
+/// The result of a coroutine's `send()` and `throw()`: the object it waits for, or its result in an exception.
 pub(crate) fn outcome(turn: Turn) -> PyResult<Py<PyAny>> {
     match turn {
         Turn::Yielded(future) => Ok(future),

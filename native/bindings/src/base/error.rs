@@ -48,7 +48,7 @@ pub(crate) fn guard<R: Default>(
     })
 }
 
-/// Run what belongs to no connection. A panic is logged; the caller gets the default.
+/// Run code that belongs to no connection. A panic is logged; the caller gets the default.
 #[inline]
 pub(crate) fn guard_server<R: Default>(
     py: Python<'_>,

@@ -10,7 +10,7 @@ use super::shortcuts::{Shortcut, is_taken};
 /// One level of one logger.
 pub(crate) struct Level {
     logger: Py<PyAny>,
-    /// What the logger knows by itself, by level; emptied when any level changes. It belongs to it for life.
+    /// The logger's cache by level; emptied when any level changes. It belongs to the logger for life.
     answers: Py<PyDict>,
     value: Py<PyAny>,
 }

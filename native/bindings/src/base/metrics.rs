@@ -1,4 +1,4 @@
-//! What this event loop counts: `uvicorn/metrics/page.py` says where, and what it means.
+//! The counters of this event loop: see `uvicorn/metrics/page.py` for their places and meaning.
 
 use std::time::{Duration, Instant};
 

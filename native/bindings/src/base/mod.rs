@@ -1,4 +1,4 @@
-//! What every room needs, and what knows no protocol: Python objects, the event loop, buffers, errors.
+//! The base of all rooms, without any protocol: Python objects, the event loop, buffers, errors.
 
 pub(crate) mod clock;
 pub(crate) mod connections;

@@ -1,4 +1,4 @@
-//! Panics: kept for the log, and made on demand to see what they cost.
+//! Panics: kept for the log, and made on demand to test their consequences.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -21,7 +21,7 @@ pub(crate) fn keep_panics() {
     }));
 }
 
-/// What to say about a panic that was caught: where it was and why, on one line.
+/// Describe a panic that was caught: its place and its reason, on one line.
 #[cold]
 pub(crate) fn describe(payload: &(dyn Any + Send)) -> String {
     let text = LAST_PANIC.take().unwrap_or_else(|| match payload.downcast_ref::<String>() {

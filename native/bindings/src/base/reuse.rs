@@ -32,7 +32,7 @@ pub(crate) enum Reuse {
 /// Figures of a pool: `created`, `reused`, `discarded`, `idle`, `in_use`.
 pub(crate) type Stats = [(&'static str, i64); 5];
 
-/// What a free list counts.
+/// The counters of a free list.
 #[derive(Default)]
 struct Figures {
     created: Cell<u64>,

@@ -1,5 +1,5 @@
-//! Which shortcuts the server takes, each in place of what asyncio or the interpreter would do: the rows of
-//! `uvicorn/rules/shortcuts.py`, which says what they are.
+//! The shortcuts that the server takes past asyncio and the interpreter: the rows of `uvicorn/rules/shortcuts.py`,
+//! which describes them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -61,7 +61,7 @@ pub(crate) fn is_taken(shortcut: Shortcut) -> bool {
 pub(crate) struct Shortcuts(u32);
 
 impl Shortcuts {
-    /// What the environment says now.
+    /// Read the environment.
     pub(crate) fn chosen(py: Python<'_>) -> PyResult<Self> {
         let module = py.import("uvicorn.rules.shortcuts")?;
         let known = module.getattr("Shortcut")?;

@@ -50,7 +50,7 @@ impl Start {
     }
 }
 
-/// What makes eager tasks, and what the next one is made with.
+/// Creates eager tasks, and keeps the keywords for the next one.
 pub(crate) struct EagerCall {
     class: Py<PyType>,
     pattern: Py<PyDict>,
@@ -145,7 +145,7 @@ impl Keywords {
 pub(crate) struct Reentrance {
     /// If it is one of asyncio's.
     class: Option<Py<PyType>>,
-    /// What it was when the class had this version.
+    /// The version of the class at the last check.
     version: Cell<u32>,
     is_given: Cell<bool>,
 }

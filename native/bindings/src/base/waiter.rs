@@ -1,4 +1,4 @@
-//! What a coroutine of ours gives its task to wait for, in place of a future of the loop's.
+//! The object that a coroutine of ours gives its task to wait for, in place of a future of the loop's.
 //!
 //! A future announces its end by way of the loop: its task goes on in the next turn, after everything between two
 //! turns. A callback of the loop that belongs to no task can let waiting tasks [go on at once](Waiter::go_on). The
@@ -46,7 +46,7 @@ struct State {
     callbacks: RefCell<Vec<Callback>>,
 }
 
-/// What tasks know of a future, and no more.
+/// The attributes of a future that tasks use, and no more.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Waiter {
     state: ThreadBound<State>,

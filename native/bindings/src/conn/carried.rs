@@ -22,7 +22,7 @@ use crate::base::places;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Open,
-    /// Everything is said, and the client has a moment to read it: what it sends meanwhile is thrown away.
+    /// All output is sent, and the client has a moment to read it: its input is thrown away.
     Lingering,
     Closed,
 }
@@ -61,7 +61,7 @@ impl Sides {
         self.carrier.borrow().as_ref().is_some_and(|carrier| carrier.is_stream())
     }
 
-    /// Let go of what carries the connection.
+    /// Let go of the carrier.
     pub(crate) fn drop_carrier(&self) {
         let carrier = self.carrier.take();
         drop(carrier);
@@ -97,7 +97,7 @@ pub(crate) trait Carried: Sized {
     /// It is about to be cut off: nothing more is to be written.
     fn end_output(&self);
 
-    // What happens to it. A panic in any of these costs the connection, and nothing else.
+    // The events. A panic in any of these costs the connection, and nothing else.
 
     /// Bytes have come.
     fn data_received(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
@@ -123,7 +123,7 @@ pub(crate) trait Carried: Sized {
     fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// It is gone: nothing can be sent, and nothing will come.
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()>;
-    /// Cut it off after a panic, without a look at what it was doing.
+    /// Abort it after a panic, without inspecting its state.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 
     #[inline]
@@ -142,19 +142,19 @@ pub(crate) trait Carried: Sized {
         error::guard(py, self.home(), entry, || self.abandon(py), || body(self))
     }
 
-    /// What Python knows its carrier as.
+    /// Python's object for its carrier.
     fn transport(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.sides().carrier().map(|carrier| carrier.transport(py)).transpose()
     }
 
-    /// Who is at its ends: of connections that arrive at the same address, each has the same object for that.
+    /// The two ends: connections that arrive at the same address share one object for that.
     fn ends(&self, py: Python<'_>) -> PyResult<Option<Ends>> {
         let Some(carrier) = self.sides().carrier() else { return Ok(None) };
         let ends = carrier.ends(py)?;
         Ok(Some(Ends { server: self.hub().server_address(ends.server.bind(py))?, ..ends }))
     }
 
-    /// Ask something of what carries the bytes: `None` if there is nothing any more, or if it has failed.
+    /// Call the carrier: `None` if it is gone, or if it has failed.
     #[inline]
     fn on_carrier<T>(&self, py: Python<'_>, ask: impl FnOnce(Rc<dyn Carrier>) -> PyResult<T>) -> PyResult<Option<T>> {
         let Some(carrier) = self.sides().carrier() else { return Ok(None) };

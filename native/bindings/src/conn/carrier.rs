@@ -17,9 +17,9 @@ use crate::base::turns::Turns;
 /// Any of these calls may run Python code, and come back: the caller holds no borrow. What a carrier cannot do is left to the
 /// defaults, which are right for one that shares its connection with others.
 pub(crate) trait Carrier {
-    // Who is there.
+    // The ends.
 
-    /// Who is at its ends.
+    /// The two ends.
     fn ends(&self, py: Python<'_>) -> PyResult<Ends>;
     /// The protocol that ALPN has agreed on (RFC 7301); `None` if the connection is not encrypted.
     fn application_protocol(&self, _py: Python<'_>) -> PyResult<Option<Negotiated>> {
@@ -55,11 +55,11 @@ pub(crate) trait Carrier {
 
     // Output.
 
-    /// Write `data`, or keep a copy of what cannot be written yet.
+    /// Write `data`, or keep a copy of the part that cannot be written yet.
     fn write(self: Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()>;
     /// Write `head` and `body`, which is not copied if it has to wait.
     fn write_with(self: Rc<Self>, py: Python<'_>, head: &[u8], body: &Bound<'_, PyBytes>) -> PyResult<()>;
-    /// Write `head` and `body`, or keep a copy of what cannot be written yet.
+    /// Write `head` and `body`, or keep a copy of the part that cannot be written yet.
     fn write_both(self: Rc<Self>, py: Python<'_>, head: &[u8], body: &[u8]) -> PyResult<()> {
         self.write(py, &[head, body].concat())
     }
@@ -106,7 +106,7 @@ pub(crate) trait Carrier {
     }
 }
 
-/// What the ends of an encrypted connection have agreed on by ALPN, if anything.
+/// The protocol that the ends of an encrypted connection have negotiated by ALPN, if any.
 pub(crate) type Negotiated = Option<String>;
 
 /// Ask an `ssl.SSLObject` for that.

@@ -47,14 +47,14 @@ impl Deadline {
     }
 }
 
-/// Whose deadline, and of what part.
+/// The connection of a deadline, and its part.
 #[derive(Clone)]
 struct Entry {
     owner: Rc<dyn Patient>,
     part: u32,
 }
 
-/// Who waits until when.
+/// All connections with deadlines.
 pub(crate) struct Deadlines {
     home: Rc<Home>,
     entries: RefCell<Vec<Option<Entry>>>,
@@ -185,7 +185,7 @@ impl Deadlines {
         let mut outcome = Ok(());
         for Entry { owner, part } in expired {
             let deadline = owner.deadline(part);
-            // What ended before it may have changed that.
+            // The ends before it may have changed that.
             if deadline.get().is_none_or(|until| until > now) {
                 continue;
             }

@@ -27,7 +27,7 @@ pub(crate) trait Handler {
     }
     /// The peer has nothing more to send. Returns whether the socket stays open for writing.
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool>;
-    /// The peer has ended, or has reset the connection, while no input is taken; what it has sent before may still be there.
+    /// The peer has ended, or has reset the connection, while no input is taken; earlier input may still be there.
     fn on_hang_up(self: Rc<Self>, _py: Python<'_>, _reset: bool) -> PyResult<()> {
         Ok(())
     }

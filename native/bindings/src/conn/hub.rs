@@ -1,4 +1,4 @@
-//! What the connections of one event loop share, whatever is spoken on them.
+//! The state that the connections of one event loop share, in any protocol.
 
 use std::cell::RefCell;
 use std::rc::Rc;

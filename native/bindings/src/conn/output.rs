@@ -35,7 +35,7 @@ pub(crate) struct Output {
     /// How much of the first piece is sent.
     sent: usize,
     length: usize,
-    /// What the pieces occupy: a large one does to its end.
+    /// The memory of the pieces: a large one occupies all of it until its end.
     held: Held,
     /// Bytes that have left after they had waited, since the connection began.
     taken: usize,
@@ -147,7 +147,7 @@ impl Output {
         done
     }
 
-    /// Forget everything; what it was is dropped by the caller.
+    /// Drop everything; the caller drops the returned pieces.
     pub(crate) fn clear(&mut self) -> impl Sized + use<> {
         (self.sent, self.length) = (0, 0);
         self.held.clear();

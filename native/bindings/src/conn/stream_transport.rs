@@ -1,4 +1,4 @@
-//! What a stream of a connection that has many is to Python.
+//! The Python view of a stream of a multiplexed connection.
 
 use std::rc::Rc;
 

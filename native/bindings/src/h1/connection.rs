@@ -34,7 +34,7 @@ use crate::conn::reader::Reader;
 
 pub(super) use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 
-/// What changes while a connection lives.
+/// The state that changes while a connection lives.
 pub(super) struct State {
     pub(super) wire: Wire,
     pub(super) exchange: Option<Rc<Exchange>>,
@@ -44,11 +44,11 @@ pub(super) struct State {
     pub(super) out: Vec<u8>,
     /// Where in `out` a head begins that waits for its body.
     pub(super) held: Option<usize>,
-    /// What the deadline is for.
+    /// The reason for the deadline.
     pub(super) waits_for: Awaits,
 }
 
-/// What a connection leaves to another version of HTTP.
+/// The parts of a connection that pass to another version of HTTP.
 pub(crate) struct Leaving {
     pub(crate) protocol: Py<PyAny>,
     pub(crate) carrier: Rc<dyn Carrier>,
@@ -160,7 +160,7 @@ impl Connection {
         Some(Leaving { protocol, carrier, peer: self.peer.borrow().clone(), announced })
     }
 
-    // What the protocol object shows.
+    // The attributes of the protocol object.
 
     /// The peer's address.
     pub(crate) fn client(&self, py: Python<'_>) -> Py<PyAny> {

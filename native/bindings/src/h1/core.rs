@@ -1,4 +1,4 @@
-//! What the HTTP/1.1 connections of one event loop share.
+//! The state that the HTTP/1.1 connections of one event loop share.
 
 use std::ops::Deref;
 use std::rc::Rc;

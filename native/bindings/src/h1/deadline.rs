@@ -1,4 +1,4 @@
-//! How long a connection waits for what, and what happens when it has waited long enough.
+//! The deadlines of a connection, and what follows when they have passed.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
 use crate::conn::grace::Pending;
 
-/// The parts of a connection that have deadlines: what the client has to send, and what it has to take.
+/// The parts of a connection that have deadlines: the client's input, and the client's reading of the output.
 const INPUT: u32 = 0;
 const READER: u32 = 1;
 
@@ -169,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// The client has not sent what it is waited for.
+    /// The client has not sent the awaited input.
     #[cold]
     fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
         match self.life.get() {

@@ -16,7 +16,7 @@ use crate::conn::carrier::Carrier;
 use crate::conn::ends::Ends;
 use crate::conn::hub::Hub;
 
-// Its beginning, and what the server has to say.
+// Its beginning, and the server's own decisions.
 
 impl Connection {
     /// A client has connected.
@@ -134,7 +134,8 @@ impl Carried for Connection {
         Ok(true)
     }
 
-    /// What it has sent before is still there, and has its turn. Of a body that is not complete, the end is seen when that was read.
+    /// Its earlier input is still there, and is read in turn. Of an incomplete body, the end is seen when that was
+    /// read.
     #[cold]
     fn hung_up(&self, py: Python<'_>, reset: bool) -> PyResult<()> {
         let waits = self.is_read_paused() && Self::is_busy(&self.state.borrow());

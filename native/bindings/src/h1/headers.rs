@@ -28,7 +28,7 @@ struct Kept {
     number: Number,
     list: Py<PyList>,
     forwarded: bool,
-    /// It may say what the request is called.
+    /// It may be the id of the request.
     names_request: bool,
 }
 

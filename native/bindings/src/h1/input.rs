@@ -71,7 +71,7 @@ impl Connection {
         state.wire.awaits() == Awaits::Nothing
     }
 
-    /// Keep what could not be looked at yet.
+    /// Keep input that could not be read yet.
     #[inline]
     fn keep(&self, py: Python<'_>, rest: &[u8]) -> PyResult<()> {
         if rest.is_empty() && !self.is_read_paused() || !self.is_open() {

@@ -19,15 +19,15 @@ impl Connection {
         append(&mut state.wire, &mut state.out).map_err(exception)
     }
 
-    /// Write what may leave, unless it leaves with more anyway.
+    /// Write the output, unless it leaves with more anyway.
     #[inline]
     pub(super) fn flush_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_consuming() { Ok(()) } else { self.flush(py) }
     }
 
-    /// Write what may be written: everything in front of a head that still waits for its body.
+    /// Write the output in front of a head that still waits for its body.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        // Whatever runs there may write too, and what it writes comes behind.
+        // The callback may write too, and its output comes after this.
         let logged = self.core.host.log_first(py, || !self.state.borrow().out.is_empty());
         logged.and(self.flush_out(py))
     }

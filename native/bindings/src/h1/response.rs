@@ -1,4 +1,4 @@
-//! What an exchange asks for: a head that waits for its body, pieces of the body, the end, and what follows from it.
+//! The calls of an exchange: a head that waits for its body, pieces of the body, the end, and its consequences.
 
 use std::rc::Rc;
 
@@ -113,7 +113,7 @@ impl Connection {
         self.after_exchange(py, true)
     }
 
-    /// Do what the state of the connection asks for once something was completed or consumed.
+    /// Act on the state of the connection after something was completed or consumed.
     pub(super) fn after_exchange(self: &Rc<Self>, py: Python<'_>, consumed_all: bool) -> PyResult<()> {
         if !self.is_open() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What heads are read into.
+//! The buffers that heads are parsed into.
 
 use wire::h1::Scratch;
 

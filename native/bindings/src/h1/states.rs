@@ -1,11 +1,11 @@
-//! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
+//! The states of a connection. States that exclude each other are one enum, with their data inside.
 
 /// The end of the client's input: no other state repeats it. It only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// More may come.
     Open,
-    /// Nothing comes but what the system still holds.
+    /// Nothing more comes, beyond the bytes that the system still holds.
     Known,
     /// All that there is was received.
     Here,
@@ -21,7 +21,7 @@ pub(super) enum Reading {
     },
 }
 
-/// What the end of the server means for a connection; it only ever goes forward.
+/// The effect of the server's shutdown on a connection; it only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     None,

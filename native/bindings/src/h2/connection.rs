@@ -51,7 +51,7 @@ pub(super) struct Asked {
     pub(super) what: Wanted,
 }
 
-/// What a request wants.
+/// The purpose of a request.
 pub(super) enum Wanted {
     Response { exchange: Rc<Exchange>, look: Look },
     WebSocket(Box<Opening>),
@@ -66,7 +66,7 @@ pub(super) struct Opening {
     pub(super) answer: Answer,
 }
 
-/// What changes while a connection lives.
+/// The state that changes while a connection lives.
 pub(super) struct State {
     pub(super) wire: Wire<Py<PyTuple>>,
     /// By the places of their streams.
@@ -89,17 +89,17 @@ pub(super) struct Due {
     pub(super) to_serve: RefCell<Vec<StreamId>>,
 }
 
-/// What a connection waits for, and until when.
+/// The waits of a connection, with their deadlines.
 pub(super) struct Waits {
-    /// What its client has to send.
+    /// For the client's input.
     pub(super) input: Deadline,
-    /// What its client has to take.
+    /// For the client to read the output.
     pub(super) reader: Reader,
     /// Any word of its client.
     pub(super) ping: Deadline,
     /// The places of these among those of the loop.
     pub(super) places: Cell<Option<[usize; 3]>>,
-    /// What `input` is for.
+    /// The awaited input of `input`.
     pub(super) awaits: Cell<Awaits>,
     /// No request has come yet.
     pub(super) first: Cell<bool>,
@@ -110,7 +110,7 @@ pub(super) struct Waits {
     pub(super) counted: Cell<Instant>,
 }
 
-/// What leaves.
+/// The output.
 #[derive(Default)]
 pub(super) struct Outflow {
     /// The carrier has enough to write.
@@ -147,7 +147,7 @@ pub(crate) struct Connection {
     pub(super) in_flight: Cell<usize>,
     /// The client sends no more.
     pub(super) has_all: Cell<bool>,
-    /// What the last request that was refused was answered, if that was in this read.
+    /// The status of the last request that was refused, if that was in this read.
     pub(super) refused: Cell<u16>,
 }
 
@@ -303,7 +303,7 @@ impl Connection {
         self.state.borrow().slots.iter().flatten().filter_map(|slot| slot.exchange.clone()).collect()
     }
 
-    // What the protocol object shows.
+    // The attributes of the protocol object.
 
     /// Bytes of bodies that wait for the windows; and how many have left since the connection began, after they had waited.
     pub(crate) fn held_bodies(&self) -> (usize, usize) {

@@ -1,4 +1,4 @@
-//! What the HTTP/2 connections of one event loop share.
+//! The state that the HTTP/2 connections of one event loop share.
 
 use std::cell::RefCell;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! How long a connection and its streams wait for what, and what happens when they have waited long enough.
+//! The deadlines of a connection and its streams, and what follows when they have passed.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Connection {
         self.core.hub.deadlines.watch(py, &self.waits.input)
     }
 
-    /// What the connection waits for now.
+    /// The input that the connection waits for now.
     fn awaited(&self) -> Awaits {
         let state = self.state.borrow();
         if self.waits.first.get() || state.wire.is_opening() {
@@ -127,7 +127,7 @@ impl Connection {
         self.watch(py)
     }
 
-    /// The client has not sent what it is waited for.
+    /// The client has not sent the awaited input.
     #[cold]
     fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
         match self.life.get() {
@@ -152,9 +152,9 @@ impl Connection {
         }
     }
 
-    // What it has to take.
+    // For the client to read the output.
 
-    /// The time of the client to take something is over.
+    /// The client's deadline to read the output has passed.
     #[cold]
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
         if self.waits.reader.goes_on(py, self)? {

@@ -16,7 +16,7 @@ use crate::conn::hub::Hub;
 /// Bytes that the kernel takes beyond those on their way: whatever is more urgent by then comes behind them.
 const UNSENT: i32 = 64 * 1024;
 
-// Its beginning, and what the server has to say.
+// Its beginning, and the server's own decisions.
 
 impl Connection {
     /// A client speaks HTTP/2 on what carries this: `protocol` is the object that Python knows, among the live connections by
@@ -80,7 +80,7 @@ impl Connection {
         })
     }
 
-    /// A ping was answered: what the client has sent before it knew that no more should come is here.
+    /// A ping was answered: all requests that the client sent before it got the GOAWAY are here.
     pub(super) fn pong(&self, py: Python<'_>, data: [u8; 8]) -> PyResult<()> {
         match self.ending.get() {
             Ending::Announced if data == LAST => self.ending.set(Ending::Heard),

@@ -71,7 +71,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What a client may do is also a matter of how fast it does it.
+    /// Time gives back some of a client's budget.
     fn count_time(&self) {
         let since = self.waits.counted.get();
         let seconds = self.core.hub.deadlines.now().saturating_duration_since(since).as_secs();

@@ -37,13 +37,13 @@ impl Connection {
         append(wire, out).map_err(exception)
     }
 
-    /// Write what may leave, unless it leaves with more anyway.
+    /// Write the output, unless it leaves with more anyway.
     #[inline]
     pub(super) fn flush_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
         if self.consuming.get() { Ok(()) } else { self.flush(py) }
     }
 
-    /// Write what the windows and the transport let through.
+    /// Write as much as the windows and the transport let through.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut more = !self.outflow.paused.get() && self.is_open();
         while more {
@@ -58,7 +58,7 @@ impl Connection {
         self.watch_windows(py)
     }
 
-    /// So much was written: what else there is has its turn when the loop has had one.
+    /// This much was written: the rest is written after the loop's next turn.
     fn count_written(&self, py: Python<'_>, length: usize) -> PyResult<()> {
         let written = self.outflow.written.get() + length;
         self.outflow.written.set(written);
@@ -88,7 +88,7 @@ impl Connection {
 
     /// Write all of the output.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
-        // Whatever runs there may write too, and what it writes comes behind.
+        // The callback may write too, and its output comes after this.
         let logged = self.core.host.log_first(py, || !self.state.borrow().out.is_empty());
         let out = std::mem::take(&mut self.state.borrow_mut().out);
         self.core.rehearsal.happen_in("write");
@@ -106,7 +106,7 @@ impl Connection {
         self.count_written(py, length)
     }
 
-    /// Do what the state of the connection asks for once something was completed or consumed.
+    /// Act on the state of the connection after something was completed or consumed.
     pub(super) fn after(&self, py: Python<'_>) -> PyResult<()> {
         self.settle(py)?;
         self.give_back();
@@ -214,7 +214,7 @@ impl Connection {
             self.life.set(Life::Lingering);
             // Before the transport is used: the peer may be gone unnoticed.
             let settings = &self.core.settings;
-            // Who has broken the connection may be in the middle of something; others close theirs, or keep it in a pool.
+            // A client that has broken the protocol may still be sending; others close theirs, or keep it in a pool.
             let patience = if has_failed { settings.linger } else { settings.last_call };
             self.waits.input.set(Some(self.core.hub.deadlines.now() + patience));
             self.watch(py)?;

@@ -1,4 +1,4 @@
-//! What an application has given of a body, and the client has not taken.
+//! The part of a body that an application has given, and the client has not taken.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub(super) struct Queue {
     others: VecDeque<Py<PyBytes>>,
     /// Bytes of all.
     length: usize,
-    /// What the pieces occupy: each does to its end.
+    /// The memory of the pieces: each occupies all of it until its end.
     held: Held,
 }
 

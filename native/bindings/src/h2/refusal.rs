@@ -9,7 +9,7 @@ use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::refused::Refused;
 
 impl Connection {
-    /// Answer in the application's place, or break off what it has begun.
+    /// Answer in the application's place, or abort its response.
     #[cold]
     pub(super) fn refuse(&self, py: Python<'_>, id: StreamId, refused: &Refused) -> PyResult<()> {
         let (status, line) = (refused.status(), refused.line());

@@ -1,4 +1,4 @@
-//! How far things have come on a connection. What excludes each other is one state, with what belongs to it inside.
+//! The states of a connection. States that exclude each other are one enum, with their data inside.
 
 /// The input that a connection waits for; streams wait for their bodies themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Awaits {
     Nothing,
 }
 
-/// What the end of the server means for a connection; it only ever goes forward.
+/// The effect of the server's shutdown on a connection; it only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     None,

@@ -304,7 +304,7 @@ impl Stream {
     }
 }
 
-/// Sees to what streams have to do, in a turn of the loop.
+/// Serves tunnels, in a turn of the loop.
 #[pyclass(module = "uvicorn._native", frozen)]
 struct Serve {
     connection: ThreadBound<Rc<Connection>>,

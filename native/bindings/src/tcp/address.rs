@@ -20,7 +20,7 @@ impl Local {
         Self { address, shown: OnceCell::new() }
     }
 
-    /// What a scope says of it.
+    /// Its value in a scope.
     pub(super) fn shown(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if let Some(shown) = self.shown.get() {
             return Ok(shown.as_ref().map(|shown| shown.clone_ref(py)));

@@ -64,7 +64,7 @@ impl Socket {
         self.phase.get() != Phase::Lost && self.outgoing.writing.get() == Writing::On
     }
 
-    /// Write `data`; what the kernel does not take is kept.
+    /// Write `data`; the part that the kernel does not take is kept.
     pub(super) fn write(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         if data.is_empty() || !self.takes_output() {
             return Ok(());
@@ -141,7 +141,7 @@ impl Socket {
         self.flush(py)
     }
 
-    /// The same of a body that is the caller's: what of it the kernel does not take is copied.
+    /// The same for a body that is the caller's: the part that the kernel does not take is copied.
     pub(super) fn write_both(self: &Rc<Self>, py: Python<'_>, head: &[u8], body: &[u8]) -> PyResult<()> {
         if !self.takes_output() {
             return Ok(());
@@ -160,7 +160,7 @@ impl Socket {
         self.keep(py)
     }
 
-    /// Give the kernel what it takes of something new, unless something older waits.
+    /// Write new output at once, as far as the kernel takes it, unless older output waits.
     #[inline]
     fn send_now(&self, py: Python<'_>, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
         if self.waiting() > 0 {
@@ -270,7 +270,7 @@ impl Socket {
         }
     }
 
-    /// Everything is written: end what waited for that.
+    /// Everything is written: end the operations that waited for that.
     pub(super) fn written(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         if self.phase.get() == Phase::Closing || self.outgoing.writing.get() == Writing::Ending {
             let finished = match (&self.tls, self.descriptor()) {

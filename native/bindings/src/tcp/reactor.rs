@@ -94,7 +94,7 @@ struct Opening {
     grace: Grace,
 }
 
-/// What accepts, reads and writes for one event loop.
+/// Accepts, reads and writes for one event loop.
 pub(crate) struct Reactor {
     /// While there is anything to watch.
     poll: RefCell<Option<Poll>>,
@@ -102,7 +102,7 @@ pub(crate) struct Reactor {
     logger: Py<PyAny>,
     registry: Registry,
     listeners: RefCell<Vec<Option<Rc<dyn Accepts>>>>,
-    /// Who has something to say, in the order in which it was noticed.
+    /// The sockets with events, in the order in which those were noticed.
     ready: RefCell<VecDeque<Rc<Socket>>>,
     /// Whose end is due.
     lost: RefCell<Vec<u64>>,
@@ -223,7 +223,7 @@ impl Reactor {
         })
     }
 
-    /// Do something with what watches.
+    /// Use the poller.
     pub(super) fn with_poll(&self, act: impl FnOnce(&Poll) -> io::Result<()>) -> io::Result<()> {
         self.poll.borrow().as_ref().map_or(Ok(()), act)
     }
@@ -251,7 +251,7 @@ impl Reactor {
         self.caller.call_soon(py, callback)
     }
 
-    /// Do what there is to do: called by the loop.
+    /// Do the work that is due: called by the loop.
     fn turn(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.rehearsal.happen_in("turn");
         self.scheduled.set(false);
@@ -570,7 +570,7 @@ impl Turns for Reactor {
     }
 }
 
-/// What accepts connections of one event loop, and reads and writes them, in place of the loop's own transports.
+/// Accepts connections of one event loop, and reads and writes them, in place of the loop's own transports.
 ///
 /// `Poller(loop)`: raises `OSError` where this system cannot do it, or another exception where the loop cannot.
 #[pyclass(module = "uvicorn._native", frozen)]
@@ -610,7 +610,7 @@ impl Poller {
         Ok(Self { reactor: ThreadBound::new(Rc::new(reactor)) })
     }
 
-    /// Do what there is to do: called by the loop.
+    /// Do the work that is due: called by the loop.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
         let reactor = self.reactor.here()?.clone();
         bury();
@@ -648,7 +648,7 @@ impl Poller {
         self.reactor.here()?.expire(py)
     }
 
-    /// Make the next `turn` panic, or the next `serve` in one, to see what that costs.
+    /// Make the next `turn` panic, or the next `serve` in one, to test the consequences.
     fn rehearse_panic(&self, entry: String) -> PyResult<()> {
         self.reactor.here()?.rehearsal.arm(entry);
         Ok(())

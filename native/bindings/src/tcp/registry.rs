@@ -12,7 +12,7 @@ struct Slot {
     socket: Option<Rc<Socket>>,
 }
 
-/// Who is there.
+/// The sockets by their tokens.
 #[derive(Default)]
 pub(super) struct Registry {
     slots: RefCell<Vec<Slot>>,

@@ -30,11 +30,11 @@ fn number_of(connections: usize) -> u32 {
 pub(super) struct Share {
     table: Table,
     index: usize,
-    /// What the others see.
+    /// The number that others see.
     told: Cell<u32>,
     /// How often connections were found where they were left.
     found: Cell<usize>,
-    /// What the one with the fewest had then.
+    /// The smallest number at that time.
     fewest: Cell<u32>,
     /// Taken since that was at its end.
     unasked: Cell<u32>,

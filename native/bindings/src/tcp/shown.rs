@@ -1,4 +1,4 @@
-//! What a socket shows to Python: its transport, and a `socket.socket` on a duplicate of its descriptor.
+//! The Python view of a socket: its transport, and a `socket.socket` on a duplicate of its descriptor.
 
 use std::io;
 use std::rc::Rc;

@@ -281,7 +281,7 @@ impl Socket {
         self.lose(py, if sudden { None } else { Some(error) })
     }
 
-    /// Have the kernel tell what happens; whatever is there by now it tells at once.
+    /// Have the kernel report events; those that are due already it reports at once.
     pub(super) fn watch(&self, py: Python<'_>) -> PyResult<()> {
         if self.kernel.watched.replace(true) || self.phase.get() == Phase::Lost {
             return Ok(());

@@ -53,7 +53,7 @@ pub(super) enum PeerEnd {
     Told,
 }
 
-/// What the kernel has said.
+/// The state of the descriptor, as the kernel has reported it.
 pub(super) struct Kernel {
     /// There may be input that was not read yet.
     pub(super) readable: Cell<bool>,

@@ -29,7 +29,7 @@ pub(crate) enum Address {
     Path(Vec<u8>),
 }
 
-/// What a descriptor has to say.
+/// The events of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     /// As which it was added.
@@ -148,7 +148,7 @@ mod linux {
             self.0.try_clone().map(IntoRawFd::into_raw_fd)
         }
 
-        /// What tells this socket from every other.
+        /// The identity of this socket among all others.
         pub(crate) fn inode(&self) -> Option<u64> {
             rustix::fs::fstat(&self.0).ok().map(|status| status.st_ino)
         }
@@ -277,7 +277,7 @@ mod linux {
             Ok(epoll::delete(&self.0, &listener.0)?)
         }
 
-        /// Have `events` filled with what there is to tell now.
+        /// Fill `events` with those that are due now.
         #[inline]
         pub(crate) fn poll(&self, events: &mut Vec<epoll::Event>) {
             events.clear();
@@ -287,7 +287,7 @@ mod linux {
         }
     }
 
-    /// Where the kernel puts what it tells.
+    /// The buffer for the kernel's events.
     pub(crate) type Events = Vec<epoll::Event>;
 
     pub(crate) fn each(events: &Events) -> impl Iterator<Item = Event> {

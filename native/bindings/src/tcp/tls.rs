@@ -48,7 +48,7 @@ enum Phase {
     Finished,
 }
 
-/// What one listening socket's connections are encrypted with.
+/// The TLS settings of one listening socket's connections.
 pub(super) struct Encryption {
     /// `context.wrap_bio`.
     wrap: Py<PyAny>,
@@ -204,7 +204,7 @@ impl Tls {
         }
     }
 
-    /// Read what the peer has sent, into the whole of `buffer` if there is that much.
+    /// Read the peer's data, into the whole of `buffer` if there is that much.
     pub(super) fn receive(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
         self.exclusively(Input::Nothing, || self.decrypt(py, descriptor, buffer))
     }
@@ -216,7 +216,7 @@ impl Tls {
         let mut length = 0;
         let mut drained = false;
         loop {
-            // First what OpenSSL has.
+            // First the data that OpenSSL has.
             while self.has_input(py)? {
                 let room = (buffer.len() - length).min(RECORD);
                 if room == 0 {
@@ -290,7 +290,7 @@ impl Tls {
         Ok(holds)
     }
 
-    /// Give OpenSSL what the kernel has, by way of `buffer`.
+    /// Give OpenSSL the kernel's input, by way of `buffer`.
     fn fill(&self, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
         let received = receive(descriptor, buffer)?;
         match received {
@@ -307,7 +307,7 @@ impl Tls {
         Ok(received)
     }
 
-    /// Encrypt and send what the kernel takes of `pieces`; how many bytes of them are dealt with.
+    /// Encrypt and send as much of `pieces` as the kernel takes; returns how many bytes that is.
     pub(super) fn send(&self, py: Python<'_>, descriptor: &Descriptor, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
         let total: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut done = 0;
@@ -360,7 +360,7 @@ impl Tls {
         self.flush(py, descriptor)
     }
 
-    /// Give the kernel what OpenSSL has written. Returns whether it has taken everything.
+    /// Write OpenSSL's output to the kernel. Returns whether it has taken everything.
     pub(super) fn flush(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
         loop {
             let waiting = self.outgoing.unsent.borrow_mut().take();
@@ -415,13 +415,13 @@ fn gather(pieces: &[IoSlice<'_>], from: usize, room: &mut [u8]) {
     }
 }
 
-/// Read what the kernel has.
+/// Read the kernel's input.
 #[inline]
 pub(super) fn receive(descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
     received(|| Ok((buffer.len(), descriptor.receive(buffer)?)))
 }
 
-/// Read what the kernel has into `object`, which has room for it.
+/// Read the kernel's input into `object`, which has room for it.
 pub(super) fn receive_into(descriptor: &Descriptor, object: &mut Growing) -> PyResult<Input> {
     received(|| object.fill_by(PLACED, |room| descriptor.receive_into(room)))
 }
@@ -440,7 +440,7 @@ fn received(mut read: impl FnMut() -> io::Result<(usize, usize)>) -> PyResult<In
     }
 }
 
-/// Give the kernel what it takes; how many bytes that is.
+/// Write as much as the kernel takes; returns how many bytes that is.
 #[inline]
 pub(super) fn send(descriptor: &Descriptor, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
     loop {

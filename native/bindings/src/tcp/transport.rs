@@ -1,4 +1,4 @@
-//! What a [`Socket`] is to Python: an `asyncio.Transport`, made when Python asks for it.
+//! The Python view of a [`Socket`]: an `asyncio.Transport`, created on demand.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ impl Transport {
         Self { socket: ThreadBound::new(socket) }
     }
 
-    /// What it is.
+    /// Its socket.
     pub(crate) fn socket(&self) -> PyResult<Rc<Socket>> {
         self.socket.here().cloned()
     }
@@ -69,7 +69,7 @@ impl Transport {
         self.socket.here()?.lose(py, None)
     }
 
-    /// Have another protocol told what happens.
+    /// Have another protocol receive the events.
     fn set_protocol(&self, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let socket = self.socket.here()?;
         socket.set_handler(handler_of(protocol)?);
@@ -199,7 +199,7 @@ fn local_name(socket: &Socket, py: Python<'_>) -> PyResult<Py<PyAny>> {
     socket.who.local_name(py, socket.descriptor().as_deref())
 }
 
-/// What `name` stands for of an `ssl.SSLObject`, if anything.
+/// The value of `name` in an `ssl.SSLObject`, if there is one.
 fn about_encryption(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Py<PyAny>>> {
     let known = match name {
         "ssl_object" => object.clone(),
@@ -315,7 +315,7 @@ impl TransportSocket {
     }
 }
 
-/// What a bytes-like object holds now.
+/// The present content of a bytes-like object.
 fn copy<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(view) = PyMemoryView::from(data) {
         return Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?);

@@ -1,4 +1,4 @@
-//! Who is at the ends of a socket: its addresses, or what a proxy has said of its client.
+//! The ends of a socket: its addresses, or a proxy's description of its client.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -34,7 +34,7 @@ impl Who {
         let _ = self.introduction.set(introduction);
     }
 
-    /// What a proxy has said, if one has.
+    /// The proxy's description of its client, if there is one.
     pub(super) fn introduction(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.introduction.get().map(|said| said.clone_ref(py))
     }
@@ -49,7 +49,7 @@ impl Who {
         self.said(py, intern!(py, "source"))
     }
 
-    /// What tells the client from others that have an address.
+    /// The text that distinguishes the client from others that have an address.
     pub(super) fn host<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         match self.client(py)? {
             Some(client) => client.cast::<PyTuple>().map_or(Ok(None), |pair| Ok(Some(pair.get_item(0)?.cast_into()?))),
@@ -99,13 +99,13 @@ impl Who {
         self.local.clone().or_else(|| descriptor?.local_address().map(Local::new).map(Rc::new))
     }
 
-    /// What a proxy has said, if the client has encrypted what it sends to that.
+    /// The proxy's description, if it says that the client has encrypted the connection.
     pub(super) fn tls_at_proxy(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         Ok(self.said(py, intern!(py, "tls"))?.and_then(|_| self.introduction(py)))
     }
 }
 
-/// What a proxy has said of an address, as Python's sockets have it.
+/// An address in a proxy's description, in the form of Python's sockets.
 fn name_of_said(said: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     Ok(said.py().import("uvicorn.listening.proxy_protocol")?.call_method1("socket_name", (said,))?.unbind())
 }

@@ -1,4 +1,4 @@
-//! What the application asks for.
+//! The messages of the application.
 
 use std::rc::Rc;
 

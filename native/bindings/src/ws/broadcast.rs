@@ -14,7 +14,7 @@ const LARGEST: usize = 64 * 1024;
 struct Message {
     /// Of a type whose objects never change, and held: so no other can be taken for it.
     object: Py<PyAny>,
-    /// Who got it last, told by its address. One client that gets the same again is not many.
+    /// The address of the last receiver. One client that gets the same again is not many.
     receiver: usize,
     prepared: Option<Prepared>,
 }

@@ -1,4 +1,4 @@
-//! What the `WebSocket`s of one event loop share.
+//! The state that the `WebSocket`s of one event loop share.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -22,7 +22,7 @@ use crate::conn::hub::Hub;
 
 const INFO: u8 = 20;
 
-/// How long a WebSocket waits for what.
+/// The time limits of a WebSocket.
 pub(super) struct Patience {
     pub(super) ping_interval: Option<Duration>,
     pub(super) ping_timeout: Option<Duration>,

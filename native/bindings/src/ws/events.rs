@@ -71,7 +71,7 @@ impl Session {
         take: impl FnOnce(&Rc<Self>) -> PyResult<()>,
     ) -> PyResult<()> {
         if self.scope.get().is_some() {
-            // What the handshake came with was counted before it was handed over.
+            // The handshake's bytes were counted before it was handed over.
             self.count_bytes(places::BYTES_RECEIVED, length);
         }
         if !self.inbox.has_waiters.get() || self.outflow.gathering.replace(true) {

@@ -1,4 +1,4 @@
-//! The opening handshake: what the client asks for, and what it is answered.
+//! The opening handshake: the client's request, and its answer.
 
 use std::rc::Rc;
 
@@ -41,7 +41,7 @@ impl Session {
             Read::Partly => Ok(()),
             Read::Refused(error) => self.refuse_handshake(py, error),
             Read::Whole(length, head) => {
-                // A copy, because what follows may run Python code.
+                // A copy, because the following calls may run Python code.
                 let bytes = self.inflow.input.borrow().get(..length).unwrap_or_default().to_vec();
                 match Handshake::read(&head, &bytes, self.core.deflate) {
                     Ok(handshake) => self.begin(py, &head, &bytes, &handshake),
@@ -150,12 +150,12 @@ impl Session {
         core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)
     }
 
-    /// What the server says in front of each response.
+    /// The server's own fields, in front of each response.
     pub(super) fn default_head<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(self.core.host.state.bind(py).getattr(&self.core.names.default_head)?.cast_into()?)
     }
 
-    /// The line of a response that says what the request is called; none if it is not.
+    /// The line of a response with the id of the request; none if it has no id.
     pub(super) fn own_line(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         let (Some(id), Some(identity)) = (self.id.get(), &self.core.host.identity) else { return Ok(Vec::new()) };
         Ok([&identity.name, b": ".as_slice(), id.bind(py).to_str()?.as_bytes(), b"\r\n"].concat())
@@ -198,7 +198,7 @@ impl Session {
         self.resume_reading(py)
     }
 
-    /// It may be idle for hours: what the hand-over and the handshake needed is not kept.
+    /// It may be idle for hours: buffers of the hand-over and the handshake are not kept.
     fn keep_little(&self, py: Python<'_>) {
         if let Some(carrier) = self.sides.carrier() {
             carrier.release_transport(py);

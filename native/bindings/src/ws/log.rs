@@ -1,4 +1,4 @@
-//! What a WebSocket writes into the logs, in the words of Python's.
+//! The log lines of a WebSocket, with the same texts as in Python.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -47,7 +47,7 @@ impl Session {
         self.core.debug.log(py, &self.client_prefix(py), &line)
     }
 
-    /// Who asked for what.
+    /// The client and the target.
     fn asked<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         if let Some(scope) = self.scope.get() {
             let utils = py.import("uvicorn.protocols.utils")?;

@@ -27,7 +27,7 @@ fn refused(error: SendError) -> PyErr {
 }
 
 impl Session {
-    /// Write what `append` makes of the frames of an open WebSocket.
+    /// Write the frames of an open WebSocket that `append` makes.
     pub(super) fn write_frames(
         &self,
         py: Python<'_>,
@@ -107,13 +107,13 @@ impl Session {
         append(&mut out)
     }
 
-    /// Write what there is, unless it leaves with more anyway.
+    /// Write the output, unless it leaves with more anyway.
     fn flush_unless_gathering(&self, py: Python<'_>) -> PyResult<()> {
         // Much is not kept: its writers may have to wait.
         if self.outflow.gathering.get() && self.outflow.out.borrow().len() < LARGE { Ok(()) } else { self.flush(py) }
     }
 
-    /// Write what there is, unless nothing can be written any more.
+    /// Write the output, unless nothing can be written any more.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let out = self.outflow.out.take();
         if out.is_empty() {

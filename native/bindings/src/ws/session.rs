@@ -41,7 +41,7 @@ pub(super) struct Inflow {
     pub(super) input: RefCell<Vec<u8>>,
     /// How much of it is dealt with.
     pub(super) dealt_with: Cell<usize>,
-    /// What there is of a large binary message.
+    /// The part of a large binary message that has come.
     pub(super) piece: Cell<Option<Box<Growing>>>,
     /// Frames are being read.
     pub(super) consuming: Cell<bool>,
@@ -68,7 +68,7 @@ pub(super) struct Inbox {
     pub(super) is_to_wake: Cell<bool>,
 }
 
-/// What leaves.
+/// The output.
 #[derive(Default)]
 pub(super) struct Outflow {
     /// Output that is being gathered.
@@ -78,7 +78,7 @@ pub(super) struct Outflow {
     pub(super) room: Room,
 }
 
-/// One WebSocket. Shared by the protocol object, what carries it, its application's call and the list of deadlines.
+/// One WebSocket. Shared by the protocol object, its carrier, its application's call and the list of deadlines.
 pub(crate) struct Session {
     pub(crate) core: Rc<Core>,
     pub(crate) sides: Sides,
@@ -87,7 +87,7 @@ pub(crate) struct Session {
     pub(super) state: RefCell<State>,
     /// Once the handshake is read.
     pub(super) scope: OnceCell<Py<PyDict>>,
-    /// What the request is called, if it is.
+    /// The id of the request, if it has one.
     pub(super) id: OnceCell<Py<PyString>>,
     pub(super) inflow: Inflow,
     pub(super) inbox: Inbox,
@@ -95,7 +95,7 @@ pub(crate) struct Session {
     /// Among the requests that are active, where those are counted; until it is accepted, or the application's call
     /// over.
     pub(super) place: Cell<Option<Box<Slot>>>,
-    /// What the application did to end it.
+    /// How the application ended it.
     pub(super) ended: Cell<Option<Ended>>,
     /// The client has nothing more to send, and may read the response.
     pub(super) half_closed: Cell<bool>,
@@ -116,7 +116,7 @@ pub(super) struct Rare {
     pub(super) peer_end: RefCell<Option<PeerEnd>>,
     /// The application's disconnect event.
     disconnect: RefCell<Option<Py<PyDict>>>,
-    /// What the latest ping carried, while the peer does not read.
+    /// The payload of the latest ping, while the peer does not read.
     pub(super) pong: Cell<Option<Box<[u8]>>>,
     /// A `FrameLog`, if debug lines are wanted.
     pub(super) log: RefCell<Option<Py<PyAny>>>,
@@ -157,18 +157,18 @@ impl Session {
         self.stage() == Stage::Accepted
     }
 
-    /// Whether nothing more is to be sent but what the end needs.
+    /// Whether only frames that the end needs are still sent.
     pub(super) fn is_ending(&self) -> bool {
         self.stage() >= Stage::Closing
     }
 
-    /// Go over to another state; what the old one had is dropped behind it.
+    /// Enter another state; the data of the old one is dropped afterwards.
     pub(super) fn enter(&self, state: State) {
         let old = self.state.replace(state);
         drop(old);
     }
 
-    /// Where to put what few have.
+    /// The fields that few sessions need.
     pub(super) fn rare(&self) -> &Rare {
         self.rare.get_or_init(Box::default)
     }
@@ -179,7 +179,7 @@ impl Session {
         self.rare.get().map(|rare| &**rare)
     }
 
-    /// What the access log knows of it, if that has a format of the user's.
+    /// The session's data for the access log, if that has a format of the user's.
     pub(super) fn entry(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.any_rare()?.entry.borrow().as_ref().map(|entry| entry.clone_ref(py))
     }
@@ -228,7 +228,7 @@ impl Session {
         self.inbox.receivers.advance(py, &self.core.names, WOKEN_TOGETHER)
     }
 
-    // What the protocol object shows.
+    // The attributes of the protocol object.
 
     /// The scope, once the handshake is read.
     pub(crate) fn shown_scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {

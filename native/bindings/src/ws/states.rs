@@ -1,4 +1,4 @@
-//! How far things have come on a WebSocket. What excludes each other is one state, with what belongs to it inside.
+//! The states of a WebSocket. States that exclude each other are one enum, with their data inside.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ pub(super) enum Connecting {
     Asked(Box<Answer>),
 }
 
-/// The same without what belongs to it; in the order in which they follow each other, and with Python's numbers.
+/// The same without the data; in the order in which they follow each other, and with Python's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Connecting,
@@ -46,7 +46,7 @@ impl State {
     }
 }
 
-/// What the application did to end it.
+/// How the application ended it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended {
     Close,
@@ -54,7 +54,7 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// What follows that is unexpected.
+    /// Why a further message is unexpected, for the exception.
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Close => "after sending 'websocket.close'",

@@ -1,4 +1,4 @@
-//! How long a WebSocket waits for what, and what happens when it has waited long enough.
+//! The deadlines of a WebSocket, and what follows when they have passed.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
-//! Until when a WebSocket waits for what.
+//! The deadlines of a WebSocket, by reason.
 
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 
 use crate::conn::deadline::Deadline;
 
-/// What it waits for.
+/// The reason for a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// The time of the next ping, or the pong.
@@ -66,7 +66,7 @@ impl Times {
         &self.rare().unsent
     }
 
-    /// Nothing for what never had a time.
+    /// None if it never had a deadline.
     fn place(&self, wait: Wait) -> Option<&Cell<Option<Instant>>> {
         match wait {
             Wait::KeepAlive => Some(&self.keep_alive),

@@ -1,4 +1,4 @@
-//! What the benchmarks measure with.
+//! The tools of the benchmarks.
 
 use std::time::Instant;
 

@@ -12,7 +12,7 @@ struct Run<'a> {
     connection: Connection,
     scratch: Scratch,
     limits: Limits,
-    /// What the peer will send, and how much of it has arrived and is dealt with.
+    /// The peer's input, and how much of it has arrived and was processed.
     input: &'a [u8],
     arrived: usize,
     used: usize,
@@ -24,7 +24,7 @@ struct Run<'a> {
     reads_head: bool,
     begun: bool,
     broken: bool,
-    /// What the connection waited for after each step.
+    /// The input that the connection waited for after each step.
     history: Vec<u8>,
 }
 

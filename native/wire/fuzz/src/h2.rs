@@ -81,7 +81,7 @@ impl Client {
     }
 }
 
-/// A connection, what its application knows, and everything that was seen of it.
+/// A connection, its application's state, and all of its events.
 struct Peer {
     connection: Connection<Vec<u8>>,
     client: Client,
@@ -173,7 +173,7 @@ impl Peer {
         assert!(self.streams.insert(stream.number(), (stream, 0)).is_none());
     }
 
-    /// What the application does with one of its streams.
+    /// The application's action on one of its streams.
     fn act(&mut self, what: u8, which: usize, amount: usize, scratch: &mut Scratch) {
         let number = self.streams.keys().nth(which % self.streams.len().max(1)).copied();
         let Some((stream, waiting)) = number.and_then(|number| self.streams.get_mut(&number)) else { return };

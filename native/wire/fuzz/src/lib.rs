@@ -32,7 +32,7 @@ use wire::h1::{
 };
 use wire::{AppError, Error, Limits};
 
-/// Takes any bytes, and says what it made of them in a number.
+/// Takes any bytes, and returns a hash of the results.
 pub type Target = fn(&[u8]) -> u64;
 
 /// All targets, by their names.
@@ -91,7 +91,7 @@ pub fn h1_request(data: &[u8]) -> u64 {
     fingerprint(&outcome)
 }
 
-/// A field section met before means what it meant when it was read.
+/// A field section met before means the same as when it was read.
 fn agree_with_memory(data: &[u8], limits: &Limits) {
     let (mut read, mut recalled, mut sections) = (Head::default(), Head::default(), Sections::new());
     let expected = read.parse(data, limits);
@@ -151,7 +151,7 @@ pub fn h1_split(data: &[u8]) -> u64 {
     fingerprint(&whole)
 }
 
-/// What an application and its peer see of a connection.
+/// The view of a connection that an application and its peer have.
 fn trace<'a>(pieces: impl Iterator<Item = &'a [u8]>, early: bool, limits: &Limits) -> Vec<String> {
     let (mut connection, mut scratch, mut seen, mut input) =
         (Connection::new(), Scratch::default(), vec![String::new()], Vec::new());

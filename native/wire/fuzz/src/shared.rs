@@ -13,7 +13,7 @@ use super::{fingerprint, small};
 /// Names and values of a request.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What connections may have in common.
+/// The objects that connections may share.
 #[derive(Default)]
 struct Parts {
     scratch: Scratch,

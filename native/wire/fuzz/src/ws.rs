@@ -184,7 +184,7 @@ fn client_frame(first: u8, payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
     frame
 }
 
-/// What the server wrote, as if a client had written it.
+/// The server's output, as if a client had written it.
 fn as_client(mut frames: &[u8], mask: [u8; 4]) -> Vec<u8> {
     let mut out = Vec::new();
     while let [first, second, rest @ ..] = frames {

@@ -14,7 +14,7 @@ use crate::h1::sections::Sections;
 use crate::limits::Limits;
 use crate::method::Method;
 
-/// What [`Connection::poll`] found.
+/// The result of [`Connection::poll`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing more can be said before more bytes arrive.
@@ -44,11 +44,11 @@ pub enum Event {
 pub struct Progress {
     /// Drop this many bytes from the front of the input.
     pub consumed: usize,
-    /// What they were.
+    /// Their meaning.
     pub event: Event,
 }
 
-/// What the connection waits for from the peer.
+/// The input that the connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
     /// A request may come; no byte of one has.
@@ -63,7 +63,7 @@ pub enum Awaits {
     Nothing,
 }
 
-/// What the end of the peer's stream cut off.
+/// The part that the end of the peer's stream cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {
     /// Nothing: no request was under way.

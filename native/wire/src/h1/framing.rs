@@ -1,4 +1,4 @@
-//! Which body follows a request head, and what the fields about the connection say.
+//! The body that follows a request head, and the fields about the connection.
 //!
 //! This is where smuggling is stopped: whatever two readers of the same bytes could understand differently is refused.
 
@@ -33,7 +33,7 @@ pub(crate) struct Marks {
     expectation: Expectation,
 }
 
-/// What the client expects (RFC 9110 section 10.1.1); of several, the one that this server knows least.
+/// The client's expectation (RFC 9110 section 10.1.1); of several, the one that this server knows least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Expectation {
     #[default]
@@ -148,7 +148,7 @@ fn declared(value: &[u8], limits: &Limits) -> Result<BodyLength, Error> {
     Ok(if length == 0 { BodyLength::None } else { BodyLength::Length(length) })
 }
 
-/// Digits to a number; `None` for anything else, and for what 64 bits do not hold.
+/// Digits to a number; `None` for anything else, and for numbers beyond 64 bits.
 pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -35,5 +35,5 @@ pub use response::{BodyWriter, Framing, HeadWriter, Trailers};
 pub use sections::Sections;
 pub use target::{Authority, Form, Target};
 
-/// What connections that share a thread read their heads into, one after the other.
+/// The buffer into which connections of one thread parse their heads, one after the other.
 pub type Scratch = crate::scratch::Scratch<Head>;

@@ -23,7 +23,7 @@ pub enum Version {
     Http11,
 }
 
-/// What [`Head::parse`] found.
+/// The result of [`Head::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The head ends after this many bytes.
@@ -83,11 +83,11 @@ pub struct Head {
     /// Whether the client validly asks for another protocol (RFC 9110 section 7.8); [`upgrades_to`](Head::upgrades_to)
     /// tells which one.
     pub upgrades: bool,
-    /// What [`Sections`] has of the fields.
+    /// The place of the fields in [`Sections`].
     pub memory: Memory,
 }
 
-/// What [`Sections`] has of the fields of a head.
+/// The place in [`Sections`] of the fields of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     /// Nothing.
@@ -203,7 +203,7 @@ impl Head {
         if self.stage == Stage::Version && !self.request_version(buf)? {
             return Ok(None);
         }
-        // What a section means depends on the version, and in other forms of the target on more than that.
+        // The meaning of a section depends on the version, and in other forms of the target on more than that.
         let recallable = self.version == Version::Http11 && self.target.form == Form::Origin;
         let sections = sections.filter(|_| recallable);
         let start = self.section;

@@ -41,7 +41,7 @@ pub enum Framing {
     CloseDelimited,
 }
 
-/// What a response must know about its request.
+/// The properties of the request that its response depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Exchange {
     /// Whether the method was HEAD.
@@ -52,7 +52,7 @@ pub struct Exchange {
     pub close: bool,
 }
 
-/// What the status and the method say about a body.
+/// Whether the status and the method allow a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Allowed,

@@ -33,7 +33,7 @@ pub struct Target {
     /// The path as sent; `*` in asterisk form; empty in `http://host` and in authority form. See
     /// [`effective_path`](Target::effective_path).
     pub path: Span,
-    /// What follows the first `?`; empty when there is none.
+    /// The text after the first `?`; empty when there is none.
     pub query: Span,
 }
 

@@ -1,4 +1,4 @@
-//! Request bodies: what of them is wanted, how they come, and how their windows are given back.
+//! Request bodies: which parts are wanted, how they come, and how their windows are given back.
 
 use std::ops::Range;
 
@@ -166,7 +166,7 @@ impl<K> Connection<K> {
         self.update(id, out);
     }
 
-    /// Tell the client what it may send on a stream, when that has become much.
+    /// Enlarge the client's window of a stream, when enough is owed.
     fn update(&mut self, id: StreamId, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         if !matches!(stream.remote, Remote::Open { .. }) {

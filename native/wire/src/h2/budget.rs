@@ -1,4 +1,4 @@
-//! What a client may make the server do for nothing.
+//! The amount of useless work that a client may cause.
 //!
 //! Anything cheap to send that moves no request on costs something here: a stream that the server has to reset costs
 //! the same as one that the client resets. Answered requests, accepted bytes and time give back, so an honest client
@@ -13,7 +13,7 @@
 //! | `WINDOW_UPDATE` | 2 | | | |
 //! | `DATA` of fewer than 5 bytes | 1 | | | |
 
-/// What a connection begins with, and never has more than.
+/// The initial and the largest value.
 const FULL: usize = 10_000;
 /// `DATA` of fewer bytes costs something. The smallest messages that are sent one in a frame have no fewer, gRPC's, or 6, of a
 /// WebSocket's client: however many of those a window lets through before its application has a turn, they are no flood.

@@ -1,4 +1,4 @@
-//! One connection: what its frames mean, in their order.
+//! One connection: the meaning of its frames, in their order.
 //!
 //! ```text
 //!   Preface ─▶ Settings ─▶ Frames ─┬─ HEADERS without an end ──▶ Block ── CONTINUATION with one ──▶ Frames
@@ -22,7 +22,7 @@ use crate::h2::settings::{Peer, Settings};
 use crate::h2::streams::{Found, StreamId, Streams};
 use crate::limits::Limits;
 
-/// What the next bytes belong to.
+/// The meaning of the next bytes.
 #[derive(Debug)]
 pub(crate) enum Reading {
     /// The number of bytes of the preface that have come.
@@ -68,10 +68,10 @@ pub struct Connection<K = ()> {
     pub(crate) turns: Turns,
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
-    /// What the windows of streams grow out of.
+    /// The store out of which the windows of streams grow.
     pub(crate) growth: Growth,
     pub(crate) peer: Peer,
-    /// What the windows of streams begin with: ours when the client knows it.
+    /// The initial window of streams: ours when the client knows it.
     pub(crate) window: u32,
     /// The client has acknowledged our settings.
     acknowledged: bool,
@@ -84,7 +84,7 @@ pub struct Connection<K = ()> {
 /// The number of streams whose priorities are kept before they open.
 const MAX_EARLY: usize = 16;
 
-/// What one step has read, and perhaps what it was.
+/// The bytes that one step has read, and their event if there is one.
 pub(crate) type Step = Result<Option<(usize, Option<Event>)>, Failure>;
 
 impl<K> Connection<K> {
@@ -312,7 +312,7 @@ impl<K> Connection<K> {
         Ok(())
     }
 
-    /// What the caller keeps with an entry of the client's table, as long as that lives.
+    /// The caller's value of an entry of the client's table, as long as that lives.
     #[inline]
     pub fn kept(&mut self, entry: Key) -> Option<&mut Option<K>> {
         match entry {

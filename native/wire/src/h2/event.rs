@@ -1,4 +1,4 @@
-//! What [`Connection::poll`](crate::h2::Connection::poll) finds.
+//! The results of [`Connection::poll`](crate::h2::Connection::poll).
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::h2::streams::StreamId;
 pub struct Progress {
     /// Drop this many bytes from the front of the input.
     pub consumed: usize,
-    /// What they were.
+    /// Their meaning.
     pub event: Event,
 }
 

@@ -16,13 +16,13 @@ use crate::h2::frame::{ErrorCode, MAX_WINDOW};
 /// The window that both sides have before anything is said (section 6.9.2).
 pub(crate) const FIRST_WINDOW: u32 = 65_535;
 
-/// What may still come.
+/// The window for the client's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Incoming {
     size: u32,
     /// The bytes that the client may still send. Below zero if the window was made smaller than the bytes on their way.
     left: i64,
-    /// What can be given back to it.
+    /// The bytes that can be given back to it.
     owed: u32,
 }
 
@@ -75,7 +75,7 @@ impl Incoming {
         self.owed > 0 && self.owed >= self.size / 2
     }
 
-    /// What to tell the client that it may send, when that is due.
+    /// The increment of the client's window, when that is due.
     #[inline]
     pub(crate) fn update(&mut self) -> Option<u32> {
         if !self.is_due() {
@@ -86,7 +86,7 @@ impl Incoming {
     }
 }
 
-/// What the windows of a connection's streams may grow by, all together.
+/// The bytes by which the windows of a connection's streams may grow, all together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Growth {
     left: u32,
@@ -106,13 +106,13 @@ impl Growth {
         }
     }
 
-    /// Take back what a window that began with `first` has grown by.
+    /// Take back the growth of a window that began with `first`.
     pub(crate) fn take_back(&mut self, window: Incoming, first: u32) {
         self.left += window.size.saturating_sub(first);
     }
 }
 
-/// What the client lets us send.
+/// The window for our data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outgoing {
     left: i64,

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// What a client sends first (section 3.4).
+/// The client's first bytes (section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame's head.
 pub const HEAD: usize = 9;
@@ -22,7 +22,7 @@ const PRIORITY_LENGTH: usize = 5;
 /// The bit in front of a number of 31.
 const RESERVED: u32 = 1 << 31;
 
-/// What a frame is: its number on the wire.
+/// The type of a frame: its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -118,7 +118,7 @@ impl ErrorCode {
 /// A frame that breaks the rules by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What to say.
+    /// The error code.
     pub code: ErrorCode,
     /// The stream that ends by it; 0 if it is the connection (section 5.4).
     pub stream: u32,
@@ -172,7 +172,7 @@ impl Head {
         self.kind == Kind::Continuation as u8
     }
 
-    /// Whether the frame has settings of the client's: what a client says first.
+    /// Whether the frame has settings of the client's: a client's first frame.
     pub const fn is_settings(self) -> bool {
         self.kind == Kind::Settings as u8 && !self.has(ACK)
     }
@@ -196,7 +196,7 @@ pub enum Frame {
         stream: u32,
         /// Where the bytes lie.
         data: Range<usize>,
-        /// What it takes of the windows: padding counts.
+        /// Its share of the windows: padding counts.
         flow: usize,
         /// Nothing follows on the stream.
         end_stream: bool,
@@ -228,7 +228,7 @@ pub enum Frame {
         /// Why: an [`ErrorCode`], or anything.
         code: u32,
     },
-    /// What the client wants; the payload has it for [`settings`].
+    /// The client's settings; the payload has them for [`settings`].
     Settings,
     /// The client has read ours.
     SettingsAck,

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 
 use crate::headers::members;
 
-/// What a client wants of a response.
+/// The client's wishes for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
     /// 0, the most urgent, to 7.
@@ -77,7 +77,7 @@ pub(crate) struct Turns {
     now: [u64; URGENCIES],
 }
 
-/// What a stream has to know of its turns.
+/// A stream's place among the turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) priority: Priority,

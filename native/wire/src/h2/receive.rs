@@ -1,4 +1,4 @@
-//! What a client sends on its streams: requests, trailers, windows and resets. Bodies are in `body`.
+//! The client's frames on its streams: requests, trailers, windows and resets. Bodies are in `body`.
 
 use crate::h2::budget::Cost;
 use crate::h2::connection::{Block, Connection, ENDED, IDLE, Reading};

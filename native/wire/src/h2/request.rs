@@ -42,7 +42,7 @@ pub struct Item {
 /// One request. Use it again: its storage stays. Connections share one through a [`Scratch`](crate::h2::Scratch).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// What all spans are of.
+    /// The bytes of all spans.
     bytes: Vec<u8>,
     fields: Vec<Item>,
     /// The method, classified.
@@ -53,11 +53,11 @@ pub struct Head {
     /// The place of the first `?` of the target.
     question: Option<u32>,
     protocol: Option<Span>,
-    /// What `content-length` says.
+    /// The value of `content-length`.
     pub length: Option<u64>,
     /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
     pub expects_continue: bool,
-    /// What the client wants of the response.
+    /// The client's wishes for the response.
     pub priority: Priority,
 }
 
@@ -87,7 +87,7 @@ impl Head {
         Span { end, ..self.target }.of(&self.bytes)
     }
 
-    /// What follows the first `?`; empty when there is none.
+    /// The text after the first `?`; empty when there is none.
     pub fn query(&self) -> &[u8] {
         self.question.map_or(&[], |at| Span { start: at + 1, ..self.target }.of(&self.bytes))
     }
@@ -185,7 +185,7 @@ pub(crate) fn read<K>(
     reader.end(size, rules)
 }
 
-/// What a section is held to.
+/// The rules and the state of a section being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'a> {
     pub(crate) limits: &'a Limits,
@@ -290,7 +290,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What can be said when everything is known.
+    /// Checks that need all fields.
     fn end(self, size: Size, rules: Rules<'_>) -> Result<(), Fault> {
         let Self { head, fault, cookies, priority, .. } = self;
         if fault == Some(Fault::Malformed) {

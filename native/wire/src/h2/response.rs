@@ -23,7 +23,7 @@ impl ResponseHead {
             return Err(AppError::Status);
         }
         let content = match kind {
-            // What a tunnel carries is no content (RFC 9110 section 9.3.6).
+            // The data of a tunnel is not content (RFC 9110 section 9.3.6).
             Kind::Tunnel if status < 300 => Content::Forbidden,
             _ => Content::new(status, kind == Kind::Head),
         };
@@ -94,7 +94,7 @@ impl Defaults {
     }
 }
 
-/// What follows a head.
+/// The part after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// Nothing, whatever the application gives.

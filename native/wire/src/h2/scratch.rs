@@ -4,7 +4,7 @@ use crate::h2::hpack::Section;
 use crate::h2::request::Head;
 use crate::scratch::{self, Entered};
 
-/// What connections that share a thread read requests into and put responses together in, one after the other.
+/// The buffers in which connections of one thread parse requests and build responses, one after the other.
 ///
 /// There is no request in it after a [`poll`](crate::h2::Connection::poll), but for one that found one: then that is there, up to
 /// the next poll or [`clear`](Self::clear). The section of a response is taken out while it is written.

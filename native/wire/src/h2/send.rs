@@ -1,4 +1,4 @@
-//! What the server sends on its streams: interim responses, heads, bodies in turns, trailers.
+//! The server's frames on its streams: interim responses, heads, bodies in turns, trailers.
 //!
 //! Heads are written in order, because each encoding depends on those before. Bodies stay with the caller: it declares
 //! how many bytes there are of each, and [`fill`](Connection::fill) asks it for as many as fit, stream by stream.
@@ -14,7 +14,7 @@ use crate::h2::scratch::Scratch;
 use crate::h2::streams::{Kind, Local, Remote, Sending, StreamId, Then};
 use crate::headers::{Name, trim};
 
-/// Bytes that a stream has in one slice, at most: what every client takes in one frame.
+/// Bytes that a stream has in one slice, at most: every client takes as much in one frame.
 const SLICE: usize = MIN_MAX_FRAME;
 
 /// A smaller piece of a longer body is sent because the client's windows let no more through.
@@ -250,7 +250,7 @@ impl<K> Connection<K> {
             source(Part { stream: id, length, end: last && !matches!(then, Then::More) }, out);
             debug_assert_eq!(out.len(), behind, "a part is as long as was asked for");
             out.resize(behind, 0);
-            // Who lets us send a little at a time makes work (CVE-2019-9511).
+            // A client that lets us send a little at a time makes work (CVE-2019-9511).
             if last || length >= LEAST_PIECE {
                 self.budget.earn(Gain::Sent(length));
             }

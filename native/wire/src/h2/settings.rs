@@ -1,4 +1,4 @@
-//! What each side tells the other about itself (RFC 9113 section 6.5).
+//! The settings of each side (RFC 9113 section 6.5).
 //!
 //! ```text
 //!   ours:     Sent ── SETTINGS of the client's, acknowledged ──▶ Known      until then the defaults hold for the client
@@ -22,7 +22,7 @@ const NO_RFC7540_PRIORITIES: u16 = 0x9; // RFC 9218 section 2.1
 /// The largest frame that can be asked for (section 4.2).
 pub(crate) const MAX_MAX_FRAME: u32 = (1 << 24) - 1;
 
-/// What a server says of itself. One value serves all its connections.
+/// The server's settings. One value serves all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Requests of one connection that can be in hand; beyond: `REFUSED_STREAM`. Clients begin with 100 before they know.
@@ -75,12 +75,12 @@ impl Settings {
     }
 }
 
-/// What a client has said of itself, as far as a server cares.
+/// The client's settings, as far as a server cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Bytes of the table that our encoder may use.
     pub(crate) table: usize,
-    /// What the windows of streams begin with.
+    /// The initial window of streams.
     pub(crate) window: u32,
     /// Bytes of a frame's payload that it takes.
     pub(crate) frame: usize,

@@ -130,7 +130,7 @@ pub(crate) struct Stream {
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
     pub(crate) waits: Waits,
-    /// What it is about, as far as the response depends on it.
+    /// The properties of the request that the response depends on.
     pub(crate) kind: Kind,
     /// The request was refused: its response is no work that pays for anything.
     pub(crate) refused: bool,
@@ -174,7 +174,7 @@ enum Entry {
     Gone(u32),
 }
 
-/// What a number is.
+/// The state of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// No stream yet.

@@ -18,7 +18,7 @@ use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Inflate, InflateFlush, Statu
 use crate::ws::failure::Failure;
 use crate::ws::limits::table::WINDOW_BITS;
 
-/// The largest window there is; what inflates has room for it anyway.
+/// The largest window there is; inflating always has room for it.
 pub(crate) const MAX_WINDOW_BITS: u8 = 15;
 /// The smallest window that compressors have: they use it where 8 was agreed on.
 pub(crate) const MIN_WINDOW_BITS: u8 = 9;
@@ -26,7 +26,7 @@ pub(crate) const MIN_WINDOW_BITS: u8 = 9;
 pub(crate) const OWN_WINDOW_BITS: u8 = WINDOW_BITS as u8;
 /// zlib's own bookkeeping, of 1 to 9: room for the symbols of one block.
 const MEMORY_LEVEL: i32 = 5;
-/// What each message ends with on the wire of a stream that is flushed, and leaves out here (section 7.2.1).
+/// The end of each message of a flushed stream, which is left out on the wire (section 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
 /// The block of an empty message, before the tail.
 const EMPTY: u8 = 0x00;
@@ -39,7 +39,7 @@ const IDLE: usize = 4;
 /// Larger buffers are not kept.
 const MAX_IDLE_BUFFER: usize = 64 * 1024;
 
-/// What both sides agreed on in the handshake.
+/// The result of the negotiation in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The window of the client's compressor, as a power of two.
@@ -74,7 +74,7 @@ impl Default for Settings {
     }
 }
 
-/// What the connections of one thread use in turn. Nothing of a connection stays in it.
+/// The streams that the connections of one thread use in turn. Nothing of a connection stays in it.
 pub struct StreamPool {
     pub(crate) settings: Settings,
     inflates: Vec<Inflate>,
@@ -164,7 +164,7 @@ impl StreamPool {
     }
 }
 
-/// What a client's messages are inflated with.
+/// Inflates a client's messages.
 pub(crate) struct Inflater {
     /// Bytes of earlier messages that a message may refer to; 0 without takeover.
     window: usize,
@@ -253,7 +253,7 @@ impl Inflater {
         if end == Some(&[]) && stream.total_out() == before { Ok(()) } else { Err(Failure::Deflate) }
     }
 
-    /// A stream that knows what the message may refer to.
+    /// A stream that knows the history which the message may refer to.
     fn begin(&self, pool: &mut StreamPool) -> Result<Inflate, Failure> {
         let mut stream = pool.inflate();
         if !self.history.is_empty() {
@@ -301,7 +301,7 @@ fn progress(before: u64, after: u64) -> usize {
     usize::try_from(after.wrapping_sub(before)).unwrap_or_default()
 }
 
-/// What the server's messages are compressed with.
+/// Compresses the server's messages.
 pub(crate) struct Deflater {
     bits: u8,
     takeover: bool,

@@ -1,20 +1,20 @@
-//! What a connection tells its caller.
+//! The events of a connection.
 
 use std::ops::Range;
 
 use crate::ws::failure::Failure;
 use crate::ws::frame::Opcode;
 
-/// What [`Connection::poll`](crate::ws::Connection::poll) found.
+/// The result of [`Connection::poll`](crate::ws::Connection::poll).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing more can be said before more bytes arrive.
     NeedMore,
     /// A message.
     Message {
-        /// What it is.
+        /// Its kind.
         kind: Kind,
-        /// What it says.
+        /// Its payload.
         payload: Payload,
     },
     /// A piece of a large binary message, as [`Connection::in_pieces`](crate::ws::Connection::in_pieces) asks for; all of
@@ -27,7 +27,7 @@ pub enum Event {
     },
     /// A ping, with the range of this poll's input that the pong is to carry.
     Ping(Range<usize>),
-    /// A pong, and what it carries.
+    /// A pong, and its payload.
     Pong(Range<usize>),
     /// The client's close frame. Nothing more is read. If the server has not said `close`, answer with the same code.
     Close {
@@ -47,11 +47,11 @@ pub enum Event {
 pub struct Progress {
     /// Drop this many bytes from the front of the input.
     pub consumed: usize,
-    /// What they were.
+    /// Their meaning.
     pub event: Event,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UTF-8.

@@ -12,7 +12,7 @@ const MASKED: u8 = 0x80;
 /// The longest payload of a control frame (RFC 6455 section 5.5).
 pub const MAX_CONTROL: usize = 125;
 
-/// What a frame carries.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -176,7 +176,7 @@ mod tests {
         Start::read(input)?.map_or(Ok(None), |start| start.header(input))
     }
 
-    /// What the server writes, as a client would write it.
+    /// The server's frames, as a client would write them.
     fn masked(head: FrameHead) -> Vec<u8> {
         let mut bytes = head.as_bytes().to_vec();
         bytes[1] |= MASKED;

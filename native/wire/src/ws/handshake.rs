@@ -1,4 +1,4 @@
-//! The opening handshake (RFC 6455 section 4.2): what a client must have sent, and what it is answered.
+//! The opening handshake (RFC 6455 section 4.2): the checks of a client's request, and its answer.
 
 use base64ct::{Base64, Encoding};
 use sha1_smol::Sha1;
@@ -68,7 +68,7 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// What it takes to accept a handshake.
+/// The data for accepting a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// None of a stream of HTTP/2.
@@ -83,7 +83,7 @@ impl Answer {
         if self.key.is_some() { 101 } else { 200 }
     }
 
-    /// What the answer proves to have read the key with (RFC 6455 section 4.2.2).
+    /// The proof that the key was read (RFC 6455 section 4.2.2).
     pub fn accept_value(&self) -> String {
         let mut digest = Sha1::new();
         digest.update(self.key.as_ref().map_or(&[][..], |key| key));
@@ -167,7 +167,7 @@ fn put_application_field(out: &mut Vec<u8>, name: &[u8], value: &[u8], has_subpr
     Ok(())
 }
 
-/// The version comes once, and says what the key means.
+/// The version comes once, and defines the meaning of the key.
 fn check_version<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     let Some(version) = values.next() else { return Err(Error::new(Refusal::WebsocketNoProtocolVersion)) };
     if version != VERSION || values.next().is_some() {

@@ -1,4 +1,4 @@
-//! The masking of what clients send (RFC 6455 section 5.3).
+//! The masking of a client's payloads (RFC 6455 section 5.3).
 
 /// The four bytes a payload was masked with, turned to where the payload goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -50,7 +50,7 @@ struct Message {
     headers: u64,
 }
 
-/// What there is of a message.
+/// The part of a message that has come.
 struct Content {
     bytes: Vec<u8>,
     /// Of a text.
@@ -80,7 +80,7 @@ impl Content {
     }
 }
 
-/// Reads what a client sends until it ends.
+/// Reads a client's messages until it ends.
 pub(crate) struct Reader {
     /// Most clients that have it send a message now and then; those that have not need no room for it.
     inflater: Option<Box<Inflater>>,
@@ -175,7 +175,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Refuse what may not come now (RFC 6455 section 5.4, RFC 7692 section 6).
+    /// Refuse frames that are out of order (RFC 6455 section 5.4, RFC 7692 section 6).
     #[inline]
     fn check(&self, start: Start) -> Result<(), Failure> {
         let mut compressible = false;
@@ -221,7 +221,7 @@ impl Reader {
         self.frame = Some(Frame { mask: header.mask, left: header.length, fin: start.fin, told: false });
     }
 
-    /// Take what there is of a payload.
+    /// Take the available part of a payload.
     fn payload(
         &mut self,
         mut frame: Frame,

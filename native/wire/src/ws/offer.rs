@@ -1,4 +1,4 @@
-//! What the client offers in Sec-WebSocket-Extensions, and what of that is accepted (RFC 7692 section 7.1).
+//! The client's offers in Sec-WebSocket-Extensions, and the choice among them (RFC 7692 section 7.1).
 
 use std::fmt;
 use std::mem::replace;
@@ -166,7 +166,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// What both languages leave out at the ends of a value.
+/// The white space that both languages strip from a value.
 fn strip(mut value: &[u8]) -> &[u8] {
     while let [b'=' | b'"' | b' ' | b'\t', rest @ ..] = value {
         value = rest;

@@ -1,4 +1,4 @@
-//! HTTP/2 without sockets: a server that reads bytes and answers, and what its client makes of the output.
+//! HTTP/2 without sockets: a server that reads bytes and answers, and a client that reads its output.
 
 #![allow(
     dead_code,
@@ -125,7 +125,7 @@ impl Seen {
     }
 }
 
-/// What the application does with a request that is complete.
+/// The application's reaction to a request that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum App {
     /// Answers 200 with its body, or `hello`.
@@ -136,7 +136,7 @@ pub(crate) enum App {
     Bytes(usize),
 }
 
-/// What a server makes of bytes.
+/// A server for tests, from bytes to bytes.
 pub(crate) struct Server {
     pub(crate) connection: Connection,
     pub(crate) app: App,
@@ -285,7 +285,7 @@ impl Server {
     }
 }
 
-/// What a client sees of the answers.
+/// The client's view of the answers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answers {
     pub(crate) statuses: BTreeMap<u32, Vec<String>>,

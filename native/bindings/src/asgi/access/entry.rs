@@ -23,7 +23,7 @@ pub(crate) struct Entry(Option<Box<formatted::Entry>>);
 pub(crate) struct Head {
     /// A line for each field behind a first one, if they are wanted.
     pub(crate) lines: Vec<u8>,
-    /// What the application sends as a body is dropped.
+    /// The body of the application is dropped.
     pub(crate) bodiless: bool,
 }
 

@@ -19,7 +19,7 @@ fn push(line: &mut String, bytes: &[u8], stays: impl Fn(u8) -> bool) {
     while !rest.is_empty() {
         let length = rest.iter().position(|&byte| !stays(byte)).unwrap_or(rest.len());
         let (safe, behind) = rest.split_at(length);
-        // What stays is ASCII, always.
+        // The result is ASCII, always.
         line.push_str(std::str::from_utf8(safe).unwrap_or_default());
         let Some((&byte, behind)) = behind.split_first() else { return };
         push_percent(line, byte);

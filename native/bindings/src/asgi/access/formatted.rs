@@ -106,7 +106,7 @@ pub(crate) struct Entry {
     status: Cell<u16>,
     /// Bytes of the body given to the transport.
     sent: Cell<u64>,
-    /// What the application sends as a body is dropped.
+    /// The body of the application is dropped.
     bodiless: Cell<bool>,
     /// Of the response, if the format asks for its fields.
     head: RefCell<Vec<u8>>,
@@ -147,7 +147,7 @@ struct Stamps {
     iso: String,
 }
 
-/// What requests are called: as their scopes say; else those that do not say it are numbered behind the prefix.
+/// The ids of requests: those of their scopes; requests without one are numbered behind the prefix.
 struct Ids {
     are_in_scopes: bool,
     prefix: String,
@@ -360,7 +360,7 @@ impl FormattedLog {
         Ok(())
     }
 
-    /// What the scope says, if it does; else the client's X-Request-ID if it is valid, or one that is made now.
+    /// The id in the scope, if there is one; else the client's X-Request-ID if it is valid, or one that is made now.
     fn push_request_id(&self, line: &mut String, request: &Request<'_, '_>, shape: Shape) -> PyResult<Value> {
         if self.ids.are_in_scopes
             && let Some(id) = request.scope.get_item(&request.names.request_id)?

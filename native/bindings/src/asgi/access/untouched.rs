@@ -13,7 +13,7 @@ use crate::base::objects::same;
 
 pub(super) const INFO: u8 = 20;
 
-/// Logger, handler and formatter of the default configuration, and what they hold.
+/// Logger, handler and formatter of the default configuration, and their parts.
 pub(super) struct Untouched {
     logger_fields: Py<PyDict>,
     handler: Py<PyAny>,
@@ -27,7 +27,7 @@ pub(super) struct Untouched {
 }
 
 impl Untouched {
-    /// What the Python side found, a `LineBuffer`; `None` if logging is not as uvicorn sets it up.
+    /// The Python side's `LineBuffer`; `None` if logging is not as uvicorn sets it up.
     pub(super) fn new(python: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = python.py();
         let handler = python.getattr("handler")?;

@@ -32,7 +32,7 @@ impl Growing {
     pub(crate) fn push(mut self, py: Python<'_>, data: &[u8], left: usize) -> PyResult<Self> {
         let filled = self.filled.saturating_add(data.len());
         if filled > self.capacity {
-            // Rare: a message of more than 64 times what its first read brought.
+            // Rare: a message more than 64 times as long as its first read.
             let mut larger = Self::with_room(py, room(filled, left))?;
             larger.fill(self.written());
             self = larger;
@@ -100,7 +100,7 @@ impl Growing {
         unsafe { slice::from_raw_parts(self.start(), self.filled) }
     }
 
-    /// Append what there is room for.
+    /// Append as much as there is room for.
     fn fill(&mut self, data: &[u8]) {
         let length = data.len().min(self.capacity - self.filled);
         // SAFETY: there is room for `length` bytes more, and the only reference to the object is ours: no code reads

@@ -6,7 +6,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::base::shortcuts::{Shortcut, is_taken};
 
-/// What a coroutine did with its turn.
+/// The outcome of a coroutine's turn.
 pub(crate) enum Turn {
     /// It waits for this.
     Yielded(Py<PyAny>),
@@ -37,7 +37,7 @@ pub(crate) fn copy_context<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'
     unsafe { Bound::from_owned_ptr_or_err(context.py(), ffi::PyContext_Copy(context.as_ptr())) }
 }
 
-/// What `body` gives in a `contextvars.Context`; raises if that is entered already.
+/// Run `body` in a `contextvars.Context`; raises if that is entered already.
 #[inline]
 pub(crate) fn in_context<R>(context: &Bound<'_, PyAny>, body: impl FnOnce() -> R) -> PyResult<R> {
     let py = context.py();
@@ -84,7 +84,7 @@ pub(crate) fn instantiate<'py>(
     }
 }
 
-/// Whether `object` is exactly what a call of an `async def` function gives.
+/// Whether `object` is exactly the result of calling an `async def` function.
 #[inline]
 pub(crate) fn is_coroutine(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: a type check of a live object.

@@ -1,4 +1,4 @@
-//! What the standard library does not do with a descriptor, or with this process.
+//! Calls on a descriptor, or on this process, that the standard library lacks.
 
 use std::io;
 #[cfg(target_os = "linux")]
@@ -17,7 +17,7 @@ pub(crate) fn own_descriptor(number: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Another descriptor for what `descriptor` stands for, not inherited by programs that are started.
+/// A duplicate of `descriptor`, not inherited by programs that are started.
 #[cfg(unix)]
 pub(crate) fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
     // SAFETY: a number goes in; the kernel says so if it is no descriptor.

@@ -14,7 +14,7 @@ const SIGNALS: usize = 65;
 const MESSAGE: &[u8] = b"ERROR:    The interpreter is locked and timeout_graceful_shutdown has passed: \
     killing the process.\n";
 
-/// What Python has installed for each signal.
+/// Python's handler of each signal.
 static NEXT: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 static GRACE: AtomicU64 = AtomicU64::new(0);
 static IS_SET: AtomicBool = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! Who holds an object: the shortcut `reuse`.
+//! The number of an object's holders: the shortcut `reuse`.
 
 use pyo3::ffi;
 use pyo3::prelude::*;

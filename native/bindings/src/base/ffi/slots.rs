@@ -44,7 +44,7 @@ pub(crate) trait Called: PyClass<Frozen = pyo3::pyclass::boolean_struct::True> +
     ) -> PyResult<Py<PyAny>>;
 }
 
-/// What the interpreter calls when an object is [`Called`]. It finds this in the object, by its place.
+/// The interpreter's entry to an object that is [`Called`]. It finds this in the object, by its place.
 pub(crate) struct Entry(#[expect(dead_code, reason = "the interpreter reads it")] ffi::vectorcallfunc);
 
 impl Entry {

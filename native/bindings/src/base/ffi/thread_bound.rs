@@ -112,7 +112,7 @@ fn elsewhere() -> PyErr {
     PyRuntimeError::new_err(ELSEWHERE)
 }
 
-/// Free what the collectors of other threads found of this thread's. Runs Python code: hold no borrow.
+/// Free objects of this thread that collectors of other threads found. Runs Python code: hold no borrow.
 #[inline]
 pub(crate) fn bury() {
     #[cfg(Py_GIL_DISABLED)]

@@ -49,7 +49,7 @@ pub enum Size {
 #[derive(Debug)]
 pub struct Decoder<K = ()> {
     table: Table<K>,
-    /// What the table may grow to: the `SETTINGS_HEADER_TABLE_SIZE` that was announced.
+    /// The limit of the table: the `SETTINGS_HEADER_TABLE_SIZE` that was announced.
     most: usize,
     /// The strings of one field, if they are not as they were sent.
     scratch: Vec<u8>,
@@ -303,7 +303,7 @@ mod tests {
                 for (name, value) in list {
                     encoder.field(&mut out, name.as_bytes(), value.as_bytes(), Indexing::Add);
                 }
-                // The examples also code what gets no shorter by it.
+                // The examples also use Huffman codes that save nothing.
                 assert!(!coded || out == block || (list[0].1 == "307" && out.len() == block.len()), "{out:x?}");
             }
         }

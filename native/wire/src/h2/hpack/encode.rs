@@ -73,7 +73,7 @@ impl Section {
 #[derive(Debug)]
 pub struct Encoder {
     table: Table<()>,
-    /// The size of the table has changed since the last block: the least that it was, and what it is.
+    /// The size of the table has changed since the last block: its minimum, and its present value.
     resized: Option<(usize, usize)>,
     last: Option<Box<Last>>,
 }
@@ -112,7 +112,7 @@ impl Encoder {
         }
     }
 
-    /// Begin a block: append what the client has to know about the table (section 4.2).
+    /// Begin a block: append the changes of the table's size (section 4.2).
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((least, limit)) = self.resized.take() {
             for size in [Some(least).filter(|&least| least < limit), Some(limit)].into_iter().flatten() {
@@ -164,7 +164,7 @@ impl Encoder {
             integer::encode(out, 0x80, 7, index);
             return;
         }
-        // What fills the table by itself would push out all others.
+        // A field that fills the table by itself would evict all others.
         let fits = name.len() + value.len() + FIELD_OVERHEAD <= self.table.limit() / 2;
         let (first, prefix) = match indexing {
             Indexing::Add if fits => (0x40, 6),

@@ -125,7 +125,7 @@ fn look_up(window: u32) -> (u16, u32) {
     (END, u32::MAX)
 }
 
-/// Append what `input` stands for.
+/// Append the decoded `input`.
 pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     // The last `count` bits of `bits` are still to be read.
     let (mut bits, mut count, mut rest) = (0_u64, 0_u32, input);

@@ -27,7 +27,7 @@ pub use table::Number;
 
 /// Bytes of a table, as both sides have it before they say otherwise (RFC 9113 section 6.5.2).
 pub const TABLE_SIZE: usize = 4096;
-/// What an entry costs beyond its name and value (RFC 7541 section 4.1).
+/// The overhead of an entry beyond its name and value (RFC 7541 section 4.1).
 pub const FIELD_OVERHEAD: usize = 32;
 
 /// A block that cannot be decoded, or is not. The tables of both sides differ from now on: the connection is over, with
