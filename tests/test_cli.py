@@ -198,8 +198,8 @@ def test_header_fields(text: str, field: list[str], arguments: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("nocolon", "it is not of the form Name:Value."),
-        (":value", "it is not of the form Name:Value."),
+        ("nocolon", "it must be Name:Value."),
+        (":value", "it must be Name:Value."),
         ("a b:c", "'a b' is not the name of a header field."),
     ],
 )
@@ -389,7 +389,7 @@ def test_a_path_in_place_of_a_module_is_put_right() -> None:
 @pytest.mark.usefixtures("broken_modules")
 def test_a_missing_app_dir_is_named(directory: Path) -> None:
     """CLI-13: no error by itself, the application may be installed."""
-    line = "WARNING:  There is no directory 'nowhere' to look for the application in (--app-dir).\n"
+    line = "WARNING:  The directory 'nowhere' in which to look for the application does not exist (--app-dir).\n"
     code, output = command("unknown:app", "--app-dir", "nowhere")
     assert line in output
     assert code == 3

@@ -615,7 +615,7 @@ class ProtocolConfig(Protocol):
 
     @property
     def graceful_timeout(self) -> float | None:
-        """Seconds a graceful shutdown may take; None is for ever."""
+        """Seconds a graceful shutdown may take; None: unlimited."""
 
     @property
     def is_ssl(self) -> bool:

@@ -126,7 +126,7 @@ def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | 
     ctx.default_map = found.settings
     if found.pools:
         ctx.meta[POOLS] = found.pools
-        # Each pool may name one; if one does not, it is said then.
+        # Each pool may name one; pools without one are reported later.
         ctx.default_map.setdefault("app", "")
 
 
@@ -249,7 +249,7 @@ def _run_pools(pools: Sequence[tuple[PoolSettings, dict[str, Any]]]) -> None:
 
 def _warn_of_misspelt_variables() -> None:
     for name, meant in misspelt_variables(os.environ, main.params):
-        logger.warning("Ignoring the variable %s, which no setting has. Did you mean %s?", name, meant)
+        logger.warning("Ignoring the environment variable %s: there is no such setting. Did you mean %s?", name, meant)
 
 
 main = TableCommand("main", _parameters, callback=_start, context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")})
@@ -390,7 +390,7 @@ def run(
     config = Config(**arguments)
     if app_dir and not os.path.isdir(app_dir):
         # No mistake if the application is installed.
-        logger.warning("There is no directory %r to look for the application in (--app-dir).", app_dir)
+        logger.warning("The directory %r in which to look for the application does not exist (--app-dir).", app_dir)
     context = click.get_current_context(silent=True)
     if context is not None and context.command is main:
         _warn_of_misspelt_variables()

@@ -69,7 +69,7 @@ if sys.platform == "win32":
     HANDLED_SIGNALS += (signal.SIGBREAK,)
 
 DEFAULT_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT
-"""Seconds for a TLS handshake when `timeout_handshake` is 0: asyncio has no way to wait for ever."""
+"""Seconds for a TLS handshake when `timeout_handshake` is 0: asyncio has no unlimited wait."""
 
 RELIEF = 0.2
 """Seconds a worker that is to end waits for word that others serve in its place, which comes beside the signal."""
@@ -208,7 +208,7 @@ class Server:
 
     @functools.cached_property
     def limit_max_requests(self) -> int | None:
-        """Completed responses after which the server ends, the jitter of this server included; None is no limit."""
+        """Completed responses after which the server ends, the jitter of this server included; None: unlimited."""
         limit = self.config.limit_max_requests
         if limit is None:
             return None
@@ -618,7 +618,7 @@ class Server:
             self._let_go(asyncio.get_running_loop())
 
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hold nothing any more that would keep `loop`, on which this server served, and the application alive."""
+        """Let go of everything that would keep `loop`, on which this server served, and the application alive."""
         self.server_state.close()
         self.server_state.connections.on_first = None
         if self._freed_memory is not None:

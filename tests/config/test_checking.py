@@ -120,7 +120,7 @@ def test_who_has_to_say_who_its_client_is(cwd: Path) -> None:
     assert parts(done.stdout)["proxies"] == "begin with PROXY headers: 10.0.0.5,10.1.0.0/16, and Unix sockets"
     done = check(cwd, "app:app", "--proxy-protocol", "--no-proxy-headers", "--forwarded-allow-ips", "10.0.0.300")
     assert done.returncode != 0
-    assert "'10.0.0.300' is no IPv4 or IPv6 address" in done.stderr
+    assert "'10.0.0.300' is not an IPv4 or IPv6 address" in done.stderr
 
 
 @pytest.mark.parametrize(

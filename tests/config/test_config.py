@@ -321,8 +321,8 @@ def test_wsgi_application_served_as_wsgi_is_not_warned_of(log: Log) -> None:
     [
         ({"uds": "/" + "x" * 120}, "the path of a Unix socket has at most "),
         ({"bind": "unix:/" + "x" * 120}, "the path of a Unix socket has at most "),
-        ({"bind": ["unix:a", "unix:a"]}, "bind='unix:a': it is named twice."),
-        ({"bind": ["127.0.0.1:80", "127.0.0.1:80"]}, "bind='127.0.0.1:80': it is named twice."),
+        ({"bind": ["unix:a", "unix:a"]}, "bind='unix:a': it is in the list twice."),
+        ({"bind": ["127.0.0.1:80", "127.0.0.1:80"]}, "bind='127.0.0.1:80': it is in the list twice."),
     ],
 )
 def test_places_that_cannot_be_bound_are_told_before_the_start(settings: Any, said: str, log: Log) -> None:
@@ -994,7 +994,7 @@ def test_http2_is_refused_in_one_line(http: str, log: Log, monkeypatch: pytest.M
     assert log()[-1] == (
         "ERROR",
         f"Cannot use http2=True, http='{http}': "
-        "HTTP/2 takes the native core: http='auto' or 'native', where it was built.",
+        "HTTP/2 needs the native core: build it, and set http='auto' or 'native'.",
     )
 
 

@@ -105,5 +105,7 @@ def test_variable_of_something_else_is_left_alone(name: str) -> None:
 @pytest.mark.parametrize("args", [["--check"], []])
 def test_misspelt_variable_is_one_warning(args: list[str]) -> None:
     result = CliRunner().invoke(uvicorn.main, [*args, "not_there:app"], env={"UVICORN_WORKER": "4"})
-    warning = "Ignoring the variable UVICORN_WORKER, which no setting has. Did you mean UVICORN_WORKERS?"
+    warning = (
+        "Ignoring the environment variable UVICORN_WORKER: there is no such setting. Did you mean UVICORN_WORKERS?"
+    )
     assert [line for line in result.output.splitlines() if "WARNING" in line] == [f"WARNING:  {warning}"]

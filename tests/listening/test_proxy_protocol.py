@@ -329,12 +329,12 @@ async def test_fields_of_a_client_count_if_it_is_named(http_protocol_cls: Any, r
 @pytest.mark.parametrize(
     ("clients", "proxies", "reason"),
     [
-        ("*", "127.0.0.1", "every client could say that it is another"),
-        (["*"], "*", "every client could say that it is another"),
+        ("*", "127.0.0.1", "every client could forge its address"),
+        (["*"], "*", "every client could forge its address"),
         ("127.0.0.1", None, "127.0.0.1 sends PROXY headers"),
         ("10.0.0.0/8", "192.0.2.1,10.0.0.5", "10.0.0.5 sends PROXY headers"),
         ("10.0.0.0/8", "2001:db8::/32,10.1.0.0/16", "10.1.0.0/16 sends PROXY headers"),
-        ("10.0.0.256", "127.0.0.1", "'10.0.0.256' is no IPv4 or IPv6 address"),
+        ("10.0.0.256", "127.0.0.1", "'10.0.0.256' is not an IPv4 or IPv6 address"),
     ],
 )
 def test_clients_that_cannot_be_trusted_are_a_mistake(clients: Any, proxies: Any, reason: str) -> None:

@@ -327,7 +327,7 @@ async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, so
     "text", ["", "80", "unix:", "fd:x", "fd:", "fd:9999999999", "a:b", "::1:80", "1.2.3.4:65536", "http://a:80"]
 )
 def test_what_names_no_place(text: str) -> None:
-    with pytest.raises(ValueError, match="it is HOST:PORT, unix:PATH, "):
+    with pytest.raises(ValueError, match="it must be HOST:PORT, unix:PATH, "):
         place_of(text)
 
 

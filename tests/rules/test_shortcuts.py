@@ -40,7 +40,7 @@ def test_unknown_name_is_one_line_at_the_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(VARIABLE, "eager,speed")
-    with pytest.raises(ValueError, match="'speed' is no shortcut: name some of coroutines, eager, ") as caught:
+    with pytest.raises(ValueError, match="'speed' is not a shortcut: choose from coroutines, eager, ") as caught:
         Config("app:app", log_config=None)
     assert report_error(caught.value)
     assert caplog.messages[0].startswith("Cannot use UVICORN_SHORTCUTS='eager,speed': ")

@@ -298,7 +298,7 @@ def test_the_setting_decides(method: str, is_forked: bool) -> None:
         ("uvicorn.supervisors.start.sys.platform", "darwin", "this system cannot fork safely."),
         ("uvicorn.supervisors.start.is_command", lambda: False, "the program is not the command uvicorn"),
         ("multiprocessing.parent_process", lambda: object(), "the program is not the command uvicorn"),
-        ("sys.gettrace", lambda: print, "a debugger is at work."),
+        ("sys.gettrace", lambda: print, "a debugger is attached."),
         ("uvicorn.supervisors.fork.running_threads", lambda: "one, 2 native", "there are threads (one, 2 native)"),
         ("uvicorn.supervisors.start.foreign_modules", lambda: ["a", "b"], "modules have been imported (a, b)"),
     ],

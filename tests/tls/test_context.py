@@ -244,7 +244,7 @@ def pem(
         ),
         (
             {"ssl_certfile": "key", "ssl_keyfile": "key"},
-            "there is no certificate (in PEM form) in the file of `ssl_certfile`.",
+            "the file of `ssl_certfile` contains no certificate in PEM form.",
         ),
         (
             {"ssl_certfile": "cert", "ssl_keyfile": "other", "ssl_keyfile_password": "guess"},

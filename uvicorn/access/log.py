@@ -315,7 +315,7 @@ class Entry(Facts):
             log.report(self)
 
     def conclude(self, status: int, head: bytes) -> None:
-        """The response is this head and no more, and leaves now: behind its line."""
+        """The whole response is this head, which leaves now, after its line."""
         log = self._log
         self.start(status, head)
         self.end()

@@ -30,7 +30,7 @@ DEFAULT_HEADER = "x-request-id"
 DIGITS = 32
 """Of an id that is made."""
 BATCH = 256
-"""Ids of which the system is asked at once."""
+"""The number of ids for which random bytes are fetched at once."""
 
 _traceparent = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?",

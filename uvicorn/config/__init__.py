@@ -406,7 +406,7 @@ class Config(Settings):
         seen = set[str]()
         for text in self.bind:
             if text in seen and not text.endswith(":0"):
-                raise SettingError(f"Cannot use bind={text!r}: it is named twice.")
+                raise SettingError(f"Cannot use bind={text!r}: it is in the list twice.")
             seen.add(text)
 
     def _resolve_mounts(self) -> None:
@@ -444,13 +444,13 @@ class Config(Settings):
 
                 named = NamedCertificate.parse(text)
                 if named.host in hosts:
-                    raise ValueError("there is one certificate for a name.")
+                    raise ValueError("this name has a certificate already; name each host once.")
                 hosts.add(named.host)
         if self.ssl_client_errors:
             from uvicorn.tls.openssl import why_not
 
             if reason := why_not():
-                raise SettingError(f"Cannot use ssl_client_errors=True: it cannot be done here, because {reason}.")
+                raise SettingError(f"Cannot use ssl_client_errors=True, because {reason}.")
         self._resolve_tickets()
 
     def _resolve_tickets(self) -> None:
@@ -462,7 +462,7 @@ class Config(Settings):
         reason = why_not()
         if self.ssl_tickets == "none":
             if reason is not None and self.ssl_min_version != "1.3":
-                logger.warning("Sessions of TLS 1.2 can be taken up by their id, without a ticket, because %s.", reason)
+                logger.warning("Clients can resume TLS 1.2 sessions by their id, without a ticket, because %s.", reason)
         elif reason is None:
             from uvicorn.tls.tickets import TicketSecret
 
@@ -515,7 +515,7 @@ class Config(Settings):
         with blaming(f"proxy_protocol_trusted_clients={clients!r}"):
             trusted = _TrustedHosts(clients or [])
             if trusted.always_trust:
-                raise ValueError("every client could say that it is another; name the proxies that read requests.")
+                raise ValueError("every client could forge its address; name the proxies.")
             check_trusted_hosts(clients or [])
             both = trusted.overlap(_TrustedHosts(self.forwarded_allow_ips))
             if both is not None:
@@ -594,14 +594,16 @@ class Config(Settings):
         self._core_logged = True
         core = import_from_string("uvicorn.protocols.http.auto:CORE")
         if core != "native":
-            logger.info("The native core was not built; HTTP is served by %s. To have it, %s.", core, BUILDING_THE_CORE)
+            logger.info(
+                "The native core was not built; HTTP is served by %s. To build it, %s.", core, BUILDING_THE_CORE
+            )
 
     def log_threads(self) -> None:
         """Log the use of several event loops in one process, if threads run one at a time."""
         if self.threads > 1 and has_gil():
             logger.warning(
                 "%d event loops in one process run one at a time here, because this interpreter has a GIL: they share "
-                "memory, and serve on while others wait or compute without it.",
+                "memory, and keep serving while others wait or compute without it.",
                 self.threads,
             )
 
@@ -672,7 +674,7 @@ class Config(Settings):
             )
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
-                raise ValueError("HTTP/2 takes the native core: http='auto' or 'native', where it was built.")
+                raise ValueError("HTTP/2 needs the native core: build it, and set http='auto' or 'native'.")
         return implementation
 
     def _alpn_protocols(self, implementation: ProtocolFactory) -> Sequence[str] | None:

@@ -57,7 +57,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _load(config: Config) -> None:
-    """Load it; a server that would end then, or fail on each request, is no good one."""
+    """Load it; report a server that would end then, or fail on each request."""
     try:
         config.load()
     except SystemExit as exc:

@@ -33,7 +33,7 @@ def parse_field(text: str) -> list[str]:
     """
     name, colon, value = text.partition(":")
     if not colon or not name:
-        raise ValueError("it is not of the form Name:Value.")
+        raise ValueError("it must be Name:Value.")
     return [name, value.strip()]
 
 
@@ -68,7 +68,7 @@ def _encode(name: str, value: str) -> Field:
     if not field_name or not _TOKEN.issuperset(field_name):
         raise ValueError(f"{name!r} is not the name of a header field.")
     if field_name in _FRAMING:
-        raise ValueError(f"{name!r} says where one response ends; it cannot be the same for all.")
+        raise ValueError(f"{name!r} depends on each response, so it cannot be a default header.")
     if any(character in _CONTROL_CHARACTERS for character in field_value):
         raise ValueError(f"the value of the header field {name!r} contains a control character.")
     return field_name.encode("ascii"), field_value.encode("latin-1")

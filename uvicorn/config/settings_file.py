@@ -122,7 +122,7 @@ def _pool(name: str, table: dict[str, Any], directory: str) -> PoolSettings:
         if not isinstance(environment, dict) or not all(isinstance(text, str) for text in environment.values()):
             raise SettingsFileError(f"{ENVIRONMENT} takes a table of texts.")
         for setting in set(NOT_OF_A_POOL) & set(table):
-            raise SettingsFileError(f"{setting} is a matter of all pools, or of none.")
+            raise SettingsFileError(f"{setting} must be set outside the pools, for all of them.")
         return PoolSettings(name, check_settings(table, directory, [ENVIRONMENT]), environment)
     except SettingsFileError as exc:
         raise SettingsFileError(f"{POOLS}.{name}: {exc}") from None
@@ -137,7 +137,7 @@ def _load(path: str | os.PathLike[str]) -> dict[str, Any]:
     except OSError as exc:
         raise SettingsFileError(f"{exc.strerror}.") from None
     except ValueError as exc:  # no TOML, or no UTF-8
-        raise SettingsFileError(f"it is no TOML: {exc}.") from None
+        raise SettingsFileError(f"it is not TOML: {exc}.") from None
 
 
 def check_settings(

@@ -397,7 +397,7 @@ class Mounts:
         names = segments[len(prefix) :]
         if names and not names[-1]:
             names[-1] = INDEX
-        # Names that begin with a dot are hidden, and two of them are no names.
+        # Names that begin with a dot are hidden, and `.` and `..` are not names of files.
         if any(not name or name.startswith(b".") or _UNSAFE.search(name) for name in names):
             return _Known(path, directory, None, b"", fields)
         return _Known(path, directory, b"/".join(names) or b".", segments[-1], fields)
@@ -560,7 +560,7 @@ if sys.platform == "linux":
 else:
 
     def _read_now(descriptor: int, offset: int, count: int) -> bytes | None:
-        """Read, which may take until the disk has it; `None` if it is not there any more."""
+        """Read, which may wait for the disk; `None` if the file is gone."""
         os.lseek(descriptor, offset, os.SEEK_SET)
         data = os.read(descriptor, count)
         return data if len(data) == count else None

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from uvicorn._types import FileRoute
 
 PIECE = 131072
-"""Bytes that are read and written at a time. A file of no more than that is not worth the kernel's help."""
+"""Bytes that are read and written at a time. For a smaller file the kernel's help does not pay."""
 
 MOUNTED = "uvicorn.response.file"
 """A message of the server's own, when it is the application: `count` bytes of `file`, a descriptor, from `offset`; and
@@ -61,7 +61,7 @@ class FileSink(Protocol):
 
     @property
     def unreachable(self) -> bool:
-        """Nothing can be sent any more."""
+        """Whether nothing can be sent any longer."""
 
     @property
     def write_paused(self) -> bool:
@@ -74,7 +74,7 @@ class FileSink(Protocol):
         """The application waits until the client has read some of a file: its place is free meanwhile."""
 
     def resume(self) -> asyncio.Future[None] | None:
-        """All of it is written. Returns a future if there is no place to go on; ask again when that is done."""
+        """All of it is written. Returns a future if no place is free to go on; call again when that is done."""
 
     def force(self) -> None:
         """The application goes on, whether or not there is a place."""
@@ -133,7 +133,7 @@ class FileRange:
         """Return the next piece.
 
         Raises:
-            RuntimeError: there is none any more.
+            RuntimeError: the file is shorter than announced.
         """
         data = await _read(self.descriptor, min(self.left, PIECE), self.offset)
         self._advance(len(data))
@@ -144,7 +144,7 @@ class FileRange:
 
         Raises:
             OSError: it cannot, or the peer is gone.
-            RuntimeError: there is nothing to send any more.
+            RuntimeError: the file is shorter than announced.
         """
         if sys.platform == "win32":
             return 0

@@ -1,4 +1,4 @@
-"""Threads for work that blocks: no more than a number, kept while they are of use."""
+"""A limited number of threads for blocking work, kept while they are of use."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ThreadPool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; those that are there are done, unless they are cancelled."""
+        """Take no further calls; queued ones are done, unless they are cancelled."""
         with self._lock:
             self._is_over = True
             cancelled = [self._calls.popleft()[0] for _ in range(len(self._calls) if cancel_futures else 0)]

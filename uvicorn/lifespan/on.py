@@ -43,7 +43,7 @@ class LifespanOn:
     Attributes:
         state: the state that the application leaves for its requests.
         should_exit: whether start-up or shutdown has failed.
-        error_occurred: the lifespan call has raised an exception; no message is sent to it any more.
+        error_occurred: the lifespan call has raised an exception, and gets no more messages.
     """
 
     def __init__(self, config: ProtocolConfig) -> None:

@@ -113,7 +113,7 @@ class NativeCheckpoint(NamedTuple):
 
 
 NEVER = 1e6
-"""Seconds, for the loop's own timeout of handshakes, which would end those of peers that it has not heard."""
+"""Seconds, for the loop's own timeout of handshakes, which ignores the time in which the loop was blocked."""
 
 
 class _NotIntroduced(Exception):
@@ -199,7 +199,7 @@ class Acceptor(asyncio.AbstractServer):
             self.close()
 
     def close(self) -> None:
-        """Accept no more connections but those that wait. They get their protocol, if they are ready for it soon."""
+        """Accept only waiting connections from now on. They get their protocol, if they are ready for it soon."""
         if self._sock is None:
             return
         if self._listens and not self._is_shared:
@@ -225,7 +225,7 @@ class Acceptor(asyncio.AbstractServer):
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return once no connection is half open any more, soon after `close`; established ones are not waited for."""
+        """Return once no connection is half open, soon after `close`; established ones are not awaited."""
         while self._opening:
             await asyncio.wait(self._opening)
 
@@ -329,7 +329,7 @@ class Acceptor(asyncio.AbstractServer):
         return visit
 
     def _turn_away(self, descriptor: int) -> None:
-        """Tell the connection of `descriptor`, which belongs to it from then on, that there is no room."""
+        """Answer the connection of `descriptor`, which owns it from then on, that there is no room."""
         self._rejections.tell(socket.socket(fileno=descriptor))
 
     def _tell_of_room(self) -> None:
@@ -414,7 +414,7 @@ class NativeAcceptor(Acceptor):
             self._listener.take_rest()
 
     def close(self) -> None:
-        """Accept no more connections. Handshakes under way have a moment left."""
+        """Stop accepting. Handshakes in progress have a moment left."""
         if self._sock is None:
             return
         super().close()
@@ -429,7 +429,7 @@ class NativeAcceptor(Acceptor):
                 self._is_opened()
 
     async def wait_closed(self) -> None:
-        """Return once no handshake is under way any more, soon after `close`; connections are not waited for."""
+        """Return once no handshake is in progress, soon after `close`; connections are not awaited."""
         if self._opened is not None:
             await asyncio.shield(self._opened)
 
@@ -485,7 +485,7 @@ class WatchedServer(asyncio.AbstractServer):
             self.close()
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting."""
         self._server.close()
         if self._descriptor is None:
             return

@@ -46,8 +46,8 @@ class ConnectionLimit:
     """Counts the connections of a process; used by the threads of all its event loops.
 
     Args:
-        limit: connections at a time, of all; `None` is no limit.
-        limit_per_address: of each address; `None` is no limit.
+        limit: connections at a time, of all clients; `None`: unlimited.
+        limit_per_address: of each address; `None`: unlimited.
     """
 
     def __init__(
@@ -224,12 +224,12 @@ class CountedSocket(socket.socket):
         return counted
 
     def close(self) -> None:
-        """Close it, and count it no more."""
+        """Close it, and stop counting it."""
         super().close()
         self._leave()
 
     def detach(self) -> int:
-        """Let go of the descriptor, and count it no more."""
+        """Let go of the descriptor, and stop counting it."""
         descriptor = super().detach()
         self._leave()
         return descriptor

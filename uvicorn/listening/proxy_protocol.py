@@ -32,7 +32,7 @@ Address = tuple[str, int] | str
 
 
 class MalformedHeader(ValueError):
-    """There is no header, or none that can be believed."""
+    """The header is missing or invalid."""
 
 
 class ClientTLS(NamedTuple):
@@ -52,7 +52,7 @@ class Introduction(NamedTuple):
         source: the client; `None` if the proxy names none (`LOCAL`, `UNKNOWN`), so that the addresses of the
             connection apply.
         destination: where the client has connected to, or `None`.
-        authority: the name that it has asked for in its TLS handshake, if that is said.
+        authority: the server name of its TLS handshake, if there is one.
         alpn: the protocol that client and proxy have negotiated.
         unique_id: a name of the connection in the logs of several programs, 128 bytes at most.
         tls: `None` where it did not encrypt, or that is not said.

@@ -144,7 +144,7 @@ def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
     try:
         return Address(*parse_address(text), name=text)
     except ValueError:
-        raise ValueError("it is HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
+        raise ValueError("it must be HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
 
 
 def check_unix_path(path: str) -> None:
@@ -180,7 +180,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]*)):([0-9]{1,5})", text)
     if found is None or int(found[3]) > 65535:
-        raise ValueError("it is HOST:PORT.")
+        raise ValueError("it must be HOST:PORT.")
     return found[1] or found[2], int(found[3])
 
 
@@ -294,7 +294,7 @@ async def _listen_on(
     checkpoint: Checkpoint,
     is_shared: bool = False,
 ) -> Listener:
-    # uvloop has handshakes end by its own clock, whether it has heard the peer or not.
+    # uvloop times handshakes by its own clock, even if it could not read the peer's data meanwhile.
     is_ours = isinstance(loop, asyncio.SelectorEventLoop) or (context is not None and _is_uvloop(loop))
     if is_ours or not checkpoint.is_open:
         acceptor = Acceptor(

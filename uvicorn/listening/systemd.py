@@ -96,7 +96,7 @@ class Notifier:
         return cls(address, int(microseconds) / 1_000_000 / BEATS if is_watched else None, parts)
 
     def enter(self, part: int, state: State) -> None:
-        """A part of the service has come to `state`; from any thread."""
+        """A part of the service has entered `state`; may be called from any thread."""
         with self._lock:
             self._states[part] = state
             now = self._state()
@@ -188,7 +188,7 @@ class Share:
         self._notifier.enter(self._part, State.RELOADING)
 
     def stopping(self) -> None:
-        """This part ends; it gives no more signs of life."""
+        """This part ends, and sends no more signs of life."""
         self.due = None
         self._notifier.enter(self._part, State.STOPPING)
 

@@ -1,4 +1,4 @@
-"""Where log lines leave the process if that is a pipe or a socket: without waiting for its reader for ever.
+"""Writes log lines to a pipe or a socket without waiting for its reader forever.
 
 A pipe holds 64 KiB. When its reader has stopped, the next write blocks the event loop forever and silently. Here it
 waits for `PATIENCE`, once; later output is dropped and counted until there is room again.
@@ -86,7 +86,7 @@ class PipeWriter:
         """Write whole lines, or drop them and count; whether they were written, at least in part.
 
         Raises:
-            OSError: there is no reader any more.
+            OSError: the reader is gone.
             UnicodeEncodeError: the stream cannot encode the text.
         """
         data = text.encode(self._encoding, self._errors)

@@ -116,7 +116,7 @@ class FreedMemory:
             self._least, self._left = self._resident() or 0, heap.free()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._smallest = None
         if self._timer is not None:
             self._timer.cancel()

@@ -127,7 +127,7 @@ RELEASED = _places.take(ends=ADMITTED)
 QUEUED = _places.take()
 """Requests that have waited to be admitted."""
 UNQUEUED = _places.take(ends=QUEUED)
-"""Those of them that wait no more."""
+"""Those of them that have stopped waiting."""
 SHED = _places.take(len(ShedReason))
 """Requests that were refused, by reason: a place for each `ShedReason`."""
 LIMIT_RAISED = _places.take()
@@ -158,7 +158,7 @@ class Family(NamedTuple):
         kind: as Prometheus has it.
         text: one sentence.
         samples: labels, the place of the number, and the place that counts the ends, if those are subtracted.
-        needs: a place without whose number there are no samples.
+        needs: a place; if its number is 0 there are no samples.
     """
 
     name: str
@@ -366,7 +366,7 @@ class LagProbe:
         self.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         if self._timer is not None:
             self._timer.cancel()
 

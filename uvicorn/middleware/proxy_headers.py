@@ -38,7 +38,7 @@ _MAX_ANSWERS = 1024
 """Answers kept by one middleware: more peers than usual proxies and frequent clients, about 100 KiB at the most."""
 
 _MAX_ADDRESS_LENGTH = 64
-"""Longer than any address with a zone: such text is no address, and is not worth remembering."""
+"""Longer than any address with a zone: such text is not an address, and is not worth remembering."""
 
 
 class _Answers(dict[str | None, bool]):
@@ -155,7 +155,7 @@ def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
             continue
         if slash:
             ipaddress.ip_network(literal)  # it says why
-        raise ValueError(f"{literal!r} is no IPv4 or IPv6 address; networks are written as in 10.0.0.0/8.")
+        raise ValueError(f"{literal!r} is not an IPv4 or IPv6 address; write networks as in 10.0.0.0/8.")
 
 
 def host_and_port(item: str) -> tuple[str, int]:

@@ -181,7 +181,7 @@ class RequestLimit:
 
 
 class _Abandoned(Exception):
-    """Raised in the application's thread when its output cannot be sent any more."""
+    """Raised in the application's thread when its output cannot be sent any longer."""
 
 
 class WSGIResponder:
@@ -284,7 +284,7 @@ class WSGIResponder:
         except _Abandoned:
             pass
         except StopIteration as exc:
-            # A future cannot carry it, so the coroutine would wait for ever.
+            # A future cannot carry it, so the coroutine would wait forever.
             raise RuntimeError("the application raised StopIteration") from exc
         finally:
             # The loop may be gone by now, if the server did not wait for this thread.

@@ -112,7 +112,7 @@ class Observer:
             self._slow.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._slow.stop()
 
     def ask(self) -> Question:
@@ -280,7 +280,7 @@ def _indented(lines: Sequence[str]) -> Iterator[str]:
 class OnSignal:
     """Writes the listings to the log at each SIGUSR1, from `start` to `stop`; in the main thread only.
 
-    Has no effect where there is no such signal, or the program has a handler for it.
+    Has no effect if the platform lacks that signal, or the program handles it.
     """
 
     def __init__(self, observers: Callable[[], Sequence[Observer]]) -> None:
@@ -330,7 +330,7 @@ class Debugging:
         self._on_signal.start()
 
     def close(self) -> None:
-        """Observe no more."""
+        """Stop observing."""
         self._on_signal.stop()
         self.observer.stop()
 

@@ -146,7 +146,7 @@ class WorkerFigures:
 
 
 def render(totals: Sequence[int], workers: WorkerFigures) -> str:
-    """Return the text of all there is to tell."""
+    """Return the text of all metrics."""
     return "\n".join([*_lines(totals, workers), ""])
 
 
@@ -285,7 +285,7 @@ class _Client:
 
     Attributes:
         sock: the same.
-        until: when it is closed, if it has not come to its next stage.
+        until: when it is closed, if it has not reached its next stage.
         stage: how far it has come.
         head: of the request, as far as it is there.
         out: bytes to be written.
@@ -353,7 +353,7 @@ class Exposition:
         logger.info("Requests in flight (this machine only) on %s", where)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._is_closed = True
         self._listener.close()
         self._ring()
@@ -472,9 +472,9 @@ class Exposition:
     def _answer_requests(self, client: _Client, query: bytes, requests: Callable[[bool], str], as_json: bool) -> None:
         given = parse_qs(query.decode("latin-1")).get("token", [])
         if not is_local(client.sock.getpeername()[0], client.sock.getsockname()[0]):
-            self._say(client, "403 Forbidden", b"Only told on this machine itself.\n")
+            self._say(client, "403 Forbidden", b"Only served to clients on this machine.\n")
         elif len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._token.encode()):
-            self._say(client, "403 Forbidden", b"Only told to those who know the token, which is in the log.\n")
+            self._say(client, "403 Forbidden", b"Only served with the token, which is in the log.\n")
         elif self._telling is not None:
             self._say(client, "503 Service Unavailable", b"Another request is being answered.\n")
         else:

@@ -47,7 +47,7 @@ class Measurement:
             self._exposition.tell_requests(lambda as_json: shown(listings_of(observers()), as_json))
 
     def close(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._probe.stop()
         if self._exposition is not None:
             self._exposition.close()

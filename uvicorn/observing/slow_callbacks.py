@@ -88,7 +88,7 @@ class SlowCallbacks:
         threading.Thread(target=self._watch, name="uvicorn-slow-callbacks", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._is_over.set()
         if self._timer is not None:
             self._timer.cancel()

@@ -369,7 +369,7 @@ class _Ranking(Generic[TicketT]):
         return next(reversed(self._ranks[number]))
 
     def count(self, most: int) -> int:
-        """How many have no more than `most`."""
+        """Count those with at most `most`."""
         count = 0
         for number, rank in self._ranks.items():
             if number <= most:
@@ -528,7 +528,7 @@ class Admission(Generic[TicketT]):
                 self.limit.observe(now - ticket.ran, now, is_short)
 
     def leave(self, ticket: TicketT) -> bool:
-        """Let one that waits wait no more; whether it did."""
+        """Let a waiting request wait no longer; returns whether it did wait."""
         if ticket.state is not WAITING:
             return False
         self._drop(ticket)
@@ -612,7 +612,7 @@ class Admission(Generic[TicketT]):
         return ticket
 
     def resume(self, ticket: TicketT, now: float) -> None:
-        """The client of one that is parked was heard: it has a place again, or waits for one. Its state says which."""
+        """A parked request's client was read: it has a place again, or waits for one, as its state shows."""
         if ticket.state is not PARKED:
             return
         client = self._client_of(ticket)
@@ -697,7 +697,7 @@ class Admission(Generic[TicketT]):
         return self._asking.count(client.running) + (not client.waiting) <= self._reserve()
 
     def _may_exceed(self, client: _Client[TicketT]) -> bool:
-        """Whether a request of `client` is served although there is no place for it."""
+        """Whether a request of `client` is served although no place is free."""
         free = self.limit.reserve - len(self._extra)
         if free <= 0 or not self._is_short(client):
             return False
@@ -707,7 +707,7 @@ class Admission(Generic[TicketT]):
         return free > self.limit.reserve // 2 and self._is_rare(client)
 
     def _is_kept(self, ticket: TicketT) -> bool:
-        """Whether one may wait as long as is allowed: with all that waits its client has no more than its share."""
+        """Whether a request may wait as long as allowed: including those that wait its client has at most its share."""
         client = self._client_of(ticket)
         wanted = client.running + len(client.waiting)
         return wanted <= max(1.0, self._share(client)) and self._is_owed(client)
@@ -735,7 +735,7 @@ class Admission(Generic[TicketT]):
         self._run(client, client.running + 1, is_last)
 
     def _stop(self, ticket: TicketT, now: float, state: State) -> None:
-        """One that was active is not any more."""
+        """An active request has ended."""
         ticket.state = state
         ticket.ran += now - ticket.since
         self.active -= 1
@@ -782,7 +782,7 @@ class Admission(Generic[TicketT]):
         self._lines.put(client, length + 1)
 
     def _drop(self, ticket: TicketT) -> None:
-        """One that has waited does not any more."""
+        """A waiting request has stopped waiting."""
         client = self._clients[ticket.client]
         ticket.state = REFUSED
         del self._waiting[ticket]
@@ -796,7 +796,7 @@ class Admission(Generic[TicketT]):
             self._count_rival(client)
 
     def _unpark(self, ticket: TicketT, state: State) -> None:
-        """One that was parked is not any more."""
+        """A parked request has stopped being parked."""
         client = self._clients[ticket.client]
         if ticket.state is RETURNING:
             del self._returning[ticket]
@@ -810,14 +810,14 @@ class Admission(Generic[TicketT]):
         self._count_rival(client)
 
     def _let_go(self, ticket: TicketT, client: _Client[TicketT]) -> None:
-        """One does not wait for its client any more."""
+        """A request has stopped waiting for its client."""
         self._idle.remove(client, len(client.parked))
         del client.parked[ticket]
         if client.parked:
             self._idle.put(client, len(client.parked))
 
     def _count_rival(self, client: _Client[TicketT]) -> None:
-        """`client` may have begun to have a place or to ask for one, or does not any more."""
+        """`client` may have begun or ceased to have a place or to ask for one."""
         is_rival = client.running > 0 or bool(client.waiting) or bool(client.returning)
         if is_rival is not client.is_rival:
             client.is_rival = is_rival

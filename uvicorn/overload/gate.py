@@ -65,7 +65,7 @@ from uvicorn.overload.admission import (
 from uvicorn.rules.network import network_of
 
 QUIET = 5.0
-"""Seconds without a refusal, after which it is said that there is no overload any more."""
+"""Seconds without a refusal after which an overload counts as ended, for the log."""
 
 LONGEST_ADDRESS = 64
 """Characters, a zone included."""
@@ -148,8 +148,8 @@ class Gate:
         self._exempt, self._exempt_prefixes = _exempt(config)
         app = config.loaded_app
         self._proxies = app if isinstance(app, ProxyHeadersMiddleware) else None
-        self._ending: list[Slot] = []  # refused, and not told yet
-        self._evicting: list[Held] = []  # ended, and not told yet
+        self._ending: list[Slot] = []  # refused, but not answered yet
+        self._evicting: list[Held] = []  # ended, but not notified yet
         self._is_called = False  # soon, by the loop
         self._is_handing_on = False
         self._timer: asyncio.TimerHandle | None = None
@@ -215,7 +215,7 @@ class Gate:
             self._is_handing_on = False
 
     def leave(self, place: Slot) -> None:
-        """The client is gone, or will not be served: one that waits does not any more. May be said whatever it does."""
+        """The client is gone, or will not be served: a waiting request stops waiting. May be called in any state."""
         if self.admission.leave(place):
             self._end(place, ShedReason.LEFT)
 
@@ -239,7 +239,7 @@ class Gate:
         return True
 
     def resume(self, place: Slot) -> asyncio.Future[None] | None:
-        """The client was heard. Returns a future if there is no place now; ask again when that is done."""
+        """The client has sent or read data. Returns a future if no place is free; call again when that is done."""
         if place.state is PARKED:
             now = self._clock()
             self.admission.resume(place, now)
@@ -261,7 +261,7 @@ class Gate:
             self._go_on(place)
 
     def _go_on(self, place: Slot) -> None:
-        """One that was parked is not any more."""
+        """A parked request has stopped being parked."""
         self._count(UNPARKED)
         place.held = None
         returning, place.returning = place.returning, []

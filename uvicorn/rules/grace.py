@@ -20,7 +20,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 GRANULARITY = 0.05
-"""Seconds. A timer that is later than that tells that the loop was busy; a look takes effect within them."""
+"""Seconds. A timer later than that shows that the loop was busy; a look takes effect within them."""
 
 MOST_LOOKS = 4
 """Looks at a peer that is late and has sent something each time: it is slow, and not unheard."""
@@ -63,7 +63,7 @@ class Grace:
 
 
 class GraceTimer:
-    """Calls `expire` in `seconds`, or later if the peer could not be heard meanwhile.
+    """Calls `expire` in `seconds`, or later if the peer's data could not be read meanwhile.
 
     Args:
         loop: the event loop.

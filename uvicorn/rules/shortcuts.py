@@ -222,5 +222,5 @@ def chosen() -> frozenset[Shortcut]:
     names = {name.strip() for name in text.split(",")} - {"", "none"}
     known = [shortcut.value for shortcut in Shortcut]
     if unknown := sorted(names.difference(known)):
-        raise ValueError(f"{unknown[0]!r} is no shortcut: name some of {', '.join(known)}, or none.")
+        raise ValueError(f"{unknown[0]!r} is not a shortcut: choose from {', '.join(known)}, or none.")
     return proved().intersection(map(Shortcut, names))

@@ -104,7 +104,7 @@ class BufferLimit:
             self._wait()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -119,7 +119,7 @@ class BufferLimit:
     def look(self) -> None:
         """Sum the held bytes, and reset connections above the limit."""
         self._timer = None
-        # Clients are heard only while the loop turns: the time by which it is late does not count.
+        # Clients are only read while the loop runs: its delay does not count against them.
         self._heard += max(0.0, INTERVAL - max(0.0, self._loop.time() - self._due))
         if self._connections or self._ended:
             self._wait()

@@ -58,7 +58,7 @@ ABORT_GRACE = 0.5
 """Seconds the event loop gets to report aborted transports as lost."""
 
 ENDING = DISCONNECT_GRACE + CANCEL_GRACE + ABORT_GRACE
-"""Seconds from the deadline until nothing is connected any more, at most."""
+"""Seconds from the deadline until the last connection is closed, at most."""
 
 LEAST_LIFESPAN_SHUTDOWN = 5.0
 """Seconds an application always has for its lifespan shutdown; more if that much of the graceful timeout is left."""
@@ -207,7 +207,7 @@ class Drain:
     Args:
         state: the connections and tasks of one server.
         timeout: seconds connections and tasks may take to end by themselves; None for any time.
-        force: while it is set, nothing is waited for any more.
+        force: once it is set, waiting ends.
         on_stage: called with each stage as it is entered.
         wait: waits for connections and tasks to end, within the deadline; `wait_until_idle` unless given.
     """

@@ -25,12 +25,12 @@ class ShutdownSettings(Protocol):
 
     @property
     def graceful_timeout(self) -> float | None:
-        """Seconds; None is for ever."""
+        """Seconds; None: unlimited."""
 
 
 @dataclass(frozen=True)
 class GracePeriods:
-    """Seconds for each part of an end, `lifespan` at least, if the drain has left no more; None is for ever."""
+    """Seconds for each part of an end, at least `lifespan` if the drain has used up the time; None: unlimited."""
 
     drain: float | None
     lifespan: float | None

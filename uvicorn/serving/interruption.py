@@ -81,7 +81,7 @@ class Guard(threading.Thread):
 
     Args:
         loop: runs in the main thread.
-        deadline: tells until when (`time.monotonic()`) the server may take, which depends on how far it has come.
+        deadline: returns when (`time.monotonic()`) the server's time is over, which depends on its progress.
         interrupt: called with the interruption that is about to be sent, in this thread.
     """
 
@@ -96,7 +96,7 @@ class Guard(threading.Thread):
         self._timing = threading.Lock()  # nothing is set once it is over
 
     def stop(self) -> None:
-        """The server has ended: nothing ends the process any more."""
+        """The server has ended: cancel the timer that would end the process."""
         with self._timing:
             if not self._is_over.is_set():
                 self._is_over.set()

@@ -59,7 +59,7 @@ class DefaultAction:
         self._is_ending = True
         try:
             threading.Thread(target=self._end_late, args=(number,), name="uvicorn-exit", daemon=True).start()
-        except RuntimeError:  # the interpreter has no threads any more
+        except RuntimeError:  # the interpreter cannot start threads any longer
             os._exit(128 + number)
         if not self._has_served:
             raise SystemExit(128 + number)

@@ -24,7 +24,7 @@ from uvicorn.rules.limits import READ_BYTES_PER_SECOND
 if sys.platform == "win32":
 
     def _in_kernel(descriptor: int) -> int:
-        """Nothing tells."""
+        """Return 0: the system does not report it."""
         return 0
 
 else:
@@ -88,7 +88,7 @@ class Readers:
     Args:
         loop: the event loop.
         context: in which it calls back.
-        seconds: how long a client may read nothing; 0 for ever. One that takes `READ_BYTES_PER_SECOND` on an average
+        seconds: how long a client may read nothing; 0: unlimited. One that takes `READ_BYTES_PER_SECOND` on an average
             has that time again.
         clock: returns the time.
     """

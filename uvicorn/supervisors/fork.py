@@ -101,7 +101,7 @@ def running_threads() -> str:
 
 
 def _two_pipes() -> tuple[int, int, int, int]:
-    """Both or, where there is no room for both, none."""
+    """Return both, or none if there is no room for both."""
     first = os.pipe()
     try:
         return *first, *os.pipe()

@@ -51,7 +51,7 @@ class Heartbeat:
         return self._heard_at is not None and self._asked_at is not None and now >= self._heard_at + self._timeout
 
     def wants_last_words(self, now: float) -> bool:
-        """Whether the worker is about to have been silent for too long, for the first time since it was heard."""
+        """Whether the worker is about to have been silent for too long, for the first time since its last report."""
         if self._has_last_words or self._heard_at is None or self._asked_at is None:
             return False
         self._has_last_words = now >= self._heard_at + self._timeout * LAST_WORDS
@@ -64,7 +64,7 @@ class Heartbeat:
 
     @property
     def deadline(self) -> float | None:
-        """When to look again, if nothing is heard before."""
+        """When to look again, without a report before."""
         if self._heard_at is None:
             return None
         if self._asked_at is None:
@@ -81,7 +81,7 @@ class LoopProbe:
         self._asked_at: float | None = None
 
     def look(self) -> float:
-        """Seconds since a turn was asked for that has not come; 0 if it has, and then the next one is asked for."""
+        """Seconds since a turn was requested that has not come; 0 if it has, and then the next one is requested."""
         asked_at = self._asked_at
         if asked_at is not None:
             return self._clock() - asked_at

@@ -96,7 +96,7 @@ class Pool:
         ):
             if is_set:
                 with blaming(setting):
-                    raise ValueError("a parent of several pools cannot do that.")
+                    raise ValueError("it cannot be combined with several pools.")
         config.log_core()
         config.log_threads()
         sockets = config.bind_sockets()
@@ -113,7 +113,7 @@ class Pool:
         self._cleanup.close()
 
     def run(self) -> None:
-        """Serve until told to end; `has_failed` says how that went."""
+        """Serve until `should_exit` is set; `has_failed` is the outcome."""
         try:
             self.supervisor.run()
         except SystemExit:

@@ -42,7 +42,7 @@ class Recorder:
 
     @classmethod
     def make(cls) -> Recorder | None:
-        """An empty one; None on systems whose processes cannot share a file, or when there is no room for one."""
+        """An empty one; None if processes cannot share a file on this system, or if there is no room for one."""
         if sys.platform == "win32":
             return None
         try:

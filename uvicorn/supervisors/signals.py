@@ -35,7 +35,7 @@ def leave_signals_to_parent() -> None:
 
 
 def leave_to_parent(number: int, frame: object) -> None:
-    """Do nothing. Unlike SIG_IGN a handler is no legacy of programs that the application starts."""
+    """Do nothing. Unlike SIG_IGN a handler is not inherited by programs that the application starts."""
 
 
 class Wakeup:
@@ -75,7 +75,7 @@ class Wakeup:
                     pass
 
     def close(self) -> None:
-        """Close it: there will be no more waits."""
+        """Close it; nothing may wait for it afterwards."""
         pair, self._pair = self._pair, None
         for end in pair or ():
             end.close()

@@ -108,11 +108,13 @@ class WorkerStart:
         if sys.platform != "linux" or sys.implementation.name != "cpython":
             return "this system cannot fork safely."
         if not is_command() or multiprocessing.parent_process() is not None:
-            return "the program is not the command uvicorn, and workers are to have nothing of it; preload would."
+            return (
+                "the program is not the command uvicorn, so workers must not inherit its state; with preload they do."
+            )
         if self._config.env_file is not None:
             return "env_file may set variables that only a new interpreter reads."
         if sys.gettrace() is not None:
-            return "a debugger is at work."
+            return "a debugger is attached."
         if threads := _running_threads():
             return f"there are threads ({threads}), which would be lost in the workers."
         if modules := foreign_modules():

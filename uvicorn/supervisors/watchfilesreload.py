@@ -16,7 +16,7 @@ from uvicorn.supervisors.basereload import BaseReload
 __all__ = ["FileFilter", "WatchFilesReload"]
 
 STEP = 50
-"""Milliseconds that the system is asked for changes at a time."""
+"""Milliseconds for one wait for changes."""
 
 LOOK = 5.0
 """Seconds after which a look without changes ends."""

@@ -202,7 +202,7 @@ class ProcessWorker:
     def fork(self, begin: Callable[[], None]) -> None:
         """Have `start` fork the child, which first calls `begin`, instead of spawning it.
 
-        It is no argument of the constructor: subclasses have upstream's.
+        Not an argument of the constructor: subclasses have upstream's.
         """
         if sys.platform == "win32":
             raise OSError("nothing can be forked here")
@@ -523,7 +523,7 @@ class ProcessWorker:
         return seconds
 
     def _hear_of_blockade(self, seconds: float) -> None:
-        """Of one that lasts, ask for the stacks, and tell when the child says so again: they are there by then."""
+        """Ask for the stacks of a lasting blockade; report it once the child repeats it, because they are there by then."""
         if seconds < self.config.timeout_worker_healthcheck:
             self._blockade = Blockade.NONE
         elif self._blockade is Blockade.NONE:

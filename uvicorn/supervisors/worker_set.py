@@ -52,7 +52,7 @@ STEADY = 10.0
 """Seconds a worker serves before its crash is one by itself, and no longer one of a row."""
 
 LAST_WORDS = 0.5
-"""Seconds before a worker is killed that does not end in time, when it is asked for its stacks."""
+"""Seconds before a late worker is killed, when it is asked for its stacks."""
 
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of a server after a graceful shutdown."""
@@ -136,7 +136,7 @@ class WorkerSet(Generic[W]):
         self._crash_limit = crash_limit
         self._leaving: dict[W, float] = {}  # asked to end, and when
         self._gone: set[W] = set()  # of `_leaving`, while the pool is drained
-        self._killed: set[W] = set()  # their end is no crash
+        self._killed: set[W] = set()  # killed on purpose: their end does not count as a crash
         self._buried: set[W] = set()  # of `_leaving`: killed and reported, but not gone yet
         self._asked: set[W] = set()  # of those that are late, for their stacks
         self._to_replace: list[W] = []
@@ -348,7 +348,7 @@ class WorkerSet(Generic[W]):
             logger.log(level, message, worker.pid, stacks, extra={"worker_pid": worker.pid})
 
     def _welcome(self, worker: W, now: float) -> None:
-        """Take note of a worker that has come to serve."""
+        """Note that a worker serves."""
         if not worker.has_served or worker in self._served:
             return
         since = worker.stage_since if worker.stage is Stage.SERVING else now
@@ -409,7 +409,7 @@ class WorkerSet(Generic[W]):
                 self._crashes = self._in_vain = 0
 
     def _is_brief(self, worker: W) -> bool:
-        """Whether a worker that has ended crashed, or stopped answering, soon after it had come to serve."""
+        """Whether a worker that has ended crashed, or stopped answering, soon after it began to serve."""
         service = self._served.get(worker)
         is_crash = worker.stage <= Stage.RETIRING and (worker in self._killed or self._kind_of_end(worker) == "crash")
         return is_crash and (service is None or not service.is_steady)
@@ -460,7 +460,7 @@ class WorkerSet(Generic[W]):
         )
 
     def _forget(self, worker: W) -> None:
-        """It is not in charge any more."""
+        """Remove a worker from those in charge."""
         self._served.pop(worker, None)
         self._to_recycle.pop(worker, None)
         self._crashed_beside.discard(worker)
@@ -546,7 +546,7 @@ class WorkerSet(Generic[W]):
             self._killed.discard(worker)
 
     def _is_late(self, worker: W, now: float) -> bool:
-        """Whether a worker did not end in time; shortly before that, it is asked for its stacks."""
+        """Whether a worker is late to end; shortly before that, it is asked for its stacks."""
         deadline = self._time_to_kill(worker)
         if deadline is not None and now >= deadline - LAST_WORDS and worker not in self._asked:
             self._asked.add(worker)

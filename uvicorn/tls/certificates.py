@@ -102,7 +102,7 @@ def name_of(der: bytes) -> str:
     """Whose certificate it is, as RFC 4514 writes that.
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: it is not a certificate.
     """
     return Certificate.read(der).subject
 

@@ -86,17 +86,17 @@ class NamedCertificate(NamedTuple):
         """Read `HOST=FILE,KEY`, or `HOST=FILE` where the key is in the same file.
 
         Raises:
-            ValueError: it is not of this form, or HOST is no host name.
+            ValueError: it is not of this form, or HOST is not a host name.
         """
         host, equals, files = text.partition("=")
         certfile, _, keyfile = files.partition(",")
         if not (equals and certfile):
-            raise ValueError("it is HOST=FILE,KEY.")
+            raise ValueError("it must be HOST=FILE,KEY.")
         with contextlib.suppress(UnicodeError):  # a long label, or an empty one
             host = host.encode("idna").decode("ascii")
         host = host.lower()
         if len(host) > 253 or not _HOST.fullmatch(host) or host.rpartition(".")[2].isdecimal():
-            raise ValueError("HOST is a host name, or `*.` and one; clients do not ask for addresses by name.")
+            raise ValueError("HOST must be a host name, or `*.` and one, and not an address.")
         return cls(host, certfile, keyfile or None)
 
 
@@ -208,7 +208,7 @@ def _what_is_wrong(
     certificates = Path(certfile).read_bytes()
     key = certificates if keyfile is None else Path(keyfile).read_bytes()
     if b"CERTIFICATE-----" not in certificates:
-        return "there is no certificate (in PEM form) in the file of `ssl_certfile`."
+        return "the file of `ssl_certfile` contains no certificate in PEM form."
     if b"PRIVATE KEY-----" not in key:
         where = "name its file with `ssl_keyfile`" if keyfile is None else "the file of `ssl_keyfile` has none"
         return f"a certificate needs its private key: {where}."
@@ -510,7 +510,7 @@ class Watch:
         self._wishes.put(True)
 
     def stop(self) -> None:
-        """Look no more; it is not waited for."""
+        """Stop checking; returns without waiting for a check in progress."""
         self._wishes.put(False)
 
     def _run(self) -> None:

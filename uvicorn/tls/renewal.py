@@ -77,7 +77,7 @@ class CertificateWatch:
             self._watch.wake()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
         if self._watch is not None:

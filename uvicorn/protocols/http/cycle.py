@@ -85,7 +85,7 @@ class Stay(Protocol):
         """The application waits for the client: `for_body`, or to send."""
 
     def resume(self) -> asyncio.Future[None] | None:
-        """The client was heard. Returns a future if there is no place now; ask again when that is done."""
+        """The client has sent or read data. Returns a future if no place is free; call again when that is done."""
 
     def force(self, is_seen: bool = False) -> None:
         """The application runs, whether or not there is a place for it; `is_seen`: though it waits, as it seemed."""
@@ -114,7 +114,7 @@ class RequestResponseCycle:
         body_given: the application was given the last piece of the body.
         peer_gone: `receive()` has only `http.disconnect` left to give, once the body was read; a half-closed client
             and a server that shuts down look like this, and may still be sent the response.
-        unreachable: nothing can be sent any more; `send()` returns without doing anything.
+        unreachable: nothing can be sent any longer; `send()` returns without effect.
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
         course: of the metrics, if there are any.
@@ -454,11 +454,11 @@ class RequestResponseCycle:
         return self.stream.flow.waiter()
 
     def await_reader(self) -> None:
-        """What the kernel sends waits for the client."""
+        """Start the deadline for the client to read data sent by the file route."""
         self.stream.await_reader()
 
     def stop_awaiting_reader(self) -> None:
-        """It does not any more."""
+        """Cancel that deadline."""
         self.stream.stop_awaiting_reader()
 
     def park(self) -> None:
@@ -467,7 +467,7 @@ class RequestResponseCycle:
             self.stay.park(for_body=False)
 
     def resume(self) -> asyncio.Future[None] | None:
-        """All of it is written. Returns a future if there is no place to go on; ask again when that is done."""
+        """All of it is written. Returns a future if no place is free to go on; call again when that is done."""
         return None if self.stay is None else self.stay.resume()
 
     def force(self) -> None:
@@ -511,7 +511,7 @@ class RequestResponseCycle:
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next piece of the request body, or `http.disconnect`.
 
-        Waits until there is something to tell. A body that is complete is delivered even if the client has gone
+        Waits until there is a message. A body that is complete is delivered even if the client has gone
         meanwhile; one that is not ends in `http.disconnect`, never in a false end of body.
         """
         if self.expect_continue:
@@ -546,7 +546,7 @@ class RequestResponseCycle:
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
 
     async def _wait(self) -> ASGIReceiveEvent:
-        """Return the next message when it is there, and has come to those who were here before.
+        """Return the next message once it is there, after earlier callers have got theirs.
 
         On an event of the pool; each of several who wait has its own.
         """

@@ -235,7 +235,7 @@ class HTTPProtocol(Attributes):
             del self._runner
 
     def _forget(self) -> None:
-        """This protocol is not on its connection any more."""
+        """This protocol has left its connection."""
         metrics = self.settings.metrics
         if metrics is not None and self in self.server_state.connections:
             metrics.add(GONE)

@@ -223,7 +223,7 @@ class _Held:
         self._gate.park(self._place, self, for_body)
 
     def resume(self) -> asyncio.Future[None] | None:
-        """The client was heard. Returns a future if there is no place now; ask again when that is done."""
+        """The client has sent or read data. Returns a future if no place is free; call again when that is done."""
         return self._gate.resume(self._place)
 
     def force(self, is_seen: bool = False) -> None:

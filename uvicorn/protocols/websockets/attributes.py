@@ -170,7 +170,7 @@ class Attributes(asyncio.Protocol):
         self.keepalive.start()
 
     def stop_keepalive(self) -> None:
-        """No more pings, no more deadlines."""
+        """Stop pings and deadlines."""
         self.keepalive.stop()
 
     def schedule_ping(self, delay: float) -> None:
@@ -188,7 +188,7 @@ class Attributes(asyncio.Protocol):
 
     @property
     def disconnected(self) -> bool:
-        """The application is, or will be, told that the connection has ended."""
+        """Whether the application's disconnect event is queued or delivered."""
         return self.inbox.end is not None
 
     @property

@@ -27,7 +27,7 @@ class Ended(Protocol):
     state: SessionState
 
     def stop_keepalive(self) -> None:
-        """No more pings, no more deadlines."""
+        """Stop pings and deadlines."""
 
 
 class CloseHandshake:
@@ -175,7 +175,7 @@ class CloseHandshake:
         self._closer.close()
 
     def lose(self) -> None:
-        """Nothing can be sent or received any more."""
+        """End the connection in both directions, without a close frame."""
         # There was no close frame, which section 7.1.5 calls 1006 and upstream 1005 once it is open.
         self.tell(1005 if self._session.state is _ACCEPTED else 1006)
         self.begin()

@@ -1,4 +1,4 @@
-"""How a connection's transport is ended, so that the peer gets all that was written and never holds it for ever."""
+"""Ends a connection's transport, so that the peer gets all output, but can never hold the connection forever."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Closer:
                 self._transport.abort()
 
     def cancel(self) -> None:
-        """The deadline is not needed any more: the connection is gone."""
+        """Cancel the deadline: the connection is gone."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -239,7 +239,7 @@ class FrameSplitter:
         return parse_close(frame) if first & 0x0F == Opcode.CLOSE else frame
 
     def _wait(self) -> None:
-        """Too little is there to tell: keep nothing but that."""
+        """Too little has come for a frame: keep only that."""
         if self._start:
             self._data = self._data[self._start :]
             self._start = 0

@@ -20,7 +20,7 @@ class Inbox:
     Attributes:
         queue: events that the application has not received yet.
         receivers: those who wait for more.
-        end: the last event, which comes again however often it is asked for; `None` until then.
+        end: the last event, which every further call returns; `None` until then.
         took_at: when the application took its last event, or began to answer.
     """
 
@@ -70,7 +70,7 @@ class Inbox:
             await self.receivers.wait(self._has_event)
         if self.queue:
             return True
-        # An application that asks for ever must not stop the event loop.
+        # An application that calls this endlessly must not stop the event loop.
         await asyncio.sleep(0)
         return False
 

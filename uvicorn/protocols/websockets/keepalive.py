@@ -15,7 +15,7 @@ from uvicorn.rules.grace import GraceTimer
 
 
 class Pinged(Protocol):
-    """The session whose peer is asked for signs of life."""
+    """The session whose peer is pinged."""
 
     @property
     def read_paused(self) -> bool:
@@ -83,7 +83,7 @@ class KeepAlive:
             self.schedule(self.interval)
 
     def stop(self) -> None:
-        """No more pings, no more deadlines."""
+        """Stop pings and deadlines."""
         for timer in (self.ping_timer, self.pong_timer):
             if timer is not None:
                 timer.cancel()

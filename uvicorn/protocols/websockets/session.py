@@ -412,7 +412,7 @@ class WebSocketSession(Attributes):
             self._output.closer.close()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next event; `websocket.disconnect` is the last, and comes again however often it is asked for."""
+        """Return the next event; `websocket.disconnect` is the last, and every further call returns it again."""
         inbox = self.inbox
         if not inbox.queue or inbox.receivers.waiters:
             if not inbox.queue:

@@ -61,7 +61,7 @@ pub(crate) const ADMITTED: usize = 156;
 pub(crate) const RELEASED: usize = 157;
 /// Requests that have waited to be admitted.
 pub(crate) const QUEUED: usize = 158;
-/// Those of them that wait no more.
+/// Those of them that have stopped waiting.
 pub(crate) const UNQUEUED: usize = 159;
 /// Requests that were refused, by reason: a place for each `ShedReason`.
 pub(crate) const SHED: usize = 160;

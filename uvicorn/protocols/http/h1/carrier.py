@@ -38,7 +38,7 @@ class Carrier:
         transport: of the connection.
         is_tls: whether it is encrypted.
         base: says who its client is.
-        reader: reads nothing any more once the transport has failed.
+        reader: stops reading once the transport has failed.
         settings: of the connection.
         logger: where its lines go.
         lost: called if the transport cannot even be aborted, because it will not report `connection_lost`.

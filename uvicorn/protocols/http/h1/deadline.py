@@ -132,7 +132,7 @@ class Deadline:
         return self._clockwork.clock() - self._since
 
     def close(self) -> None:
-        """Nothing is waited for any more, now or later."""
+        """Stop waiting, now and for good."""
         self.drop()
         self._expire = None
 

@@ -51,7 +51,7 @@ class Input:
         self._reader = reader
         self._deadline = deadline
         self._context = context
-        self._heeded = -1  # the socket's descriptor, while reading is paused and its end is to be heard of
+        self._heeded = -1  # the socket's descriptor, while reading is paused and the peer's end is watched for
 
     def take(self, piece: Piece) -> bool:
         """Give the application a piece of its request's body. Returns whether it may still have it."""

@@ -118,7 +118,7 @@ PLAIN = Framing(0, True, False, b"")
 """That of a request without a body, and with nothing said about the connection."""
 _PLAIN_CLOSE = Framing(0, False, False, b"")
 
-# Hosts seen to be valid: a server is asked for few names, many times.
+# Valid hosts seen before: a server's clients use few names, many times.
 _known_hosts: set[bytes] = set()
 _KNOWN_HOSTS = 1024
 

@@ -38,7 +38,7 @@ class Recurring(Generic[Value]):
         return len(self._known)
 
     def recurs(self, key: bytes) -> bool:
-        """Take note of a key, and tell whether it came before and its value is to be kept."""
+        """Note a key; returns whether it came before and its value is worth keeping."""
         if len(key) > self._longest:
             return False
         # The hash of bytes is keyed with a secret of the process, so collisions cannot be forced; and one would do no

@@ -211,7 +211,7 @@ class RequestReader:
         """Return the next request or piece; `None` if it has not arrived, or must wait for the previous response.
 
         Raises:
-            RequestRefused: it is no good.
+            RequestRefused: the head is invalid.
         """
         if self.more and self.state is HEAD:
             return self._read_head(self._data, self._at)

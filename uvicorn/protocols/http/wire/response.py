@@ -28,7 +28,7 @@ class BodyFraming(IntEnum):
     """How the client learns where the body ends (RFC 9112 section 6.3)."""
 
     NONE = 0
-    """There is no body: HEAD, 204, 304. What the application sends is dropped."""
+    """There is no body: HEAD, 204, 304. The application's body is dropped."""
     LENGTH = 1
     CHUNKED = 2
     CLOSE = 3
