@@ -523,7 +523,7 @@ class ProcessWorker:
         return seconds
 
     def _hear_of_blockade(self, seconds: float) -> None:
-        """Ask for the stacks of a lasting blockade; report it once the child repeats it, because they are there by then."""
+        """Ask for the stacks of a lasting blockade; report it once the child repeats it: they are there by then."""
         if seconds < self.config.timeout_worker_healthcheck:
             self._blockade = Blockade.NONE
         elif self._blockade is Blockade.NONE:

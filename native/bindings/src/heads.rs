@@ -132,7 +132,7 @@ impl HeadReader {
     }
 }
 
-/// The protocols asked for, in lower case.
+/// The requested protocols, in lower case.
 fn offers(head: &Head, bytes: &[u8]) -> Vec<u8> {
     let fields = head.fields.iter().filter(|field| field.known == Name::Upgrade);
     let values: Vec<&[u8]> = fields.map(|field| field.value.of(bytes)).collect();

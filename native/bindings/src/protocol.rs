@@ -165,7 +165,7 @@ impl HTTPProtocol {
         self.handler()?.on_resume(py)
     }
 
-    /// The next response is the last, and says so; nothing else changes.
+    /// The next response is the last, and announces that; nothing else changes.
     fn announce_close(&self, py: Python<'_>) -> PyResult<()> {
         match self.served()? {
             Served::Http1(connection) => {

@@ -1,4 +1,4 @@
-//! Which version of HTTP a connection speaks: the client says it.
+//! The choice of a connection's HTTP version, which is the client's.
 //!
 //! ```text
 //! Undecided ──ALPN says h2, or the first bytes are its preface──▶ Http2
@@ -96,7 +96,7 @@ impl Version {
         self.decide(py, input.starts_with(PREFACE) || breaks_preface(&input))?.on_data(py, &input)
     }
 
-    /// The client sends no more than it has sent.
+    /// The client sends nothing further.
     pub(crate) fn end(&self, py: Python<'_>) -> PyResult<bool> {
         let begun = match &mut *self.0.borrow_mut() {
             State::Undecided { begun, .. } => std::mem::take(begun),

@@ -44,7 +44,7 @@ fn h1_rapid_reset() {
     let mut server = Server::ready(App::Silent);
     let (count, code) = until_calm(&mut server, |count| [get(number(count)), reset(number(count))].concat());
     assert_eq!((count, code), (200, CALM));
-    // Nothing is accepted any more, and nothing is alive.
+    // Nothing is accepted any longer, and nothing is alive.
     server.receive(&get(100_001));
     assert!(server.take().is_empty() && server.connection.is_idle());
 }
@@ -185,7 +185,7 @@ fn h6_windows_that_let_a_byte_through() {
     }
 }
 
-/// An application that reads small messages as they come is served for ever; and so is a client that is slow about it.
+/// An application that reads small messages as they come is served without limit; and so is a slow client.
 #[test]
 fn h6_small_messages_that_are_read_are_no_flood() {
     let mut server = Server::ready(App::Echo);

@@ -164,7 +164,7 @@ impl FileSink {
         self.stream()?.file_route(py)
     }
 
-    /// Nothing can be sent any more.
+    /// Whether nothing can be sent any longer.
     #[getter]
     fn unreachable(&self) -> PyResult<bool> {
         Ok(self.exchange.here()?.is_disconnected())
@@ -202,7 +202,7 @@ impl FileSink {
         self.guard(py, "await_reader", |exchange| exchange.stream.await_reader(py))
     }
 
-    /// It does not any more.
+    /// Cancel that deadline.
     fn stop_awaiting_reader(&self) -> PyResult<()> {
         self.stream()?.stop_awaiting_reader();
         Ok(())

@@ -1,7 +1,7 @@
-//! Whether a request may be served now: asked of `uvicorn/overload/gate.py`, which decides for all implementations.
+//! Whether a request may be served now: `uvicorn/overload/gate.py` decides that for all implementations.
 //!
-//! A call into Python is affordable here: it costs a hundredth of the work that the decision saves. Without a limit it is one
-//! branch. A place is given back when the application's call ends, or at the latest when the exchange is dropped.
+//! A call into Python is affordable here: it costs a hundredth of the work that the decision saves. Without a limit it is
+//! one branch. A place is given back when the application's call ends, or at the latest when the exchange is dropped.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -117,7 +117,7 @@ impl Slot {
         self.gate.bind(py).call_method1(intern!(py, "hand_on"), (&self.ticket,)).map(drop)
     }
 
-    /// Give it back; how long it was held says nothing.
+    /// Give it back without counting how long it was held, which is not representative.
     pub(crate) fn give_back_unmeasured(self, py: Python<'_>) -> PyResult<()> {
         self.gate.bind(py).call_method1(intern!(py, "release"), (&self.ticket, false)).map(drop)
     }

@@ -36,7 +36,7 @@ impl Room {
         self.paused.set(true);
     }
 
-    /// Little enough does, or nothing can be written any more: let those who wait go on.
+    /// Few bytes wait, or writing has become impossible: resume waiting writers.
     pub(crate) fn resume(&self, py: Python<'_>, names: &Names) -> PyResult<()> {
         self.paused.set(false);
         let watcher = self.watcher.take();

@@ -45,7 +45,7 @@ pub(crate) struct Request<'a, F> {
     pub(crate) expects_continue: bool,
 }
 
-/// The extension that says something of the connection, if it is encrypted.
+/// The extension that describes the connection, if it is encrypted.
 const TLS: &str = "tls";
 
 /// As many scopes wait to be used again as requests of one read mostly are.

@@ -21,7 +21,7 @@ fn milliseconds(seconds: f64) -> PyResult<u64> {
 /// Kill this process `grace` seconds after the first of the signals, unless `end_in` says otherwise by then; returns whether
 /// all of them have a handler that this could be put in front of. It goes when Python installs another one.
 ///
-/// Raises `OSError` if a signal is none, `ValueError` if `grace` is no duration.
+/// Raises `OSError` if a signal is invalid, `ValueError` if `grace` is not a duration.
 #[cfg(target_os = "linux")]
 #[pyfunction]
 #[pyo3(signature = (grace, *signals))]

@@ -21,7 +21,7 @@ pub(crate) struct Home {
     pub(crate) is_real: bool,
     /// The context in which the server was started: that of a request would live as long as objects created in it.
     pub(crate) context: Py<PyAny>,
-    /// Ask for the task that is at work, say that one is, and that it is not any more.
+    /// Return the running task, set it, and unset it.
     pub(crate) current_task: Py<PyAny>,
     pub(crate) enter_task: Py<PyAny>,
     pub(crate) leave_task: Py<PyAny>,

@@ -14,13 +14,13 @@ use pyo3::prelude::*;
 use super::ffi::descriptor;
 
 const STACK: usize = 64 * 1024;
-/// For which a thread of Python's, which says so in the log, may end the process itself.
+/// Time for a thread of Python's, which also logs it, to end the process itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Watch a pipe whose other end the parent holds: a second after that is closed send SIGTERM to this process, and SIGKILL
 /// `grace` seconds later (None: never).
 ///
-/// Raises `OSError` if `descriptor` is none, `ValueError` if `grace` is no duration.
+/// Raises `OSError` if `descriptor` is invalid, `ValueError` if `grace` is not a duration.
 #[cfg(unix)]
 #[pyfunction]
 pub(crate) fn end_with_pipe(descriptor: i32, grace: Option<f64>) -> PyResult<()> {

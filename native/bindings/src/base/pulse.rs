@@ -19,7 +19,7 @@ const SIGNAL_STACK: usize = 256 * 1024;
 /// Write a number of 8 bytes at the beginning of a file, one more every `interval` seconds, as long as it can be written.
 /// A signal stack that `faulthandler` has set up in this thread is enlarged.
 ///
-/// Raises `OSError` if `descriptor` is none, `ValueError` if `interval` is no duration.
+/// Raises `OSError` if `descriptor` is invalid, `ValueError` if `interval` is not a duration.
 #[cfg(unix)]
 #[pyfunction]
 pub(crate) fn beat(descriptor: i32, interval: f64) -> PyResult<()> {

@@ -104,7 +104,7 @@ impl<T> Single<T> {
     }
 }
 
-/// Things of which mostly one is lent, and sometimes a few together.
+/// Objects of which mostly one is lent, and sometimes a few together.
 pub(crate) struct Several<T> {
     one: Single<T>,
     others: RefCell<Vec<T>>,

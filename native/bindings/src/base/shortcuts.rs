@@ -47,7 +47,7 @@ const ALL: [(Shortcut, &str); 17] = [
     (Shortcut::Events, "events"),
 ];
 
-/// Those that this process takes where there is no server at hand: as on import, and then as its last server.
+/// The shortcuts of this process outside of any server: as on import, and then as its last server.
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this process takes a shortcut.

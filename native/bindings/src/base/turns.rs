@@ -1,4 +1,4 @@
-//! The turns in which connections are served, where it is not the loop that serves them one by one.
+//! The turns in which connections are served, unless the loop serves them one by one.
 
 use std::rc::Rc;
 

@@ -170,7 +170,7 @@ pub(crate) trait Carried: Sized {
         Ok(self.on_carrier(py, |carrier| carrier.look(py))?.unwrap_or(Pending::Nothing))
     }
 
-    /// Whether nothing can be written any more.
+    /// Whether writing has become impossible.
     fn is_transport_closing(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.on_carrier(py, |carrier| carrier.is_closing(py))?.unwrap_or(true))
     }

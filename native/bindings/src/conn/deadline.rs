@@ -3,7 +3,7 @@
 //! Each wait for the peer has a deadline; the timer is set for the earliest, but sweeps are at least `GRANULARITY`
 //! apart, so that ten thousand idle connections cost one pass over a vector and not ten thousand timers.
 //!
-//! A deadline that is over is no verdict yet: a peer that could not be heard has more time (`grace.rs`).
+//! A deadline that has passed is not final: a peer whose data could not be read has more time (`grace.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -113,7 +113,7 @@ impl Deadlines {
         entries.len() - 1
     }
 
-    /// The entry in this place waits no more.
+    /// The entry in this place stops waiting.
     pub(crate) fn remove(&self, index: usize) {
         let gone = self.entries.borrow_mut().get_mut(index).and_then(Option::take);
         if gone.is_some() {

@@ -31,7 +31,7 @@ pub(crate) trait Handler {
     fn on_hang_up(self: Rc<Self>, _py: Python<'_>, _reset: bool) -> PyResult<()> {
         Ok(())
     }
-    /// The socket is gone, because of `error` if there is one. Nothing is said after this.
+    /// The socket is gone, because of `error` if there is one. No event follows.
     fn on_lost(self: Rc<Self>, py: Python<'_>, error: Option<PyErr>) -> PyResult<()>;
     /// More waits to be written than should.
     fn on_pause(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;

@@ -121,7 +121,7 @@ impl Connection {
         self.life.get() == Life::Closed
     }
 
-    /// Whether the client sends no more, and all that it has sent was received.
+    /// Whether the client's output has ended, and all of it was received.
     #[inline]
     pub(super) fn has_all(&self) -> bool {
         self.end.get() == End::Here

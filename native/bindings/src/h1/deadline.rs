@@ -162,7 +162,7 @@ impl Connection {
         self.places.set(Some([INPUT, READER].map(|part| deadlines.insert(self.clone(), part))));
     }
 
-    /// No deadline applies any more.
+    /// Drop all deadlines.
     pub(super) fn leave_deadlines(&self) {
         for place in self.places.take().into_iter().flatten() {
             self.core.hub.deadlines.remove(place);

@@ -43,7 +43,7 @@ impl Connection {
         self.update_deadline(py)
     }
 
-    /// The next response whose head is encoded is the last, and says so; nothing else changes.
+    /// The next response whose head is encoded is the last, and announces that; nothing else changes.
     pub(crate) fn announce_close(&self) {
         if self.ending.get() == Ending::None {
             self.ending.set(Ending::Announced);
@@ -196,7 +196,7 @@ impl Carried for Connection {
 }
 
 impl Connection {
-    /// There is room for more, or nothing can be sent any more: let those who wait go on.
+    /// There is room for more, or sending has become impossible: resume waiting writers.
     pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_closed() {
             self.reader.stop();

@@ -284,7 +284,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The descriptor that was `heeded` is watched no more.
+    /// Stop watching the descriptor that was `heeded`.
     pub(super) fn ignore_end(&self, py: Python<'_>, heeded: Option<i32>) -> PyResult<()> {
         match heeded {
             Some(descriptor) => self.core.hub.hang_ups(py)?.call_method1("unwatch", (descriptor,)).map(drop),

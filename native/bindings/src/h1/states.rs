@@ -25,7 +25,7 @@ pub(super) enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     None,
-    /// The next head says `close`.
+    /// The next head contains `close`.
     Announced,
     /// And its request has to come soon.
     LastCall,

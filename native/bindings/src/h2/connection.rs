@@ -57,7 +57,7 @@ pub(super) enum Wanted {
     WebSocket(Box<Opening>),
 }
 
-/// A WebSocket that was asked for, and is opened when it is its turn.
+/// A requested WebSocket, which is opened in turn.
 pub(super) struct Opening {
     pub(super) path: Vec<u8>,
     pub(super) query: Vec<u8>,
@@ -72,7 +72,7 @@ pub(super) struct State {
     /// By the places of their streams.
     pub(super) slots: Vec<Option<Slot>>,
     pub(super) asked: VecDeque<Asked>,
-    /// The beginning of a frame of which the end has not come.
+    /// The beginning of an incomplete frame.
     pub(super) pending: Vec<u8>,
     /// Output that is not written yet.
     pub(super) out: Vec<u8>,
@@ -115,7 +115,7 @@ pub(super) struct Waits {
 pub(super) struct Outflow {
     /// The carrier has enough to write.
     pub(super) paused: Cell<bool>,
-    /// Streams of which something waits to be sent.
+    /// Streams with waiting output.
     pub(super) unsent_streams: Cell<usize>,
     /// Bytes of bodies that the windows have let through after they had waited for them.
     pub(super) taken: Cell<usize>,
@@ -145,7 +145,7 @@ pub(crate) struct Connection {
     pub(super) own: OnceCell<Weak<Connection>>,
     /// Requests that have not ended, where they are counted.
     pub(super) in_flight: Cell<usize>,
-    /// The client sends no more.
+    /// The client's output has ended.
     pub(super) has_all: Cell<bool>,
     /// The status of the last request that was refused, if that was in this read.
     pub(super) refused: Cell<u16>,

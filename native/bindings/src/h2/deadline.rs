@@ -65,7 +65,7 @@ impl Connection {
         self.waits.places.set(Some([INPUT, READER, PING].map(|part| deadlines.insert(self.clone(), part))));
     }
 
-    /// No deadline applies any more.
+    /// Drop all deadlines.
     pub(super) fn leave_deadlines(&self) {
         for place in self.waits.places.take().into_iter().flatten() {
             self.core.hub.deadlines.remove(place);
@@ -267,7 +267,7 @@ impl Stream {
         }
     }
 
-    /// No deadline applies any more.
+    /// Drop all deadlines.
     #[inline]
     pub(super) fn leave_deadlines(&self) {
         self.leave(BODY);

@@ -93,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// Nothing is in hand: keep no more room than a connection with a few requests at a time needs.
+    /// No request is in progress: keep only as much room as a connection with a few requests at a time needs.
     pub(super) fn shrink(&self) {
         let State { slots, asked, .. } = &mut *self.state.borrow_mut();
         if slots.capacity() > KEPT && slots.iter().all(Option::is_none) {

@@ -11,7 +11,7 @@ pub(super) enum Awaits {
     Section,
     /// The rest of a frame.
     Frame,
-    /// Nothing: it has asked, and is to be answered.
+    /// Nothing: the client awaits a response.
     Nothing,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Ending {
     Heard,
     /// The answer is all that is waited for.
     LastCall,
-    /// Which request was the last is to be said, once all are answered, or with the next.
+    /// The GOAWAY with the last request is due, once all are answered, or with the next one.
     Last,
     /// No further request is taken.
     Now,
@@ -40,7 +40,7 @@ pub(super) enum Presence {
     Heard,
     /// Nothing has.
     Quiet,
-    /// Nothing has, so it was asked whether it is there, and has not answered.
+    /// Silent: it was pinged, and has not answered.
     Asked,
 }
 

@@ -65,7 +65,7 @@ impl Stream {
         self.queue.borrow().len() > 0
     }
 
-    /// Little enough waits, or nothing can be sent any more: let those who wait go on.
+    /// Few bytes wait, or sending has become impossible: resume waiting writers.
     pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
         self.room.resume(py, &self.connection.core.names)?;
         let Some(channel) = self.channel.get() else { return Ok(()) };
@@ -73,7 +73,7 @@ impl Stream {
         handler.map_or(Ok(()), |handler| handler.on_resume(py))
     }
 
-    /// Nothing can be sent any more.
+    /// Sending has become impossible.
     pub(super) fn give_up(&self, py: Python<'_>) -> PyResult<()> {
         let unsent = self.queue.take();
         if unsent.len() > 0 {

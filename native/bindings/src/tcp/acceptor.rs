@@ -37,15 +37,15 @@ pub(crate) struct Listening {
     encryption: Option<Rc<Encryption>>,
     /// The time limit from the first byte to the protocol, if a header or a handshake comes first.
     patience: Duration,
-    /// Whether the peer of this address says first who its client is, if that may be.
+    /// Whether the peer of this address has to send a PROXY header, if peers may.
     expects: Option<Py<PyAny>>,
     /// Has room for one connection more, or not, if they are counted.
     enter: Option<Py<PyAny>>,
-    /// Tells a connection, of which it gets a duplicate, that there is no room for it.
+    /// Answers a connection, of which it gets a duplicate, that there is no room for it.
     turn_away: Py<PyAny>,
     /// Those that are not open yet.
     opening: Cell<usize>,
-    /// Called when there is none any more.
+    /// Called when the last one is gone.
     when_opened: RefCell<Option<Py<PyAny>>>,
 }
 
@@ -61,7 +61,7 @@ impl Listening {
     ) -> PyResult<()> {
         let left = visit.as_ref().map(|visit| visit.clone_ref(py));
         match (self.receive(py, reactor, descriptor, peer, visit), left) {
-            // It is likely to have said something already.
+            // It has probably sent something already.
             (Ok(Some(socket)), _) => reactor.queue(py, &socket),
             (Ok(None), Some(visit)) => visit.leave(py),
             (Err(error), Some(visit)) => visit.leave(py).and(Err(error)),
@@ -334,7 +334,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Take connections no more.
+    /// Stop accepting.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.pause()?;
         let listener = self.listening.here()?.listener.take();

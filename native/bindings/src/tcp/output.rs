@@ -181,7 +181,7 @@ impl Socket {
 
     /// Something waits now.
     fn keep(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        // It may have become writable before it was watched; then the kernel says so at once.
+        // It may have become writable before it was watched; then the kernel reports that at once.
         self.watch(py)?;
         self.apply_marks(py)
     }

@@ -17,7 +17,7 @@ pub(super) enum Preface {
     Complete(Py<PyAny>),
     Incomplete,
     Malformed(String),
-    /// Nothing of it will come any more.
+    /// The rest of it will not come.
     Lost,
 }
 

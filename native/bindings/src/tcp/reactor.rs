@@ -110,9 +110,9 @@ pub(crate) struct Reactor {
     opening: RefCell<VecDeque<Opening>>,
     /// Of several workers.
     share: RefCell<Option<Share>>,
-    /// The loop was asked to call `look_again`.
+    /// The loop has a call of `look_again` scheduled.
     looking_away: Cell<bool>,
-    /// When the loop was asked to call `expire`.
+    /// When the loop will call `expire`.
     expiring: Cell<Option<Instant>>,
     after: RefCell<Vec<Rc<dyn AfterTurn>>>,
     /// Counts how long connections wait for their turns, if the metrics are served.
@@ -121,7 +121,7 @@ pub(crate) struct Reactor {
     buffer: Cell<Vec<u8>>,
     events: Cell<Events>,
     turn: Cell<Turn>,
-    /// The loop was asked for a turn.
+    /// The loop has a turn scheduled.
     scheduled: Cell<bool>,
     rehearsal: Rehearsal,
 }

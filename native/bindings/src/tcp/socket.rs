@@ -40,7 +40,7 @@ pub(crate) trait Keeper: Turns {
     /// Tell the loop of an exception.
     fn report(&self, context: &Bound<'_, PyDict>) -> PyResult<()>;
     fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()>;
-    /// `peer` was to say who its client is, and has said something else.
+    /// `peer` had to send a PROXY header, and has sent something else.
     fn note_malformed_preface(&self, py: Python<'_>, peer: &Py<PyAny>, reason: &str) -> PyResult<()>;
 }
 
@@ -274,7 +274,7 @@ impl Socket {
         Ok(!(last && self.kernel.watched.get()))
     }
 
-    /// An error of the connection. That the peer of an encrypted one went without a word is none.
+    /// Handle an error of the connection. A TLS peer that closes without `close_notify` is not an error.
     #[cold]
     pub(super) fn lose_by(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
         let sudden = self.tls.as_ref().is_some_and(|tls| tls.is_sudden_end(py, &error));
@@ -342,7 +342,7 @@ impl Socket {
 
     // The end.
 
-    /// Read no more, and end once everything is written.
+    /// Stop reading, and end once everything is written.
     pub(super) fn close(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         if self.phase.get() != Phase::Open {
             return Ok(());

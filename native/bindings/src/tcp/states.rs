@@ -59,13 +59,13 @@ pub(super) struct Kernel {
     pub(super) readable: Cell<bool>,
     /// It may take more.
     pub(super) writable: Cell<bool>,
-    /// It was asked to tell.
+    /// It is watched.
     pub(super) watched: Cell<bool>,
     pub(super) peer_end: Cell<PeerEnd>,
 }
 
 impl Default for Kernel {
-    /// Nothing was said, so both have to be tried.
+    /// No event has come, so both have to be tried.
     fn default() -> Self {
         Self {
             readable: Cell::new(true),

@@ -97,7 +97,7 @@ mod linux {
             crate::base::ffi::descriptor::in_kernel(self.0.as_fd())
         }
 
-        /// Take no more once `most` bytes are not on their way.
+        /// Take no more output while `most` bytes are unsent.
         pub(crate) fn limit_unsent(&self, most: i32) {
             crate::base::ffi::descriptor::limit_unsent(self.0.as_fd(), most);
         }
@@ -121,7 +121,7 @@ mod linux {
             (wanted.0 && found.intersects(input | gone), wanted.1 && found.intersects(output | gone))
         }
 
-        /// Whether the connection is no more, where it was reset; not if its peer has only nothing more to send.
+        /// Whether the connection was reset; not if its peer has only ended its output.
         pub(crate) fn is_reset(&self) -> bool {
             let mut asked = [PollFd::new(&self.0, PollFlags::empty())];
             let gone = PollFlags::ERR | PollFlags::HUP;
@@ -190,7 +190,7 @@ mod linux {
 
     impl Table {
         const NUMBER: usize = size_of::<u32>();
-        /// The bit of a number that says: nothing is accepted there.
+        /// The bit of a number that means: nothing is accepted there.
         pub(crate) const RESTS: u32 = 1 << 31;
         /// Places read at once.
         const READ: usize = 64;

@@ -106,7 +106,7 @@ pub(super) struct Tls {
 struct Incoming {
     /// An `ssl.MemoryBIO`.
     memory: Py<PyAny>,
-    /// No more comes, as the kernel says.
+    /// The kernel has reported the end of input.
     ended: Cell<bool>,
     /// OpenSSL may have some that it has not given.
     holds: Cell<bool>,
@@ -265,7 +265,7 @@ impl Tls {
             match self.fill(py, descriptor, rest)? {
                 Input::Data { drained: last, .. } => drained = last,
                 Input::Nothing => drained = true,
-                // Not `close_notify`: whatever is complete is read, then OpenSSL says that something is missing.
+                // Not `close_notify`: complete records are read, then OpenSSL reports that something is missing.
                 Input::End if !self.incoming.ended.replace(true) => {}
                 Input::End => return Ok(self.end_behind(length)),
             }
@@ -339,7 +339,7 @@ impl Tls {
             self.outgoing.has_spoken.set(true);
             let count = match self.engine.bind(py).call_method1(intern!(py, "write"), (data,)) {
                 Ok(count) => count.extract::<usize>()?,
-                // It must hear something of the peer first.
+                // It must read something of the peer first.
                 Err(error) if self.encryption.is_later(py, &error) => 0,
                 Err(error) => return Err(error),
             };
@@ -353,7 +353,7 @@ impl Tls {
         if self.phase.get() == Phase::Open {
             self.phase.set(Phase::Finished);
             self.outgoing.has_spoken.set(true);
-            // It would wait for the peer's, or has failed before: either way it is said, if it can be.
+            // It would wait for the peer's, or has failed before: either way the alert is sent, if that is possible.
             let ended = self.object.bind(py).call_method0(intern!(py, "unwrap"));
             drop(ended);
         }
@@ -387,7 +387,7 @@ impl Tls {
         }
     }
 
-    /// Whether `error` says no more than that the peer went without a word.
+    /// Whether `error` only means that the peer has closed without `close_notify`.
     pub(super) fn is_sudden_end(&self, py: Python<'_>, error: &PyErr) -> bool {
         error.is_instance(py, self.encryption.eof.bind(py)) || is_unexpected_eof(py, error).unwrap_or(false)
     }

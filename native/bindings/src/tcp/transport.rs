@@ -59,7 +59,7 @@ impl Transport {
         Ok(self.socket.here()?.is_closing())
     }
 
-    /// Take no more input, and close once everything is written.
+    /// Stop reading, and close once everything is written.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.socket.here()?.close(py)
     }
@@ -165,7 +165,8 @@ impl Transport {
         socket.write_eof(py)
     }
 
-    /// TCP and Unix sockets can end one direction; TLS can too (RFC 8446 section 6.1), but no other transport says so.
+    /// TCP and Unix sockets can end one direction; TLS can too (RFC 8446 section 6.1), but asyncio's other transports
+    /// deny it.
     fn can_write_eof(&self) -> PyResult<bool> {
         Ok(!self.socket.here()?.is_encrypted())
     }

@@ -29,7 +29,7 @@ impl Who {
         Self { nearest, local, introduction: OnceCell::new(), visit: RefCell::default() }
     }
 
-    /// A proxy has said who its client is.
+    /// A proxy has described its client.
     pub(super) fn introduce(&self, introduction: Py<PyAny>) {
         let _ = self.introduction.set(introduction);
     }

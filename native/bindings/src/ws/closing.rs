@@ -86,7 +86,7 @@ impl Session {
         self.write(py, &out)
     }
 
-    /// Start the closing handshake and wait for the client's part of it (RFC 6455 section 7.1.2), not for ever.
+    /// Start the closing handshake and wait a limited time for the client's part of it (RFC 6455 section 7.1.2).
     pub(super) fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
         self.tell_end(py, code, Some(reason))?;
         self.start_closing_with(py, code, reason)?;

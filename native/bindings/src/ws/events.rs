@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// Nothing can be sent or received any more.
+    /// The peer is gone: end the connection in both directions.
     pub(super) fn peer_gone(&self, py: Python<'_>) -> PyResult<()> {
         // There was no close frame, which RFC 6455 section 7.1.5 calls 1006 and upstream 1005 once it is open.
         let code = if self.is_accepted() { 1005 } else { 1006 };

@@ -252,7 +252,7 @@ impl Session {
         log.bind(py).call_method1("close", ("<", code, reason)).map(drop)
     }
 
-    /// Look for the answer to our close frame; nothing else counts any more.
+    /// Look for the answer to our close frame, and ignore everything else.
     pub(super) fn read_close(&self, py: Python<'_>) -> PyResult<()> {
         loop {
             match self.poll_kept(py) {

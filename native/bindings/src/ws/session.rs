@@ -56,7 +56,7 @@ pub(super) struct Inbox {
     /// Bytes put into the queue since it was last empty.
     pub(super) queued: Cell<usize>,
     pub(super) receivers: Line,
-    /// The first of them has its turn: it waits no more, though it has its place until it is through.
+    /// The first of them has its turn: it has stopped waiting, though it keeps its place until it is through.
     pub(super) taking: Cell<bool>,
     /// When the application took its last event.
     pub(super) took_at: Cell<Option<Instant>>,

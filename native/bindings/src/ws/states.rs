@@ -13,7 +13,7 @@ pub(super) enum State {
     Accepted(Box<Wire>),
     /// The application answers with a response of its own: a `DenialResponse`.
     Denying(Py<PyAny>),
-    /// We have said that this is the end. If that was a close frame, the client's is looked for.
+    /// The server has ended its side. If that was a close frame, the client's is looked for.
     Closing(Option<Box<Wire>>),
     Closed,
 }

@@ -71,7 +71,7 @@ impl Session {
         self.times.place.set(Some(self.core.hub.deadlines.insert(self.clone(), 0)));
     }
 
-    /// No deadline applies any more.
+    /// Drop all deadlines.
     pub(super) fn leave_deadlines(&self) {
         if let Some(place) = self.times.place.take() {
             self.core.hub.deadlines.remove(place);

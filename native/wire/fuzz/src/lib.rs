@@ -138,7 +138,7 @@ fn agree_with_httparse(head: &Head, data: &[u8]) {
     }
 }
 
-/// Cuts do not matter. The first byte says how the application behaves and how the rest is cut.
+/// Cuts do not matter. The first byte chooses the application's behaviour and the cuts of the rest.
 pub fn h1_split(data: &[u8]) -> u64 {
     let Some((&control, data)) = data.split_first() else { return 0 };
     let (early, limits) = (control & 1 == 1, if control & 2 == 2 { small() } else { Limits::default() });

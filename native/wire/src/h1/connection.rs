@@ -17,7 +17,7 @@ use crate::method::Method;
 /// The result of [`Connection::poll`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing more can be said before more bytes arrive.
+    /// No further event before more bytes arrive.
     NeedMore,
     /// A request; all about it is in the [`Head`] of the scratch, whose spans are offsets into this poll's input. If
     /// `head.body` is `None` it is complete; else `Body` events follow.
@@ -103,7 +103,7 @@ pub struct Connection {
     writing: Writing,
     /// Facts about the request in hand. `close` is the keep-alive state: once set it stays.
     exchange: Exchange,
-    /// The next head that is written says `close`.
+    /// The next head that is written contains `close`.
     last: bool,
     /// Whether the client still waits for `100 Continue`.
     expects_continue: bool,
@@ -417,7 +417,7 @@ impl Connection {
         self.exchange.close
     }
 
-    /// Whether nothing will be read any more: close the transport once everything is written.
+    /// Whether reading has stopped: close the transport once everything is written.
     pub fn is_closed(&self) -> bool {
         matches!(self.reading, Reading::Closed)
     }

@@ -31,7 +31,7 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// How the end of a response body is marked (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body, whatever the application sends.
+    /// There is no body: the application's is dropped.
     None,
     /// This many bytes are still to come.
     Length(u64),
@@ -60,7 +60,7 @@ pub(crate) enum Content {
     Described,
     /// 204: none, and no framing fields (RFC 9110 section 8.6, RFC 9112 section 6.1).
     Forbidden,
-    /// 205: none, said by a length of zero (RFC 9110 section 15.3.6).
+    /// 205: none, declared by a length of zero (RFC 9110 section 15.3.6).
     Reset,
 }
 
@@ -100,7 +100,7 @@ pub struct HeadWriter {
 enum Persistence {
     Persists,
     Closes,
-    /// And the application has said so.
+    /// And the application has declared that.
     Announced,
 }
 
@@ -381,7 +381,7 @@ pub fn put_interim<'a>(
     status: u16,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<(), AppError> {
-    // 101 is no interim answer: it ends HTTP on the connection.
+    // 101 is not an interim response: it ends HTTP on the connection.
     if !(100..=199).contains(&status) || status == 101 {
         return Err(AppError::Status);
     }
@@ -408,7 +408,7 @@ pub fn put_text(
 ) -> Result<bool, AppError> {
     let mut head = HeadWriter::begin(out, exchange, status, defaults)?;
     head.field(out, b"content-type", b"text/plain; charset=utf-8")?;
-    // Said here, because it is also said of a body that HEAD is not sent.
+    // Declared here, because a response to HEAD declares it, too.
     head.field(out, b"content-length", text.len().to_string().as_bytes())?;
     let (mut body, persistent) = head.end(out, None)?;
     body.write(out, text)?;

@@ -16,7 +16,7 @@ const MAX_BYTES: usize = 2048;
 /// Fingerprints of sections met once.
 const FINGERPRINTS: usize = 64;
 
-/// Names one section for ever: the next one in its place has another.
+/// Names one section uniquely: the next one in its place has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Number(u64);
 

@@ -32,7 +32,7 @@ impl Ending {
 const LAST_CALL: u32 = 2 * 1000;
 
 impl<K> Connection<K> {
-    /// Append that no more requests should come. Those that are on their way are served.
+    /// Append a request to send no more requests. Those that are on their way are served.
     pub fn announce_end(&mut self, out: &mut Vec<u8>) {
         if self.ending == Ending::Open && !self.is_closed() {
             self.ending = Ending::Announced;
@@ -58,12 +58,12 @@ impl<K> Connection<K> {
         self.ending != Ending::Open
     }
 
-    /// Whether no request is in hand on the wire.
+    /// Whether no request is open on the wire.
     pub fn is_idle(&self) -> bool {
         self.streams.is_idle()
     }
 
-    /// Whether nothing is read any more.
+    /// Whether reading has stopped.
     pub const fn is_closed(&self) -> bool {
         matches!(self.reading, Reading::Closed)
     }
@@ -78,7 +78,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// Append why the connection ends; nothing is read any more, and all streams are over.
+    /// Append the reason for the connection's end; reading stops, and all streams are over.
     pub fn fail(&mut self, out: &mut Vec<u8>, failure: Failure) {
         if !self.is_closed() {
             self.reading = Reading::Closed;
@@ -132,7 +132,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// A stream of which both halves are complete is over.
+    /// Close a stream whose halves are both complete.
     pub(crate) fn close_if_ended(&mut self, id: StreamId) {
         let ended = |stream: &crate::h2::streams::Stream| {
             stream.remote == Remote::Ended && matches!(stream.local, Local::Ended)

@@ -37,7 +37,7 @@ pub(crate) enum Reading {
     Closed,
 }
 
-/// A header section of which the end has not come yet.
+/// An incomplete header section.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) number: u32,
@@ -88,7 +88,7 @@ const MAX_EARLY: usize = 16;
 pub(crate) type Step = Result<Option<(usize, Option<Event>)>, Failure>;
 
 impl<K> Connection<K> {
-    /// A connection on which nothing has happened. What the server says first is appended to `out`.
+    /// A new connection. The server's first frames are appended to `out`.
     pub fn new(settings: Settings, out: &mut Vec<u8>) -> Self {
         let entries: Vec<_> = settings.entries().collect();
         frame::put_settings(out, &entries);
@@ -250,7 +250,7 @@ impl<K> Connection<K> {
         if self.budget.pay(cost) { Ok(()) } else { Err(Failure::CALM) }
     }
 
-    /// A frame breaks the rules by itself: its stream is over, or the connection if there is none.
+    /// A frame is invalid by itself: its stream is over, or the connection if there is none.
     #[cold]
     fn violation(&mut self, violation: Violation, out: &mut Vec<u8>) -> Result<Option<Event>, Failure> {
         match self.streams.find(violation.stream) {

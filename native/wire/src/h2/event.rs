@@ -19,7 +19,7 @@ pub struct Progress {
 /// Something that the caller has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing more can be said before more bytes arrive.
+    /// No further event before more bytes arrive.
     NeedMore,
     /// A request, which is in the scratch. From now on the stream is the caller's, until it is
     /// [released](crate::h2::Connection::release).
@@ -52,7 +52,7 @@ pub enum Event {
     Reset {
         /// Which.
         stream: StreamId,
-        /// Why: an [`ErrorCode`] as a number, or anything a client says.
+        /// The reason: an [`ErrorCode`] as a number, or any number of the client's.
         code: u32,
         /// Whether the server had to, because of the client's input.
         ours: bool,

@@ -13,7 +13,7 @@
 
 use crate::h2::frame::{ErrorCode, MAX_WINDOW};
 
-/// The window that both sides have before anything is said (section 6.9.2).
+/// The initial window of both sides (section 6.9.2).
 pub(crate) const FIRST_WINDOW: u32 = 65_535;
 
 /// The window for the client's data.
@@ -46,7 +46,7 @@ impl Incoming {
         u32::try_from(i64::from(self.size) - self.left - i64::from(self.owed)).unwrap_or(0)
     }
 
-    /// Bytes that were taken are needed no more: never more of them than are held.
+    /// Release bytes that were taken: at most as many as are held.
     #[inline]
     pub(crate) fn release(&mut self, length: u32) {
         self.owed += length.min(self.held());

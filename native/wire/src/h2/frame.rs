@@ -79,7 +79,7 @@ pub enum ErrorCode {
     FrameSize = 0x6,
     /// The stream was refused before anything was done for it: the request can be sent again.
     RefusedStream = 0x7,
-    /// The stream is not needed any more.
+    /// The stream is no longer needed.
     Cancel = 0x8,
     /// A header block cannot be decoded.
     Compression = 0x9,
@@ -87,7 +87,7 @@ pub enum ErrorCode {
     Connect = 0xA,
     /// The peer makes too much work.
     EnhanceYourCalm = 0xB,
-    /// TLS does not have the properties that are asked for.
+    /// TLS lacks required properties.
     InadequateSecurity = 0xC,
     /// The request has to be sent with HTTP/1.1.
     Http11Required = 0xD,
@@ -236,7 +236,7 @@ pub enum Frame {
     Ping([u8; 8]),
     /// The answer to one.
     PingAck([u8; 8]),
-    /// The client will make no more streams.
+    /// The client will open no more streams.
     GoAway {
         /// The last stream of the server's that it has looked at.
         last: u32,
@@ -262,7 +262,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// The frame of a head and its payload, of which as much is there as it [needs](Head::needs).
+    /// The frame of a head and its payload, which has at least as many bytes as it [needs](Head::needs).
     pub fn read(head: Head, payload: &[u8]) -> Result<Self, Violation> {
         let Some(kind) = Kind::new(head.kind) else { return Ok(Self::Ignored) };
         head.on_stream(match kind {

@@ -118,7 +118,7 @@ impl Turns {
         self.now.get(usize::from(urgency)).copied().unwrap_or_default()
     }
 
-    /// It cannot send any more.
+    /// It has nothing to send any longer.
     #[inline]
     pub(crate) fn leave(&mut self, waits: &mut Waits) {
         if let Some(turn) = waits.turn.take() {

@@ -63,7 +63,7 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// How many bytes of content follow, if that was said; or none can.
+    /// How many bytes of content follow, if that was declared; or none can.
     pub(crate) fn content(&self, kind: Kind) -> Framing {
         match self.content {
             Content::Allowed => Framing::Content(self.length),

@@ -19,13 +19,13 @@ const MAX_HEADER_LIST_SIZE: u16 = 0x6;
 const ENABLE_CONNECT_PROTOCOL: u16 = 0x8; // RFC 8441 section 3
 const NO_RFC7540_PRIORITIES: u16 = 0x9; // RFC 9218 section 2.1
 
-/// The largest frame that can be asked for (section 4.2).
+/// The largest frame size that can be set (section 4.2).
 pub(crate) const MAX_MAX_FRAME: u32 = (1 << 24) - 1;
 
 /// The server's settings. One value serves all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Requests of one connection that can be in hand; beyond: `REFUSED_STREAM`. Clients begin with 100 before they know.
+    /// Requests of one connection at a time; beyond: `REFUSED_STREAM`. Clients assume 100 until they know.
     pub streams: u32,
     /// Bytes of a request body that can be on their way to an application, in the beginning. It grows with use.
     pub window: u32,
@@ -84,7 +84,7 @@ pub(crate) struct Peer {
     pub(crate) window: u32,
     /// Bytes of a frame's payload that it takes.
     pub(crate) frame: usize,
-    /// Whether it has said that it uses no priorities of old. It may not change that.
+    /// Whether it uses no priorities of the old scheme. It may not change that.
     no_old_priorities: Option<bool>,
 }
 

@@ -29,7 +29,7 @@ const ENDED: usize = 8;
 /// As many places are not given up by a connection that has no streams.
 const KEPT_PLACES: usize = 8;
 
-/// Names one stream for ever.
+/// Names one stream uniquely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamId {
     number: u32,
@@ -132,7 +132,7 @@ pub(crate) struct Stream {
     pub(crate) waits: Waits,
     /// The properties of the request that the response depends on.
     pub(crate) kind: Kind,
-    /// The request was refused: its response is no work that pays for anything.
+    /// The request was refused: its response gives nothing back to the budget.
     pub(crate) refused: bool,
 }
 
@@ -184,7 +184,7 @@ pub(crate) enum Found {
     Reset,
     /// It has ended.
     Ended,
-    /// It is over, or never was and cannot be any more.
+    /// It is over, or can never exist.
     Closed,
 }
 

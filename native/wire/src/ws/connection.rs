@@ -133,7 +133,7 @@ impl Connection {
         matches!(self.state, State::Open(_))
     }
 
-    /// Whether both sides have said all.
+    /// Whether both sides have finished.
     pub const fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed)
     }
@@ -555,7 +555,7 @@ mod tests {
                 }
                 assert_eq!(left, 0);
             }
-            // It may come before the server has said its own.
+            // It may come before the server has sent its own.
             let (mut out, mut connection) = (Vec::new(), Connection::new(None));
             events(&mut connection, &input, &small());
             connection.close(&mut out, 1002, "").unwrap();

@@ -8,7 +8,7 @@ use crate::ws::frame::Opcode;
 /// The result of [`Connection::poll`](crate::ws::Connection::poll).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing more can be said before more bytes arrive.
+    /// No further event before more bytes arrive.
     NeedMore,
     /// A message.
     Message {
@@ -38,7 +38,7 @@ pub enum Event {
     },
     /// The client broke the protocol or a limit. Nothing more is read. Close with its code and reason.
     Failed(Failure),
-    /// Both sides have said all: close the transport once everything is written.
+    /// Both sides have finished: close the transport once everything is written.
     Closed,
 }
 

@@ -85,7 +85,7 @@ impl AccessLog {
         }
     }
 
-    /// Nothing more will be sent; may be said again.
+    /// The response is over; may be called repeatedly.
     pub(crate) fn end(&self, entry: &Entry, about: &About<'_, '_>) {
         if let (Self::Formatted(log), Some(entry)) = (self, &entry.0) {
             log.end(entry, about);

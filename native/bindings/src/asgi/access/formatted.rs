@@ -447,7 +447,7 @@ fn push_response_header(line: &mut String, head: &[u8], name: &[u8], shape: Shap
     found
 }
 
-/// One request, as its scope says it now.
+/// One request, with the present values of its scope.
 struct Request<'a, 'py> {
     names: &'a Names,
     scope: &'a Bound<'py, PyDict>,

@@ -72,7 +72,7 @@ impl Growing {
         unsafe { slice::from_raw_parts_mut(self.start().add(self.filled - length), length) }
     }
 
-    /// All that was put into it, when nothing follows any more.
+    /// All of its content, once that is complete.
     pub(crate) fn finish(self, py: Python<'_>) -> Bound<'_, PyBytes> {
         // All announced bytes have come. If some were missing, an application would see the previous content of this
         // memory.

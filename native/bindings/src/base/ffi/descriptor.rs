@@ -13,14 +13,14 @@ pub(crate) fn own_descriptor(number: i32) -> io::Result<OwnedFd> {
     if number < 0 || unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: the number is open, and its owner has promised not to use it any more: that is what the argument means.
+    // SAFETY: the number is open, and its owner has promised not to use it again: that is what the argument means.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// A duplicate of `descriptor`, not inherited by programs that are started.
 #[cfg(unix)]
 pub(crate) fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
-    // SAFETY: a number goes in; the kernel says so if it is no descriptor.
+    // SAFETY: a number goes in; the kernel rejects one that is not a descriptor.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
     if copy < 0 {
         return Err(io::Error::last_os_error());
@@ -38,7 +38,7 @@ pub(crate) fn in_kernel(socket: BorrowedFd<'_>) -> usize {
     if told { usize::try_from(size).unwrap_or_default() } else { 0 }
 }
 
-/// Have a TCP socket take no more once `most` bytes of its are not on their way; others have no such thing.
+/// Have a TCP socket take no more output while `most` bytes are unsent; other sockets lack that option.
 #[cfg(target_os = "linux")]
 pub(crate) fn limit_unsent(socket: BorrowedFd<'_>, most: i32) {
     let length = size_of::<libc::c_int>() as libc::socklen_t;

@@ -24,7 +24,7 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 
 type Handler = unsafe extern "C" fn(libc::c_int);
 
-/// Milliseconds from the first signal to the end, unless `set` says otherwise by then.
+/// Milliseconds from the first signal to the end, unless `set` changes that.
 pub(crate) fn set_grace(milliseconds: u64) {
     GRACE.store(milliseconds, SeqCst);
 }

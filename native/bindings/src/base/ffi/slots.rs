@@ -19,7 +19,7 @@ pub(crate) trait Coroutine: PyTypeInfo {
     fn turn(slf: &Bound<'_, Self>) -> PyResult<Turn>;
 }
 
-/// A coroutine that is awaited, by one only.
+/// A coroutine that can be awaited once.
 pub(crate) trait Awaited: Coroutine {
     /// Whether it is being awaited already.
     fn is_awaited(slf: &Bound<'_, Self>) -> PyResult<bool>;

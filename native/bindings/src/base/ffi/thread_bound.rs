@@ -156,7 +156,7 @@ mod orphans {
         fn drop(&mut self) {
             let left = all().remove(&self.0).unwrap_or_default();
             COUNT.fetch_sub(left.len(), Ordering::Relaxed);
-            // No Python thread any more.
+            // No longer a thread of Python's.
             left.into_iter().for_each(std::mem::forget);
         }
     }

@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(section(&one, Indexing::Add), (2, true));
         assert_eq!(section(&one, Indexing::Add), (2, true));
         assert_eq!(section(&[("server", "us"), ("date", "later")], Indexing::Add), (7, false));
-        // The entries have moved on, so the block that is kept is not that of the section any more.
+        // The entries have moved on, so the block that is kept no longer matches the section.
         assert_eq!(section(&one, Indexing::Add), (2, true));
         assert!(section(&[("date", "never")], Indexing::Without).1);
         assert_eq!(section(&one, Indexing::Add), (2, true));

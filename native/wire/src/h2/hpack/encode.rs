@@ -96,7 +96,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// An encoder for a client that has said nothing about its table.
+    /// An encoder for a client that has not set the size of its table.
     pub fn new() -> Self {
         Self { table: Table::new(TABLE_SIZE), resized: None, last: None }
     }
