@@ -21,7 +21,7 @@ def run_in_new_loop(
     debug: bool | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> T:
-    """Do what ``asyncio.run`` does from Python 3.12 on, where it knows ``loop_factory``.
+    """Run a coroutine as ``asyncio.run`` does from Python 3.12 on, where it knows ``loop_factory``.
 
     Raises:
         RuntimeError: this thread already runs an event loop.
@@ -71,7 +71,7 @@ else:
 
 
 def marked_as_coroutine_function(function: _Function) -> _Function:
-    """What returns an awaitable without being one of Python's coroutine functions, for those who ask whether it is one.
+    """Mark a callable that returns an awaitable as a coroutine function, for code that inspects it.
 
     Before 3.12 a callable cannot mark itself for `inspect.iscoroutinefunction`, which other servers use: there it
     becomes a coroutine function.

@@ -374,4 +374,4 @@ def test_watchdog_may_be_for_another_process(monkeypatch: pytest.MonkeyPatch, pi
 def test_reloader_is_no_service(cwd: Path) -> None:
     with ServerProcess("app:app", "--reload", "--systemd", cwd=cwd) as server:
         assert server.wait() == 1
-        assert "Cannot use systemd=True: a server that reloads is for development" in server.error_output
+        assert "Cannot use systemd=True: reload is for development" in server.error_output

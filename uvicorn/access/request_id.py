@@ -72,7 +72,7 @@ def check_header(name: str) -> None:
 def trace_id(traceparent: str) -> str | None:
     """Return the trace id of a `traceparent`, `None` if that is invalid (W3C Trace Context, section 3.2).
 
-    Of a version later than 00 is read what that has, as the standard asks for.
+    Of a later version than 00, the known part is read, as the standard demands.
     """
     match = _traceparent(traceparent)
     if match is None or (match["version"] == "00" and match["more"] is not None):

@@ -560,7 +560,7 @@ class Config(Settings):
             AssertionError: it has run before; or there is a TLS key but no certificate.
             ImportFromStringError: ``http`` or ``ws`` is no known name, nor the import string of something that exists.
             ImportError: ``http`` or ``ws`` names an implementation whose library is not installed.
-            ValueError: ``http2`` is asked of what does not speak it.
+            ValueError: ``http2`` is set for an implementation without HTTP/2.
             OSError, ssl.SSLError: see `uvicorn.tls.context.create_ssl_context`.
             SystemExit: the application cannot be imported or built.
         """
@@ -628,7 +628,7 @@ class Config(Settings):
         self.get_loop_factory()
 
     def load_own_implementations(self) -> None:
-        """Import what of the server's own serves the application: nothing that an import string names."""
+        """Import the server's own parts that serve the application: nothing that an import string names."""
         if self.http in HTTP_PROTOCOLS:
             self._implementation("http", HTTP_PROTOCOLS)
         if self.ws in WS_PROTOCOLS and self.interface != "wsgi":

@@ -56,7 +56,7 @@ def check(row: Row, value: Any, *, is_command: bool = False, name: str = "") -> 
         row: the setting.
         value: the rejected value.
         is_command: whether that was said by the command line, the environment or a file.
-        name: what messages call the setting, if not by its name.
+        name: the name of the setting in messages, if it differs.
 
     Raises:
         SettingError: the setting does not take it.

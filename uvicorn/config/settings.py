@@ -1085,7 +1085,7 @@ RELATIONS = (
     Relation(
         ("systemd",),
         lambda c: c.systemd and c.should_reload,
-        "a server that reloads is for development, and no service.",
+        "reload is for development, not for a service.",
     ),
     Relation(("preload",), lambda c: c.preload and c.reload, "reload loads the application again in each child."),
     Relation(

@@ -285,7 +285,7 @@ class Mounts:
 
     Args:
         mounts: prefix, directory and Cache-Control of each; that is empty to say nothing.
-        root_path: what scopes put in front of the paths of requests.
+        root_path: the prefix that scopes put in front of the paths of requests.
         app: the application, with the middleware that knows the client behind a proxy.
         spared: paths that belong to the application nevertheless.
 

@@ -194,7 +194,7 @@ async def _send_path(sink: FileSink, path: object) -> None:
     """Send a whole file, as the end of the body.
 
     The specification wants an absolute path. A relative one is taken from the working directory nevertheless, as `open`
-    does, because Starlette passes on what its `FileResponse` was given.
+    does, because Starlette passes on the arguments of its `FileResponse`.
     """
     if not isinstance(path, str):
         raise TypeError(f"The path of a file to send must be a str, got {path!r}.")

@@ -20,7 +20,7 @@ class ThreadPool(Executor):
         most: threads there are at most.
         least: threads that are there from the beginning, and stay.
         idle: seconds after which another one that has nothing to do ends; None for never.
-        name: what threads are called, with a number behind it.
+        name: the prefix of the threads' names.
     """
 
     def __init__(self, most: int, least: int = 0, idle: float | None = None, name: str = "uvicorn-work") -> None:

@@ -449,7 +449,7 @@ class WatchedServer(asyncio.AbstractServer):
     """A server of a loop that accepts below Python, and keeps it to itself that there are no descriptors left.
 
     Whether there are is looked at when a client comes, at most once in `WATCH_INTERVAL`, and once more after that.
-    Without clients nothing happens. What else `server` can do, this can.
+    Without clients nothing happens. It has all other attributes of `server`.
     """
 
     def __init__(self, server: asyncio.AbstractServer, sock: socket.socket) -> None:

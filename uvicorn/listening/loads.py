@@ -6,7 +6,7 @@ number that is old for a moment costs nothing but a less even spread, so nothing
 
     note │ place 0 │ place 1 │ ...        32 bits each, in the order of the machine
 
-    note: what they leave for each other; 0 before there is any
+    note: information that workers leave for each other; 0 before there is any
     place: 0 if unused, else connections + 1; with RESTS while nothing is accepted
 
 The file ends with the last place that was ever taken, so who reads to its end reads no more than that: nothing else may
@@ -68,7 +68,7 @@ class WorkerLoad:
     def is_first_to(self, note: int) -> bool:
         """Leave a number, not 0, for the others who have a place; false if it is the one that was left last.
 
-        So what all of them notice can be said by one.
+        So any of them can report an event that all notice.
         """
         if sys.platform == "win32":
             return True

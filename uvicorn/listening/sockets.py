@@ -1,4 +1,4 @@
-"""Where a server listens: six sources of sockets, and what can be done with each.
+"""The places where a server listens: six sources of sockets, and the operations on each.
 
 | | `bind`, for a parent of processes | `open`, for a single process | `describe` | `release` |
 |---|---|---|---|---|

@@ -124,7 +124,7 @@ class FreedMemory:
 
 
 class Heap(NamedTuple):
-    """What the C library says of its memory: how many bytes are free in it; and what gives back all but so many."""
+    """The C library's memory: the number of free bytes in it; and a function that gives back all but a given number."""
 
     free: Callable[[], int]
     trim: Callable[[int], object]

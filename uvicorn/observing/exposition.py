@@ -520,7 +520,7 @@ class Exposition:
         if _is_whole(client):
             self._drop(client)
             return
-        # A close before the end of what still comes would have the client lose the answer (RFC 9112 section 9.6).
+        # Closing before the client's data ends would lose it the answer (RFC 9112 section 9.6).
         client.sock.shutdown(socket.SHUT_WR)
         self._selector.modify(client.sock, selectors.EVENT_READ, client)
         client.stage = _Stage.DRAINING

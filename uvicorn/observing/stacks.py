@@ -37,7 +37,7 @@ def _innermost(lines: list[str]) -> list[str]:
 
 
 def chain_of(awaitable: Any) -> list[str]:
-    """Return where something awaited is: a line for each coroutine, the innermost last, and what that awaits."""
+    """Return the stack of an awaited object: a line for each coroutine, innermost last, and the object it awaits."""
     lines: list[str] = []
     while awaitable is not None and len(lines) < _DEEPEST:
         for frame_name, next_name in _AWAITED:

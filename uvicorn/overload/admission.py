@@ -494,7 +494,7 @@ class Admission(Generic[TicketT]):
         return next(iter(self._waiting), None)
 
     def enter(self, ticket: TicketT, now: float, may_wait: bool = True) -> TicketT | None:
-        """Decide about a request: its state says what. Returns the one that has lost its place to it, if one has."""
+        """Decide about a request, as its state shows. Returns the request that has lost its place to it, if any."""
         client = self._client_of(ticket)
         if self.active < self.limit.now and not (may_wait and (self._waiting or self._returning)):
             self._admit(ticket, client, now)
@@ -639,7 +639,7 @@ class Admission(Generic[TicketT]):
     def overdue(self, now: float) -> TicketT | None:
         """Have one go on that wants its place again, and has waited for it while no place was given back.
 
-        It may hold what all those wait for that have the places.
+        It may hold the resource that all those with places wait for.
         """
         if not self._returning or now < self._overdue_at():
             return None

@@ -93,7 +93,7 @@ class Slot(Ticket):
     Attributes:
         held: its callbacks, while it waits.
         returning: those that wait until it has a place again.
-        for_body: what it was parked for last is the body.
+        for_body: it was last parked for its body.
         is_divided: its application waits for the body, and works meanwhile: in tasks of its own.
     """
 

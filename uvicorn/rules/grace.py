@@ -109,7 +109,7 @@ class GraceTimer:
 
 
 async def wait_for(awaitable: Awaitable[T], seconds: float, look: Callable[[], bool]) -> T:
-    """Await what a peer has to do its part for, as `asyncio.wait_for`, but not longer than a `GraceTimer` allows.
+    """Await a peer's part of an exchange, as `asyncio.wait_for`, but not longer than a `GraceTimer` allows.
 
     Raises:
         asyncio.TimeoutError: the peer had its time.

@@ -22,7 +22,7 @@ VARIABLE = "UVICORN_SHORTCUTS"
 
 
 class Shortcut(str, Enum):
-    """Each row is a shortcut: its name in the environment, and what it is."""
+    """Each row is a shortcut: its name in the environment, and its description."""
 
     COROUTINES = "coroutines"
     """The task of a request runs a coroutine of the native core, without one of Python around it."""

@@ -91,7 +91,7 @@ class WorkerStart:
         self._tell(reason)
 
     def is_fork(self) -> bool:
-        """Whether the next worker is to be forked. What `fork` or `preload` asks for has been looked at before."""
+        """Whether the next worker is to be forked; the demands of `fork` and `preload` were checked before."""
         if not self._forks or self._config.preload or self._config.worker_start == "fork":
             return self._forks
         reason = self._why_not()

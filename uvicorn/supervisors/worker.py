@@ -269,7 +269,7 @@ class ProcessWorker:
             SystemExit: the server could not start; the parent is not to try again.
         """
         if sys.platform == "win32":
-            # Ctrl+Break is what the parent can send; the server knows SIGTERM everywhere.
+            # The parent can only send Ctrl+Break; the server knows SIGTERM everywhere.
             signal.signal(signal.SIGBREAK, lambda sig, frame: signal.raise_signal(signal.SIGTERM))
         if threading.current_thread() is threading.main_thread():
             leave_signals_to_parent()
@@ -562,7 +562,7 @@ class ProcessWorker:
             self.parent_conn.send(REQUESTS)
 
     def requests(self, until: float) -> list[LoopListing] | None:
-        """What it has answered, as soon as that is here; None if it is not by then (`time.monotonic()`).
+        """Return its answer as soon as that is here; None if it is not by then (`time.monotonic()`).
 
         A child that has ended does nothing.
 

@@ -366,8 +366,8 @@ class RenewableContext(ssl.SSLContext):
     """A front for the context in force; changing the front itself has no effect.
 
     Attributes:
-        current: what encrypts the next connection.
-        renewal: what replaces that.
+        current: the context of new connections.
+        renewal: replaces it.
     """
 
     current: ssl.SSLContext
@@ -399,7 +399,7 @@ class Renewal:
     files, so it does not matter whether they were written in place, renamed or linked, nor what their times are.
 
     Raises:
-        Exception: what building the first context raises.
+        Exception: raised while building the first context.
     """
 
     def __init__(self, settings: TLSSettings, alpn_protocols: Sequence[str] | None) -> None:

@@ -35,7 +35,7 @@ class Runner:
         state: of the server.
         base: of each scope.
         parts: of the connection.
-        stream: what responses go to.
+        stream: the stream for responses.
     """
 
     __slots__ = ("_loop", "_state", "_base", "_carrier", "_input", "_deadline", "_stream")
@@ -155,7 +155,7 @@ class _Held:
 
     Attributes:
         cycle: of the request.
-        app: what answers it.
+        app: the application that answers it.
         senders: calls of `send()` that wait for the client, or for a place after that.
     """
 

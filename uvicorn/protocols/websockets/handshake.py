@@ -77,7 +77,7 @@ class HandshakeReader:
     """Collects the head of a handshake: bytes in, the handshake out.
 
     Attributes:
-        head: what there is of it.
+        head: the part of it that is encoded.
     """
 
     __slots__ = ("head", "_limits", "_end", "_scan")

@@ -32,7 +32,7 @@ def keep_little(transport: asyncio.Transport, most: int) -> None:
 
 
 class Carrier:
-    """What carries one connection.
+    """Carries one connection.
 
     Args:
         transport: of the connection.

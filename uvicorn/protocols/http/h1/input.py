@@ -142,7 +142,7 @@ class Input:
         self._heeded = -1
 
     def _hung_up(self, reset: bool) -> None:
-        """The client has ended, or reset the connection. What it has sent before is still there, and has its turn."""
+        """The client has ended, or reset the connection. Its earlier input is still there, and is read in turn."""
         if reset:
             self._carrier.abort()
             return

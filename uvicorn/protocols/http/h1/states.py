@@ -1,4 +1,4 @@
-"""How far things have come on a connection. What excludes each other is one state; each only ever goes forward.
+"""The states of a connection. States that exclude each other are one enum; each only ever goes forward.
 
 The states of reading and writing are in their state machines: `Reading`, `Writing`, `CycleState`.
 """
@@ -20,7 +20,7 @@ class End(IntEnum):
 
 
 class Ending(IntEnum):
-    """What the end of the server means for a connection."""
+    """The effect of the server's shutdown on a connection."""
 
     NONE = 0
     ANNOUNCED = 1

@@ -41,14 +41,14 @@ class Face(Protocol):
 
 
 class H1Stream:
-    """What `_types.Stream` says, for HTTP/1.1, where there is one at a time: each request has the same.
+    """Implements `_types.Stream` for HTTP/1.1, where there is one at a time: each request has the same.
 
     Attributes:
         flow: of the connection.
         logger: for errors of the application.
         writer: of its responses.
         keep_alive: the request in hand lets the connection live on.
-        id_line: what the response says of the request's id; empty if it has none.
+        id_line: the response's line with the request's id; empty if it has none.
         finish: the response is complete, and the connection goes on; its own method, without a call in between.
     """
 

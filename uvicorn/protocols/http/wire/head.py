@@ -1,4 +1,4 @@
-"""What a request head must satisfy, whichever library reads it.
+"""The checks of a request head, whichever library reads it.
 
 This check precedes llhttp and h11, which are laxer in different places, so that a request means the same to every
 implementation and to the servers in front of us (RFC 9112, strict reading). A head that is complete is matched by one
@@ -90,13 +90,13 @@ class RequestRefused(Exception):
 
     @property
     def line(self) -> str:
-        """What the log says of it."""
+        """The log line."""
         phrase = STATUS_PHRASES[self.status]
         return texts.REQUEST_REFUSED.format(status=self.status, phrase=phrase, reason=self.reason)
 
 
 class Framing(NamedTuple):
-    """What the header section says about the rest of the message and of the connection.
+    """The header section's statements about the rest of the message and the connection.
 
     `length` is the number of body bytes or `CHUNKED`; `upgrade` the protocols asked for, lower case, if the connection
     header names them; `forwarded` says that there is a field the proxy headers middleware looks at.
@@ -124,7 +124,7 @@ _KNOWN_HOSTS = 1024
 
 
 class HeadLimits(NamedTuple):
-    """What a request head may have: bytes in all, fields, and bytes of the target."""
+    """The limits of a request head: bytes in all, fields, and bytes of the target."""
 
     head: int
     fields: int
@@ -307,7 +307,7 @@ whether it asks for https, framing, and the target as it was sent. Not a class, 
 
 
 def look_at(head: bytes, limits: HeadLimits, limit_body: int | None) -> Look:
-    """Hold a complete head to the rules, and return what decides about its message.
+    """Check a complete head, and return its properties that decide about its message.
 
     Raises:
         RequestRefused: 400, 413, 414, 417, 431, 501 or 505.

@@ -1,4 +1,4 @@
-"""Cutting what one HTTP/1.1 connection sends: bytes in; heads held to the rules, and pieces of their bodies, out.
+"""Cuts the input of one HTTP/1.1 connection: bytes in; checked heads, and pieces of their bodies, out.
 
 ::
 
@@ -35,7 +35,7 @@ from uvicorn.rules import limits, refusals
 
 
 class Reading(IntEnum):
-    """What the next byte from the client belongs to; the module's diagram shows the moves."""
+    """The meaning of the next byte from the client; the module's diagram shows the transitions."""
 
     HEAD = 0
     BODY = 1
@@ -76,7 +76,7 @@ class RequestReader:
         read_head: the native `look_at`, if there is one.
 
     Attributes:
-        state: what the next byte belongs to; `HEAD` is assigned when the request in hand is answered.
+        state: the meaning of the next byte; `HEAD` is assigned when the request in hand is answered.
         more: there are bytes to `read`.
         pending: bytes that wait: for the rest of a head, or for their turn.
         first: there was no request yet.

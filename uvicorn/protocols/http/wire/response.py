@@ -89,7 +89,7 @@ def _encode_line(name: object, value: object) -> tuple[bytes, _Kind, int]:
 
 
 def encode_line(header: tuple[bytes, bytes]) -> tuple[bytes, _Kind, int]:
-    """Return the header line for a name and a value, what kind of field it is, and the number of a Content-Length.
+    """Return the header line for a name and a value, the kind of the field, and the number of a Content-Length.
 
     Raises:
         RuntimeError: the name is not a token, the value holds a control character other than tab, or is no length.
@@ -260,7 +260,7 @@ def _coding_line(value: bytes, chunked: bool) -> bytes:
 
 
 def as_bytes(data: Any) -> bytes:
-    """Return what a bytes-like object shows at this moment: itself if it cannot change, which only `bytes` promise.
+    """Return the present content of a bytes-like object: itself if it cannot change, which only `bytes` promise.
 
     Raises:
         TypeError: it is not bytes-like.
@@ -287,7 +287,7 @@ FORBIDDEN_TRAILERS = frozenset(
     b"location max-forwards pragma proxy-authenticate proxy-authorization proxy-connection range retry-after "
     b"set-cookie te trailer transfer-encoding upgrade vary via warning www-authenticate".split()
 )
-"""What must be known before the content (RFC 9110 section 6.5.1): fields about framing, the connection, routing,
+"""Fields that must be known before the content (RFC 9110 section 6.5.1): fields about framing, the connection, routing,
 authentication, requests, the response as a whole and the format of its content."""
 
 

@@ -1,4 +1,4 @@
-"""Writing the responses of one HTTP/1.1 connection: what an application sends in, bytes out.
+"""Writes the responses of one HTTP/1.1 connection: the application's messages in, bytes out.
 
 ::
 
