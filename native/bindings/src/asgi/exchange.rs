@@ -31,7 +31,7 @@ use crate::base::metrics::Course;
 /// The answer to the request of an application that failed.
 const SERVER_ERROR: &str = "Internal Server Error";
 
-/// How far the response has come.
+/// The progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Idle,
@@ -46,7 +46,7 @@ pub(crate) enum State {
 /// The part of the request body that the application has not taken yet.
 pub(super) enum Body {
     Empty,
-    /// One piece, as a Python object already.
+    /// A single piece, which is a Python object already.
     Piece(Py<PyBytes>),
     Pieces(Vec<u8>),
 }
@@ -54,13 +54,13 @@ pub(super) enum Body {
 /// The request body on its way from the client to the application.
 pub(super) struct Inflow {
     pub(super) kept: RefCell<Body>,
-    /// Bytes of that.
+    /// The length of it in bytes.
     pub(super) length: Cell<usize>,
-    /// More is to come from the client.
+    /// The client has not sent all of it.
     pub(super) more: Cell<bool>,
     /// The client waits for `100 Continue`, which the first `receive()` sends.
     pub(super) expects_continue: Cell<bool>,
-    /// The application was given the last piece.
+    /// The application has received the last piece.
     pub(super) given: Cell<bool>,
 }
 
@@ -80,23 +80,23 @@ impl Inflow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
     Here,
-    /// `receive()` has only `http.disconnect` left to give; the response can still be sent.
+    /// `receive()` has only `http.disconnect` left; the response can still be sent.
     Gone,
-    /// Nothing can be sent any more.
+    /// Nothing can be sent any longer.
     Unreachable,
 }
 
-/// Among the requests that are active or wait to be, where those are counted.
+/// Its place among the active or waiting requests, if those are counted.
 #[derive(Default)]
 pub(super) struct Seat {
     /// Until the application's call is over.
     place: Cell<Option<Rc<Slot>>>,
-    /// It was given back for as long as the application waits for the client.
+    /// The place was given back for as long as the application waits for the client.
     pub(super) parked: Cell<bool>,
 }
 
 impl Host {
-    /// Count a request that the server answers itself; it may not have come to an exchange.
+    /// Count a request that the server answers itself, even one without an exchange.
     #[cold]
     pub(crate) fn count_refusal(&self, exchange: Option<&Exchange>, status: u16) {
         let Some(metrics) = &self.metrics else { return };
@@ -118,7 +118,7 @@ pub(crate) struct Exchange {
     pub(super) state: Cell<State>,
     pub(super) body: Inflow,
     pub(super) client: Cell<Client>,
-    /// Those that have come, if the application announced any.
+    /// The response's trailers, if the application announced any.
     pub(crate) trailers: Cell<Option<Box<Trailers>>>,
     /// Of the access log.
     entry: Entry,
@@ -193,9 +193,9 @@ impl Exchange {
         self.client.get() == Client::Unreachable
     }
 
-    // Told by the connection.
+    // Called by the connection.
 
-    /// Add a piece of the request body; how much waits for the application then.
+    /// Add a piece of the request body; returns how much waits for the application then.
     pub(crate) fn feed(&self, py: Python<'_>, data: &[u8]) -> usize {
         {
             let mut body = self.body.kept.borrow_mut();
@@ -236,7 +236,7 @@ impl Exchange {
         self.wake(py)
     }
 
-    /// Let waiting `receive()` calls look again.
+    /// Wake waiting `receive()` calls.
     #[inline]
     pub(crate) fn wake(&self, py: Python<'_>) -> PyResult<()> {
         if self.receivers.is_empty() { Ok(()) } else { self.advance(py, Function::Receive) }
@@ -253,14 +253,14 @@ impl Exchange {
         matches!(self.state.get(), State::Started | State::Sending)
     }
 
-    // Where requests are admitted.
+    // Admission.
 
     /// It has this place, until the application's call is over.
     pub(super) fn take_place(&self, place: Slot) {
         self.seat.place.set(Some(Rc::new(place)));
     }
 
-    /// The place that it has.
+    /// Its place.
     #[inline]
     pub(super) fn place(&self) -> Option<Rc<Slot>> {
         let place = self.seat.place.take();
@@ -323,13 +323,13 @@ impl Exchange {
 
     // The access log.
 
-    /// So much of the body was sent.
+    /// This much of the body was sent.
     #[inline]
     pub(super) fn log_sent(&self, bytes: usize) {
         self.entry.count(bytes);
     }
 
-    /// Nothing more will be sent.
+    /// The response is over.
     #[inline]
     fn log_end(&self, py: Python<'_>) {
         if self.entry.is_open() {
@@ -345,7 +345,7 @@ impl Exchange {
 
     // The application's side.
 
-    /// Whether all that is left to be received is that the client is gone.
+    /// Whether `receive()` has only the client's disconnect left.
     #[inline]
     pub(super) fn is_at_end(&self) -> bool {
         self.state.get() == State::Complete
@@ -357,7 +357,7 @@ impl Exchange {
         self.is_at_end() || !self.body.given.get() && (self.body.length.get() > 0 || !self.body.more.get())
     }
 
-    /// The body is complete, of which the last piece was a file.
+    /// The body is complete, and its last piece was a file.
     pub(crate) fn end_body(&self, py: Python<'_>) -> PyResult<()> {
         if self.expects_trailers() {
             return self.await_trailers(py);

@@ -23,14 +23,14 @@ use crate::base::ffi::thread_bound::bury;
 use crate::base::reuse::{SpareObject, Stats, Stock};
 use crate::base::task::{EagerCall, Keywords, Reentrance, Start, is_empty};
 
-/// As many as applications that run inside one another, which are few.
+/// Cycles kept: as many as applications that run inside one another, which are few.
 const MAX_SPARE_CYCLES: usize = 8;
 
 /// Creates exchanges, and starts their applications.
 pub(crate) struct Runner {
     pub(crate) host: Rc<Host>,
     scope: ScopeTemplate,
-    /// Cycles whose application ended in its first turn and kept nothing of them: they serve the next requests.
+    /// Cycles whose application ended in its first turn and kept no reference: they serve the next requests.
     spare_cycles: Stock<Served>,
     eager_call: EagerCall,
     reentrance: Reentrance,
@@ -44,9 +44,9 @@ pub(crate) struct Runner {
     /// The application behind the proxy headers middleware, which does nothing for a request without such headers.
     direct_app: Option<Py<PyAny>>,
     unavailable_app: Py<PyAny>,
-    /// Whose files the server answers with itself.
+    /// The files that the server answers with itself.
     mounts: Option<Box<Mounts>>,
-    /// Where requests are admitted, if how many are active is limited.
+    /// Admits requests, if `limit_active_requests` is set.
     pub(crate) gate: Option<Gate>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Runner {
 pub(crate) struct Look {
     /// It has no field that the proxy headers middleware looks at.
     is_direct: bool,
-    /// Its path may be one of a file that the server answers with.
+    /// Its path may be that of a file which the server answers with.
     may_be_mounted: bool,
 }
 
@@ -108,7 +108,7 @@ impl Runner {
         Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, request.method, body)))
     }
 
-    /// The scope of a request to open a WebSocket, see [`ScopeTemplate::websocket`]; and what it is called, if it is.
+    /// The scope of a request to open a WebSocket, see [`ScopeTemplate::websocket`]; and its id, if it has one.
     pub(crate) fn websocket_scope<'py>(
         &self,
         target: (&[u8], &[u8]),
@@ -165,7 +165,7 @@ impl Runner {
         Ok(self.application(look).clone_ref(py))
     }
 
-    /// Have a request answered: at once, if that is the server's own answer and complete, and its turn has come (`eager`);
+    /// Have a request answered: at once, if that is the server's own complete answer, and its turn has come (`eager`);
     /// otherwise in a task, when there is room for it.
     #[inline]
     pub(crate) fn serve(
@@ -183,7 +183,7 @@ impl Runner {
         self.serve_by_rules(py, exchange, app, start, eager)
     }
 
-    /// The same, where not every request goes to the application at once.
+    /// The same, if not every request goes to the application at once.
     #[cold]
     fn serve_by_rules(
         self: &Rc<Self>,
@@ -221,7 +221,7 @@ impl Runner {
         }
     }
 
-    /// Figures of the cycles that are used again.
+    /// Figures of the pool of cycles.
     pub(crate) fn stats(&self) -> Stats {
         self.spare_cycles.stats()
     }
@@ -253,7 +253,7 @@ impl Runner {
         app: Py<PyAny>,
         start: Start,
     ) -> PyResult<()> {
-        // When all that has come was read, so that it is known how many there are.
+        // Once all input was read, so that their number is known.
         let later = start.later();
         match gate.enter(exchange.scope.bind(py), exchange.client.get() == Client::Here)? {
             Decision::Uncounted => self.start(py, exchange, app, start),
@@ -363,7 +363,7 @@ impl Runner {
     }
 }
 
-/// A request that is served when there is room for it.
+/// A request that is served once there is room for it.
 struct Later {
     runner: Rc<Runner>,
     exchange: Rc<Exchange>,
@@ -382,7 +382,7 @@ impl Waiting for Later {
         self.exchange.guard(py, "refuse", || self.runner.refuse(py, &self.exchange, self.start.later()))
     }
 
-    /// It has no application yet.
+    /// Do nothing: it has no application yet.
     fn evict(&self, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }
@@ -393,7 +393,7 @@ struct Served {
     cycle: Py<RequestResponseCycle>,
     receive: Py<Callable>,
     send: Py<Callable>,
-    /// `(cycle,)`, what its task is called with.
+    /// `(cycle,)`, the arguments of its task.
     arguments: Py<PyTuple>,
 }
 
@@ -406,7 +406,7 @@ impl Served {
         Ok(Self { cycle: cycle.unbind(), receive, send, arguments })
     }
 
-    /// Have it run `app` for `conversation`.
+    /// Prepare it to run `app` for `conversation`.
     #[inline]
     fn prepare(&self, py: Python<'_>, conversation: Rc<dyn Conversation>, app: Py<PyAny>) {
         let receive = self.receive.clone_ref(py).into_any();

@@ -16,14 +16,14 @@ use crate::base::held;
 use crate::base::places;
 use crate::conn::carried::Carried;
 
-/// Seconds until requests are looked at again that wait because the process holds more than it may.
+/// Seconds until requests are looked at again that wait because of `limit_buffers`.
 const OVER_LIMIT_PAUSE: f64 = 0.1;
 
-/// As many places are kept by a connection that has no requests.
+/// The number of places that a connection without requests keeps.
 const KEPT: usize = 8;
 
 impl Connection {
-    /// Bytes from the client, however they came.
+    /// Take bytes from the client, from any source.
     pub(super) fn receive(self: &Rc<Self>, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         if let Some(metrics) = &self.core.metrics {
             metrics.add(places::BYTES_RECEIVED, data.len());
@@ -110,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// Work through `input`; how much of it is dealt with.
+    /// Process `input`; returns how much was used.
     fn events(self: &Rc<Self>, py: Python<'_>, input: &[u8], scratch: &mut Scratch) -> PyResult<usize> {
         let limits = &self.core.settings.limits;
         let mut at = 0;
@@ -147,7 +147,8 @@ impl Connection {
         Ok(at)
     }
 
-    /// A request, complete or with a body that is still to come: its application starts when all that has arrived was dealt with.
+    /// A request, complete or with a body that is still to come: its application starts once all available input was
+    /// processed.
     fn ask(self: &Rc<Self>, py: Python<'_>, id: StreamId, end: bool, head: &Head) -> PyResult<()> {
         self.waits.first.set(false);
         // It may be over before the next check, leaving the connection as idle as it was.
@@ -180,7 +181,7 @@ impl Connection {
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
     }
 
-    /// A request has begun: beside others the connection is active already.
+    /// Count a request that has begun: beside others the connection is active already.
     fn note_begin(&self) {
         if let Some(metrics) = &self.core.metrics
             && self.in_flight.replace(self.in_flight.get() + 1) > 0
@@ -189,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// One has ended.
+    /// Count a request that has ended.
     pub(super) fn note_end(&self) {
         self.in_flight.set(self.in_flight.get().saturating_sub(1));
         if let Some(metrics) = &self.core.metrics
@@ -227,7 +228,7 @@ impl Connection {
         exchange.wake(py)
     }
 
-    /// Start the applications of the requests that have come, as many as may start in one turn; the others have theirs later.
+    /// Start the applications of new requests, as many as may start in one turn; the others start in later turns.
     fn start_asked(self: &Rc<Self>, py: Python<'_>, eager: bool) -> PyResult<()> {
         if self.resume_scheduled.get() {
             return Ok(());
@@ -256,7 +257,7 @@ impl Connection {
         self.resume_later(py)
     }
 
-    /// Whether its client has yet to take something.
+    /// Whether its client has unread output.
     #[cold]
     fn holds_some(&self, py: Python<'_>) -> PyResult<bool> {
         if self.outflow.unsent_streams.get() > 0 {
@@ -266,7 +267,7 @@ impl Connection {
         Ok(waiting.unwrap_or_default() > 0)
     }
 
-    /// The process holds more than it may: nothing is added to what this client does not take.
+    /// The process holds more than `limit_buffers`: do not add to the output that this client has not read.
     #[cold]
     fn start_asked_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         if self.state.borrow().asked.is_empty() {
@@ -280,7 +281,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Go on when others have had their turn.
+    /// Go on after others have had their turn.
     pub(super) fn resume_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
         self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)

@@ -1,4 +1,5 @@
-//! The way out: one write for all that is ready, in the order of the streams' turns; the ends of streams and of the connection.
+//! The output: one write for all that is ready, in the order of the streams' turns; the ends of streams and of the
+//! connection.
 //!
 //! A more urgent stream cannot overtake bytes that were written. So little is written ahead: nothing while the transport
 //! holds output, and the kernel takes only 64 KiB beyond the bytes on their way (`TCP_NOTSENT_LOWAT`, `UNSENT`).
@@ -70,8 +71,8 @@ impl Connection {
         own.resume_later(py)
     }
 
-    /// Put parts of bodies behind the output; whether there are more that could leave. Of some so little waits then that their
-    /// applications may go on.
+    /// Append parts of bodies to the output; returns whether more could leave. Applications whose bodies have become
+    /// short enough may go on.
     fn fill(&self, py: Python<'_>, relieved: &mut Vec<Rc<Stream>>) -> bool {
         let State { wire, out, slots, .. } = &mut *self.state.borrow_mut();
         self.core.hub.buffers.supply(out);
@@ -143,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Take its exchange from a stream: it is over for its application, which is not called if it was not yet.
+    /// Take its exchange from a stream, which is over for the application; one that was not called yet never is.
     pub(super) fn disown(&self, id: StreamId) -> Option<Rc<Exchange>> {
         let (exchange, asked) = {
             let state = &mut *self.state.borrow_mut();

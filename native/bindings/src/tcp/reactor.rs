@@ -40,20 +40,20 @@ use crate::conn::grace::{Grace, lag_since};
 const TURN: Duration = Duration::from_millis(4);
 /// How often others are looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
-/// For which a connection is left to other workers.
+/// The time for which a connection is left to other workers.
 const MOMENT: Duration = Duration::from_millis(1);
-/// Read at once from one connection.
+/// Bytes of one read.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Times that a connection which fills the buffer is read from before others have their turn.
+/// How often a connection that fills the buffer is read before others have their turn.
 const MAX_READS: usize = 4;
-/// Told apart from the tokens of connections by a bit that those never have.
+/// Differs from the tokens of connections by a bit that those never have.
 const LISTENER: u64 = 1 << 63;
 
 /// Calls a callback as a handle of asyncio's does. A context cannot be entered a second time, when the loop is run
 /// again from inside the callback; then this takes another.
 #[pyclass(module = "uvicorn._native", frozen)]
 struct Contexts {
-    /// Each one is a copy of it.
+    /// The context that is copied for each call.
     base: Py<PyAny>,
     spare: ThreadBound<Cell<Option<Py<PyAny>>>>,
 }
@@ -81,13 +81,13 @@ impl Contexts {
 pub(super) trait Accepts {
     /// Accept waiting connections, up to a bound.
     fn accept(self: Rc<Self>, py: Python<'_>, reactor: &Rc<Reactor>) -> PyResult<()>;
-    /// It takes none for a while.
+    /// Whether it accepts nothing for a while.
     fn is_resting(&self) -> bool;
     /// Look again at connections that were left to other workers, if any were.
     fn look_again(&self, poll: &Poll, token: u64) -> io::Result<bool>;
 }
 
-/// A connection that is not open yet, and until when it has to be.
+/// A connection that is not open yet, and its deadline.
 struct Opening {
     due: Instant,
     token: u64,
@@ -96,7 +96,7 @@ struct Opening {
 
 /// Accepts, reads and writes for one event loop.
 pub(crate) struct Reactor {
-    /// While there is anything to watch.
+    /// Set while something is watched.
     poll: RefCell<Option<Poll>>,
     caller: Caller,
     logger: Py<PyAny>,
@@ -104,11 +104,11 @@ pub(crate) struct Reactor {
     listeners: RefCell<Vec<Option<Rc<dyn Accepts>>>>,
     /// The sockets with events, in the order in which those were noticed.
     ready: RefCell<VecDeque<Rc<Socket>>>,
-    /// Whose end is due.
+    /// The sockets whose end is due.
     lost: RefCell<Vec<u64>>,
-    /// Whose handshake must be complete by then, in the order of time.
+    /// The sockets in a handshake, with their deadlines in order.
     opening: RefCell<VecDeque<Opening>>,
-    /// Of several workers.
+    /// Our share as one of several workers.
     share: RefCell<Option<Share>>,
     /// The loop has a call of `look_again` scheduled.
     looking_away: Cell<bool>,
@@ -126,7 +126,7 @@ pub(crate) struct Reactor {
     rehearsal: Rehearsal,
 }
 
-/// Whether a turn is under way.
+/// Whether a turn is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     None,
@@ -185,7 +185,7 @@ impl Caller {
         self.event_loop.bind(py).call_method("call_later", (delay, method), Some(&self.keywords(py)?)).map(drop)
     }
 
-    /// Have the loop call `turn` when there is something to do.
+    /// Have the loop call `turn` when a descriptor is ready.
     fn watch(&self, py: Python<'_>, poll: &Poll, turn: &Bound<'_, PyAny>) -> PyResult<()> {
         let event_loop = self.event_loop.bind(py);
         if self.nests && is_taken(Shortcut::Handles) && event_loop.hasattr("_add_reader")? {
@@ -286,7 +286,7 @@ impl Reactor {
             }
             self.turn.set(if number == standing { Turn::ServingLast } else { Turn::Running });
             if self.caller.nests && !self.ready.borrow().is_empty() {
-                // For a loop that is run from inside.
+                // For a loop that is run inside a callback.
                 outcome = outcome.and(self.ask_for_turn(py));
             }
             let served = catch_unwind(AssertUnwindSafe(|| {
@@ -309,7 +309,7 @@ impl Reactor {
         outcome
     }
 
-    /// A panic costs one connection its life.
+    /// A panic only costs its connection.
     #[cold]
     fn contain(&self, py: Python<'_>, socket: &Rc<Socket>, text: &str) -> PyResult<()> {
         let line = "Native core panicked in %s, closing the connection: %s";
@@ -317,7 +317,7 @@ impl Reactor {
         socket.lose(py, None)
     }
 
-    /// See who has something to say, and take new connections.
+    /// Collect the events, and take new connections.
     fn look(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         let mut events = self.events.take();
         if let Some(poll) = &*self.poll.borrow() {
@@ -340,7 +340,7 @@ impl Reactor {
         outcome
     }
 
-    /// Deal with the ends that are due.
+    /// End the connections whose end is due.
     fn bury(&self, py: Python<'_>) -> PyResult<()> {
         let mut outcome = Ok(());
         loop {
@@ -362,7 +362,7 @@ impl Reactor {
 
     // Other workers.
 
-    /// Whether the next connection that waits is to be taken here. If not, it is left to others for a moment.
+    /// Whether to take the next waiting connection here. If not, it is left to others for a moment.
     pub(super) fn may_take(&self, py: Python<'_>, look_away: impl FnOnce(&Poll) -> io::Result<()>) -> PyResult<bool> {
         match &*self.share.borrow() {
             Some(share) if !share.may_take(self.registry.len()) => {}
@@ -375,7 +375,7 @@ impl Reactor {
         Ok(false)
     }
 
-    /// There is nothing that could be taken.
+    /// Note that no connection waits.
     pub(super) fn all_taken(&self) {
         if let Some(share) = &*self.share.borrow() {
             share.all_taken();
@@ -404,7 +404,7 @@ impl Reactor {
                 Ok(())
             })?;
             if looks {
-                // At once: if it is gone, all is well, and that has to be known.
+                // At once: if it is gone, nothing is left to do, which has to be known.
                 outcome = outcome.and(listening.clone().accept(py, self));
             }
         }
@@ -455,7 +455,7 @@ impl Reactor {
         outcome.and(self.expire_later(py))
     }
 
-    /// Give up the handshakes of those that are `meant`.
+    /// Give up the handshakes that `meant` selects.
     pub(super) fn give_up_opening(&self, py: Python<'_>, meant: impl Fn(&Socket) -> bool) -> PyResult<()> {
         let tokens: Vec<u64> = self.opening.borrow().iter().map(|opening| opening.token).collect();
         let mut outcome = Ok(());
@@ -473,21 +473,21 @@ impl Reactor {
         self.listeners.borrow().get((token & !LISTENER) as usize).cloned().flatten()
     }
 
-    /// Take connections of `listening` from now on; its token.
+    /// Accept connections of `listening` from now on; returns its token.
     pub(super) fn listen(&self, listening: Rc<dyn Accepts>) -> u64 {
         let mut listeners = self.listeners.borrow_mut();
         listeners.push(Some(listening));
         (listeners.len() as u64 - 1) | LISTENER
     }
 
-    /// It is closed.
+    /// Forget a listener that is closed.
     pub(super) fn unlisten(&self, py: Python<'_>, token: u64) -> PyResult<()> {
         let gone = self.listeners.borrow_mut().get_mut((token & !LISTENER) as usize).and_then(Option::take);
         drop(gone);
         self.rest(py)
     }
 
-    /// Let go of the loop when nothing is left to do for it.
+    /// Let go of the loop when no work is left for it.
     fn rest(&self, py: Python<'_>) -> PyResult<()> {
         let idle = self.registry.len() == 0 && self.listeners.borrow().iter().all(Option::is_none);
         if !idle || self.is_running() {
@@ -509,7 +509,7 @@ impl Keeper for Reactor {
     }
 
     fn forget(&self, descriptor: &Descriptor) {
-        // It may not be watched at all.
+        // It may be unwatched.
         let _ = self.with_poll(|poll| poll.forget(descriptor));
     }
 
@@ -572,7 +572,7 @@ impl Turns for Reactor {
 
 /// Accepts connections of one event loop, and reads and writes them, in place of the loop's own transports.
 ///
-/// `Poller(loop)`: raises `OSError` where this system cannot do it, or another exception where the loop cannot.
+/// `Poller(loop)`: raises `OSError` if this system lacks epoll, or another exception if the loop does not support it.
 #[pyclass(module = "uvicorn._native", frozen)]
 pub struct Poller {
     reactor: ThreadBound<Rc<Reactor>>,
@@ -583,7 +583,7 @@ impl Poller {
         self.reactor.here()
     }
 
-    /// Have the loop watch, if it does not.
+    /// Have the loop watch, unless it does.
     pub(super) fn attach(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let reactor = slf.get().reactor.here()?;
@@ -632,7 +632,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Count in these numbers, which are a page of `uvicorn.metrics.page`.
+    /// Count in these numbers, a page of `uvicorn.metrics.page`.
     fn measure(&self, words: &Bound<'_, PyAny>) -> PyResult<()> {
         let metrics = Metrics::new(words)?;
         self.reactor.here()?.metrics.set(metrics).map_err(|_| PyValueError::new_err("it counts already"))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! OPEN ──close──▶ CLOSING ──everything is written──▶ LOST ──the turn ends──▶ (descriptor closed, handler told)
-//!   └──────────── abort, an error ───────────────────▲
+//! OPEN ──close──▶ CLOSING ──everything is written──▶ LOST ──the turn ends──▶ (descriptor closed, handler notified)
 //! ```
 //!
 //! The steps before its protocol are in `opening`, its output in `output`, the interface for connections in `carrier`,
@@ -35,9 +35,9 @@ pub(crate) trait Keeper: Turns {
     fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()>;
     /// The end of a connection is due: handled once no call on its stack is in progress.
     fn lose(&self, py: Python<'_>, token: u64) -> PyResult<()>;
-    /// The transport that a socket is to Python.
+    /// The Python transport of a socket.
     fn transport_of(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<Py<PyAny>>;
-    /// Tell the loop of an exception.
+    /// Report an exception to the loop.
     fn report(&self, context: &Bound<'_, PyDict>) -> PyResult<()>;
     fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()>;
     /// `peer` had to send a PROXY header, and has sent something else.
@@ -48,7 +48,7 @@ pub(crate) trait Keeper: Turns {
 pub(super) trait Opener {
     /// Put a new protocol on `socket`.
     fn stand(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()>;
-    /// One handshake is over.
+    /// One handshake has ended.
     fn is_opened(&self, py: Python<'_>) -> PyResult<()>;
     /// There is no room for the connection of `descriptor`. Clients of unencrypted HTTP get a response.
     fn turn_away(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()>;
@@ -80,7 +80,7 @@ pub(crate) struct Socket {
     token: u64,
     descriptor: RefCell<Option<Rc<Descriptor>>>,
     pub(super) who: Who,
-    /// Where the connection is encrypted.
+    /// The TLS state, if the connection is encrypted.
     pub(super) tls: Option<Box<Tls>>,
     pub(super) opening: RefCell<Opening>,
     handler: RefCell<Option<Rc<dyn Handler>>>,
@@ -150,7 +150,7 @@ impl Socket {
         self.tls.is_some()
     }
 
-    /// Whether the end has begun: nothing that is written will arrive for certain.
+    /// Whether the end has begun: output may not arrive any longer.
     #[inline]
     pub(super) fn is_closing(&self) -> bool {
         self.phase.get() != Phase::Open
@@ -158,7 +158,7 @@ impl Socket {
 
     // Input.
 
-    /// The kernel has something to say.
+    /// Take an event from the kernel.
     pub(super) fn notice(&self, readable: bool, writable: bool, hung_up: bool) {
         if readable {
             self.kernel.readable.set(true);
@@ -171,7 +171,7 @@ impl Socket {
         }
     }
 
-    /// Whether a turn has anything to do here.
+    /// Whether a turn has work to do here.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let writes = self.kernel.writable.get() && self.waiting() > 0;
@@ -203,7 +203,7 @@ impl Socket {
         queued.map(|()| Pending::Something)
     }
 
-    /// Whether the peer has ended while no input is taken, and the handler does not know.
+    /// Whether the peer's end, which came while no input is taken, is unknown to the handler.
     #[inline]
     fn end_is_news(&self) -> bool {
         let waits = self.reading.get() == Reading::Paused && self.phase.get() == Phase::Open;
@@ -255,7 +255,7 @@ impl Socket {
             Ok(Input::Nothing) => return self.await_input(py).map(|()| false),
             Err(error) => return self.lose_by(py, error).map(|()| false),
         };
-        // An edge follows when more comes than was there for this read.
+        // An edge follows when more data comes.
         let last = drained && self.kernel.peer_end.get() == PeerEnd::Unknown;
         self.kernel.readable.set(!last || !self.kernel.watched.get());
         let outcome = if is_placed {
@@ -311,7 +311,7 @@ impl Socket {
         }
     }
 
-    /// Take no input before [`resume_reading`](Self::resume_reading).
+    /// Stop reading until [`resume_reading`](Self::resume_reading).
     pub(super) fn pause_reading(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         if self.reading.get() != Reading::On {
             return Ok(());
@@ -325,7 +325,7 @@ impl Socket {
         if self.end_is_news() { self.keeper.queue(py, self) } else { Ok(()) }
     }
 
-    /// Take input again.
+    /// Start reading again.
     pub(super) fn resume_reading(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         if self.reading.get() == Reading::Paused {
             self.reading.set(Reading::On);
@@ -355,7 +355,7 @@ impl Socket {
         self.end.resets.get()
     }
 
-    /// Have the close tell the peer that the connection was cut off.
+    /// Have the close reset the connection, so that the peer notices.
     pub(super) fn reset_on_close(&self) {
         self.end.resets.set(true);
     }
@@ -407,7 +407,7 @@ impl Socket {
     #[cold]
     fn fail(self: &Rc<Self>, py: Python<'_>, error: PyErr, message: &str) -> PyResult<()> {
         if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
-            // The loop ends by these.
+            // These end the loop.
             self.lose(py, None)?;
             return Err(error);
         }

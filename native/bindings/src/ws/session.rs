@@ -1,5 +1,4 @@
-//! One WebSocket, from the handshake on: what it is. `uvicorn/protocols/websockets/session.py` says the same in Python,
-//! and behaves the same.
+//! One WebSocket, from the handshake on: its state. `uvicorn/protocols/websockets/session.py` is the same in Python.
 //!
 //! ```text
 //!                 accept                    close frame sent or received, or the
@@ -9,9 +8,9 @@
 //!     └── websocket.close: 403 ─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Any call into Python can come back here, so no borrow is held across one. What happens to it is in `events`, what
-//! comes in in `handshake` and `input`, what the application asks for in `application`, the end in `closing`, deadlines
-//! in `times`, the way out in `output`.
+//! Any call into Python can come back here, so no borrow is held across one. Events are in `events`, input in
+//! `handshake` and `input`, the application's messages in `application`, the end in `closing`, deadlines in `times`,
+//! output in `output`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -37,9 +36,9 @@ use crate::conn::carried::Sides;
 /// The input from the client.
 #[derive(Default)]
 pub(super) struct Inflow {
-    /// The handshake, then frames that were not looked at yet.
+    /// The handshake, then unread frames.
     pub(super) input: RefCell<Vec<u8>>,
-    /// How much of it is dealt with.
+    /// The processed part of it.
     pub(super) dealt_with: Cell<usize>,
     /// The part of a large binary message that has come.
     pub(super) piece: Cell<Option<Box<Growing>>>,
@@ -64,7 +63,7 @@ pub(super) struct Inbox {
     pub(super) has_waiters: Cell<bool>,
     /// The waiter of the application's task, while that takes a step without its task.
     pub(super) lent_waiter: Cell<Option<Py<Waiter>>>,
-    /// The first receiver goes on when all input was dealt with.
+    /// The first receiver goes on when all input was processed.
     pub(super) is_to_wake: Cell<bool>,
 }
 
@@ -92,14 +91,14 @@ pub(crate) struct Session {
     pub(super) inflow: Inflow,
     pub(super) inbox: Inbox,
     pub(super) outflow: Outflow,
-    /// Among the requests that are active, where those are counted; until it is accepted, or the application's call
+    /// Its place among the active requests, if those are counted; until it is accepted, or the application's call is
     /// over.
     pub(super) place: Cell<Option<Box<Slot>>>,
     /// How the application ended it.
     pub(super) ended: Cell<Option<Ended>>,
     /// The client has nothing more to send, and may read the response.
     pub(super) half_closed: Cell<bool>,
-    /// We have sent a close frame, and read on for the client's.
+    /// Our close frame is sent, and the client's is awaited.
     pub(super) awaiting_close: Cell<bool>,
     pub(super) ping: Cell<Ping>,
     pub(super) times: Times,
@@ -109,10 +108,10 @@ pub(crate) struct Session {
     pub(crate) shown: Cell<bool>,
 }
 
-/// What most of them have at their end, if at all.
+/// The fields that most sessions need at their end, if at all.
 #[derive(Default)]
 pub(super) struct Rare {
-    /// How the client has ended, while the application has not had all that came before.
+    /// How the client has ended, while the application has not received all earlier messages.
     pub(super) peer_end: RefCell<Option<PeerEnd>>,
     /// The application's disconnect event.
     disconnect: RefCell<Option<Py<PyDict>>>,
@@ -189,7 +188,7 @@ impl Session {
         self.any_rare()?.disconnect.borrow().as_ref().map(|event| event.clone_ref(py))
     }
 
-    /// Whether the client has ended, and the application does not know.
+    /// Whether the client's end is unknown to the application.
     #[inline]
     pub(super) fn peer_has_ended(&self) -> bool {
         self.any_rare().is_some_and(|rare| rare.peer_end.borrow().is_some())
@@ -209,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tell the application that it is over; the first to say so is right.
+    /// Set the application's disconnect event, unless it is set.
     pub(super) fn tell_end(&self, py: Python<'_>, code: u16, reason: Option<&str>) -> PyResult<()> {
         if self.is_disconnected() {
             return Ok(());
@@ -241,7 +240,7 @@ impl Session {
         PyList::new(py, events)
     }
 
-    /// Bytes that were not looked at.
+    /// The number of unread bytes.
     pub(crate) fn buffered(&self) -> usize {
         self.inflow.input.borrow().len() - self.inflow.dealt_with.get()
     }
@@ -267,8 +266,8 @@ impl Session {
         !self.outflow.room.writers.is_empty()
     }
 
-    /// What the latest ping carried, when it was sent by the clock of the loop, and seconds that the last answered one
-    /// took.
+    /// The payload of the latest ping, when it was sent by the clock of the loop, and how many seconds the answer to
+    /// the last one took.
     pub(crate) fn ping(&self) -> (Option<[u8; 4]>, f64, f64) {
         let ping = self.ping.get();
         (ping.pending, ping.sent_at, ping.round_trip)
