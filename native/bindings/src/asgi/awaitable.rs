@@ -1,5 +1,5 @@
-//! What `receive()` and `send()` return: a [`Call`], which does nothing before it is awaited, and then what a call of
-//! an `async def` function would do. It can be handed to `create_task`, `gather`, `wait_for` and the like.
+//! The result of `receive()` and `send()`: a [`Call`], which does nothing before it is awaited, like the coroutine of
+//! an `async def` function. It can be handed to `create_task`, `gather`, `wait_for` and the like.
 //!
 //! ```text
 //! Created ──first step──▶ Running ──nothing to be waited for──▶ Closed
@@ -166,7 +166,7 @@ struct Wait {
 
 /// Gives the task something to wait for.
 enum Source {
-    /// Of a future, or whatever else can be awaited.
+    /// A future, or any other awaitable.
     Iterator(Py<PyAny>),
     Waiter(Py<Waiter>),
 }
@@ -185,7 +185,7 @@ impl Source {
         }
     }
 
-    /// The same for one who is interrupted by `error`.
+    /// The same when `error` interrupts the wait.
     fn throw(&self, py: Python<'_>, error: PyErr) -> PyResult<Option<Py<PyAny>>> {
         let Self::Iterator(iterator) = self else { return Err(error) };
         match iterator.bind(py).call_method1("throw", (error,)) {
@@ -268,7 +268,7 @@ fn one_turn(py: Python<'_>) -> PyResult<Py<PyAny>> {
     py.import("asyncio")?.call_method1("sleep", (0,))?.call_method0("__await__").map(Bound::unbind)
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Default)]
 enum Stage {
     Created {
@@ -300,7 +300,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of a function of `cycle`, with a message if it takes one. In any thread.
+    /// A call of a function of `cycle`, with a message if it takes one. May be made in any thread.
     pub(crate) fn make(
         cycle: &Bound<'_, RequestResponseCycle>,
         message: Option<&Bound<'_, PyAny>>,
@@ -357,14 +357,14 @@ impl State {
     #[inline]
     fn set(&self, stage: Stage) {
         match self.stage.replace(stage) {
-            // Nothing in them, so nothing to be done for them.
+            // They are empty: no destructor needs to run.
             old @ (Stage::Running | Stage::Closed) => std::mem::forget(old),
             old => drop(old),
         }
     }
 
-    /// Take a step; if it does not end in waiting, it is the last one. After a panic a message is sent as if the client
-    /// was gone, and received is that it is.
+    /// Take a step; if it does not end in waiting, it is the last one. After a panic `send()` returns as if the client
+    /// was gone, and `receive()` reports that it is.
     #[inline]
     fn guarded(
         &self,
@@ -410,7 +410,7 @@ impl State {
         self.guarded(py, conversation, || self.go_on(py, conversation, operation, None))
     }
 
-    /// Let `rest` do the rest.
+    /// Let `rest` complete the call.
     #[cold]
     fn pass_on(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>, rest: Py<PyAny>) -> PyResult<Turn> {
         self.set(Stage::Running);
@@ -537,7 +537,7 @@ impl Awaited for Call {
     }
 }
 
-/// Have the interpreter find what every request goes through without detours. Only while the module is being made.
+/// Give the interpreter direct access to the slots of every request's objects. Only while the module is being made.
 pub(crate) fn install_slots(py: Python<'_>) -> PyResult<()> {
     if !shortcuts::is_taken(Shortcut::Slots) {
         return Ok(());

@@ -1,8 +1,8 @@
 //! One HTTP/2 connection, between a transport and the exchanges on its streams.
 //!
-//! What the bytes mean and which move is legal is decided by [`wire::h2::Connection`]; here are the Python objects, the
-//! back-pressure, the deadlines and the order of writes. All that has arrived is dealt with first, then the applications that it
-//! is for take their first steps, and everything that completes meanwhile leaves in one write.
+//! [`wire::h2::Connection`] interprets the bytes and permits or refuses each call; here are the Python objects, the
+//! back-pressure, the deadlines and the order of writes. All input is processed first, then its applications take their
+//! first steps, and everything that completes meanwhile leaves in one write.
 //!
 //! Any call into Python can come back here, so no borrow of [`State`] is held across one: its parts are taken out
 //! first.
@@ -38,7 +38,7 @@ use crate::conn::deadline::Deadline;
 use crate::conn::handler::Handler;
 use crate::conn::reader::Reader;
 
-/// A stream that is not over on the wire, and whose it is.
+/// A stream that is not over on the wire, with its exchange.
 pub(super) struct Slot {
     pub(super) stream: Rc<Stream>,
     /// None if the server answers itself.
@@ -78,7 +78,7 @@ pub(super) struct State {
     pub(super) out: Vec<u8>,
 }
 
-/// Streams with which something is to be done.
+/// Streams with work that is due.
 #[derive(Default)]
 pub(super) struct Due {
     /// Streams without an owner: they are given back to the client.
@@ -95,7 +95,7 @@ pub(super) struct Waits {
     pub(super) input: Deadline,
     /// For the client to read the output.
     pub(super) reader: Reader,
-    /// Any word of its client.
+    /// For any sign of life from the client.
     pub(super) ping: Deadline,
     /// The places of these among those of the loop.
     pub(super) places: Cell<Option<[usize; 3]>>,
@@ -106,7 +106,7 @@ pub(super) struct Waits {
     /// A whole frame has come since `input` was looked at.
     pub(super) progressed: Cell<bool>,
     pub(super) presence: Cell<Presence>,
-    /// Up to when time has been counted in the client's favour, in whole seconds from the beginning.
+    /// The time up to which the client's budget was refilled, in whole seconds from the beginning.
     pub(super) counted: Cell<Instant>,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Outflow {
     pub(super) unsent_streams: Cell<usize>,
     /// Bytes of bodies that the windows have let through after they had waited for them.
     pub(super) taken: Cell<usize>,
-    /// Bytes that were written since others had their turn, and whether that is enough for now.
+    /// Bytes written since others had their turn, and whether that is enough for now.
     pub(super) written: Cell<usize>,
     pub(super) rests: Cell<bool>,
 }
@@ -163,9 +163,9 @@ pub(super) struct Stream {
     pub(super) pieces: Cell<usize>,
     /// The WebSocket on it, if it is a tunnel.
     pub(super) channel: OnceCell<Box<Channel>>,
-    /// Of the rest of the request's body.
+    /// For the rest of the request's body.
     pub(super) deadline: Deadline,
-    /// Of the client's letting more of the response through.
+    /// For the client to open its window.
     pub(super) window_deadline: Deadline,
     /// The places of both among those of the loop.
     pub(super) places: [Cell<Option<usize>>; 2],
@@ -206,7 +206,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Nothing more comes.
+    /// The input has ended.
     pub(super) fn end(&self) {
         if self.input.get() == Input::Open {
             self.input.set(Input::Ended);
@@ -286,7 +286,7 @@ impl Connection {
 
     // Streams, by their places.
 
-    /// The exchange of a stream, while the connection has to do with it.
+    /// The exchange of a stream, until the connection is done with it.
     #[inline]
     pub(super) fn exchange(&self, id: StreamId) -> Option<Rc<Exchange>> {
         self.state.borrow().slot(id)?.exchange.clone()
@@ -298,7 +298,7 @@ impl Connection {
         self.state.borrow().slot(id).map(|slot| slot.stream.clone())
     }
 
-    /// All exchanges that the connection has to do with.
+    /// All exchanges that the connection is not done with.
     pub(super) fn exchanges(&self) -> Vec<Rc<Exchange>> {
         self.state.borrow().slots.iter().flatten().filter_map(|slot| slot.exchange.clone()).collect()
     }

@@ -1,6 +1,6 @@
 //! One connection: the next thing to read or to write, and whether another request may follow.
 //!
-//! It owns the order of things and nothing else. Bytes, time, sockets and the application belong to the caller, who
+//! It owns the order of messages and nothing else. Bytes, time, sockets and the application belong to the caller, who
 //! polls with the bytes that have arrived, writes the bytes appended to its buffers, and closes on request.
 
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub enum Event {
     Closed,
 }
 
-/// The event, and how many bytes of the input are dealt with.
+/// The event, and how many bytes of the input were used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Drop this many bytes from the front of the input.
@@ -120,7 +120,7 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// A connection on which nothing has happened.
+    /// A new connection.
     pub const fn new() -> Self {
         Self {
             reading: Reading::Head,
@@ -183,7 +183,7 @@ impl Connection {
             *head = *begun;
         }
         let parsed = head.parse_recalling(input, limits, sections);
-        // Also of a request that never becomes one: its refusal is an answer to it.
+        // Also of a malformed request: its refusal is an answer to it.
         self.exchange.head = head.verb == Method::Head;
         let Status::Complete(consumed) = parsed? else {
             if self.eof {
@@ -311,8 +311,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Say `close` in the head that ends `out`, which is not sent yet, if that is certain by now: the response is complete
-    /// with what follows, and more of the request is announced than will be thrown away (RFC 9112 section 9.6).
+    /// Put `close` into the head that ends `out`, which is not sent yet, if that is certain by now: the response is
+    /// complete with its body, and more of the request is announced than will be thrown away (RFC 9112 section 9.6).
     pub fn announce_certain_close(&mut self, out: &mut Vec<u8>, limits: &Limits) {
         let Reading::Body(decoder) = &self.reading else { return };
         if decoder.certain() > limits.discard && !self.exchange.close && out.ends_with(b"\r\n\r\n") {
@@ -353,7 +353,7 @@ impl Connection {
     }
 
     /// Append a whole response of the server's own that ends the connection: for an [`Error`] of a poll, a deadline, an
-    /// application that failed before its response. `Ok(false)`: a response has begun, nothing can be said any more.
+    /// application that failed before its response. `Ok(false)`: a response has begun, so there can be no other.
     pub fn refuse(
         &mut self,
         out: &mut Vec<u8>,
@@ -386,8 +386,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The next response whose head is written is the last, and says so. Behind one whose head is out, which promised to go
-    /// on, another request is taken.
+    /// The next response whose head is written is the last, and announces that. After one whose head is out, which
+    /// promised to go on, another request is taken.
     pub fn announce_close(&mut self) {
         self.last = true;
     }
@@ -401,7 +401,7 @@ impl Connection {
         }
     }
 
-    /// Which of the caller's deadlines applies.
+    /// The deadline of the caller's that applies.
     pub fn awaits(&self) -> Awaits {
         match &self.reading {
             Reading::Head if self.partial.as_ref().is_some_and(|head| head.has_begun()) => Awaits::Head,

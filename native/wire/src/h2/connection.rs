@@ -3,7 +3,7 @@
 //! ```text
 //!   Preface ─▶ Settings ─▶ Frames ─┬─ HEADERS without an end ──▶ Block ── CONTINUATION with one ──▶ Frames
 //!                                  ├─ DATA ──▶ Data ── all of its payload ──▶ Frames
-//!                                  └─ a mistake about the connection, or GOAWAY of ours with an error ──▶ Closed
+//!                                  └─ an error of the connection, on either side ──▶ Closed
 //! ```
 //!
 //! This module defines connections and reads frames. Input for streams is in `receive` and `body`, output in `send`,
@@ -53,7 +53,7 @@ pub(crate) struct Payload {
     pub(crate) stream: Option<StreamId>,
     pub(crate) data: usize,
     pub(crate) padding: usize,
-    /// The stream ends behind the data.
+    /// The stream ends with the data.
     pub(crate) end: bool,
 }
 
@@ -183,7 +183,7 @@ impl<K> Connection<K> {
         Ok(if length == 0 { None } else { Some((length, None)) })
     }
 
-    /// Which frame may come now, before anything of it is kept.
+    /// Refuse frames that are out of order, before anything of them is kept.
     fn check_order(&self, head: Head) -> Result<(), Failure> {
         match &self.reading {
             Reading::Settings if !head.is_settings() => {
@@ -279,7 +279,7 @@ impl<K> Connection<K> {
         Ok(())
     }
 
-    /// Section 6.5.3: from now on the client goes by our settings.
+    /// Section 6.5.3: from now on the client keeps to our settings.
     fn settings_ack(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.acknowledged, true) {
             return self.pay(Cost::Frame);
@@ -321,7 +321,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// So much time has passed: what a client may do is also a matter of how fast it does it.
+    /// This much time has passed, which gives back some of the client's budget.
     pub fn pass(&mut self, seconds: u64) {
         self.budget.earn(Gain::Seconds(seconds));
     }
@@ -336,7 +336,7 @@ impl<K> Connection<K> {
         frame::put_ping(out, data, false);
     }
 
-    /// Whether the client has not sent all that a connection begins with.
+    /// Whether the client's preface or settings are still missing.
     pub const fn is_opening(&self) -> bool {
         matches!(self.reading, Reading::Preface(_) | Reading::Settings)
     }
@@ -346,8 +346,8 @@ impl<K> Connection<K> {
         matches!(self.reading, Reading::Block(_))
     }
 
-    /// Whether the client is in the middle of something that is not in bytes left over: the preface, a header section, a frame of
-    /// a body.
+    /// Whether the client is in the middle of a unit whose first bytes were consumed: the preface, a header section, a
+    /// frame of a body.
     pub const fn is_inside(&self) -> bool {
         !matches!(self.reading, Reading::Frames | Reading::Closed)
     }

@@ -23,7 +23,7 @@ const LEAST_PIECE: usize = 1024;
 /// A part of a body that is to be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Whose.
+    /// Its stream.
     pub stream: StreamId,
     /// The number of bytes, from the front of the waiting body.
     pub length: usize,
@@ -136,9 +136,9 @@ impl<K> Connection<K> {
         }
     }
 
-    /// The application gives `length` bytes of the body, the last ones if `last`. `false`: the response has no content, or the
-    /// stream is over, and nothing of them is sent. Otherwise they wait with the caller until [`fill`](Self::fill) asks for
-    /// them.
+    /// The application gives `length` bytes of the body, the last ones if `last`. `false`: the response has no content,
+    /// or the stream is over, and the bytes are dropped. Otherwise they wait with the caller until [`fill`](Self::fill)
+    /// asks for them.
     pub fn body(&mut self, out: &mut Vec<u8>, id: StreamId, length: usize, last: bool) -> Result<bool, AppError> {
         let Some(stream) = self.streams.get_mut(id) else { return Ok(false) };
         let sending = match &mut stream.local {
@@ -189,8 +189,8 @@ impl<K> Connection<K> {
         Ok(true)
     }
 
-    /// The body is complete, and these follow it (RFC 9110 section 6.5). A response that has no content has no trailers, nor has
-    /// a stream that is over.
+    /// The body is complete, and these trailers follow it (RFC 9110 section 6.5). A response without content has no
+    /// trailers, nor has a stream that is over.
     pub fn trailers(
         &mut self,
         out: &mut Vec<u8>,
@@ -263,7 +263,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// Whether something waits that neither window lets through: a client has some time to open them.
+    /// Whether output waits that neither window lets through: a client has some time to open them.
     pub fn is_blocked(&self, id: StreamId) -> bool {
         self.streams.get(id).is_some_and(|stream| {
             let waits = matches!(&stream.local, Local::Body(sending) if sending.waiting > 0);

@@ -26,7 +26,7 @@ pub(crate) const MAX_NUMBER: u32 = (1 << 31) - 1;
 const MAX_RESET: usize = 256;
 /// Numbers of streams that have ended: they only make an error say more.
 const ENDED: usize = 8;
-/// As many places are not given up by a connection that has no streams.
+/// The number of places that a connection without streams keeps.
 const KEPT_PLACES: usize = 8;
 
 /// Names one stream uniquely.
@@ -42,7 +42,8 @@ impl StreamId {
         self.number
     }
 
-    /// A small number that is its alone until it is released: less than [`streams`](crate::h2::Settings::streams).
+    /// A small number that no other stream has until it is released: less than
+    /// [`streams`](crate::h2::Settings::streams).
     pub const fn place(self) -> usize {
         self.place as usize
     }
@@ -62,7 +63,7 @@ pub(crate) enum Remote {
     Ended,
 }
 
-/// Ours.
+/// The server's half.
 #[derive(Debug)]
 pub(crate) enum Local {
     Awaiting,
@@ -73,7 +74,7 @@ pub(crate) enum Local {
 /// A response body on its way.
 #[derive(Debug)]
 pub(crate) struct Sending {
-    /// Of a length that was declared so much is still to be given.
+    /// The missing rest of the declared length.
     declared: Option<u64>,
     /// Bytes that the caller has and that are not sent.
     pub(crate) waiting: usize,
@@ -201,7 +202,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Those that the caller has.
+    /// The streams that the caller has not released.
     pub(crate) fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -237,7 +238,7 @@ impl Streams {
         }
     }
 
-    /// A number was used that becomes no stream.
+    /// A number was used without opening a stream.
     pub(crate) fn refuse(&mut self, number: u32) {
         self.last = number;
         self.remember_reset(number);
@@ -317,7 +318,7 @@ impl Streams {
         Some(stream)
     }
 
-    /// The caller has done with a stream that is over.
+    /// The caller releases a stream that is over.
     #[inline]
     pub(crate) fn release(&mut self, id: StreamId) {
         let Some(entry) = self.places.get_mut(id.place as usize) else { return };

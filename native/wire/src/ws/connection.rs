@@ -1,4 +1,4 @@
-//! The order of things on one connection.
+//! The order of frames on one connection.
 //!
 //! ```text
 //!   Open ─ frames are read ──────────▶ close ──▶ Closing ─ the client's close frame is looked for ──▶ Closed
@@ -19,7 +19,7 @@ use crate::ws::frame::{FrameHead, MAX_CONTROL, Opcode};
 use crate::ws::limits::Limits;
 use crate::ws::message::{Reader, Search};
 
-/// Why something cannot be sent. Nothing was appended.
+/// Why a frame cannot be sent. Nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// A close frame was sent, or the connection is over.
@@ -45,7 +45,7 @@ impl std::error::Error for SendError {}
 enum State {
     /// Frames can be sent.
     Open(Reading),
-    /// The server has sent its close frame, and reads on for the client's.
+    /// The server has sent its close frame, and awaits the client's.
     Closing(Search),
     Closed,
 }
@@ -63,7 +63,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection on which nothing has happened; `agreement` if compression was agreed on.
+    /// A new connection; with `agreement` it compresses.
     pub fn new(agreement: Option<Agreement>) -> Self {
         let reader = Reader::new(agreement);
         Self {
@@ -72,8 +72,8 @@ impl Connection {
         }
     }
 
-    /// Have binary messages of one plain frame, so large or larger, told piece by piece where they lie in the input, instead of
-    /// putting them together here. To be said before anything is read.
+    /// Have binary messages of one plain frame from this size on passed on in pieces, in place in the input, instead of
+    /// putting them together here. To be called before anything is read.
     #[must_use]
     pub fn in_pieces(mut self, from: u64) -> Self {
         if let State::Open(Reading::Frames(reader)) = &mut self.state {
@@ -119,8 +119,8 @@ impl Connection {
         }
     }
 
-    /// Take the mask off bytes of a payload whose pieces are [told](Self::in_pieces), and that were received elsewhere than in the
-    /// input; how many follow. `None`: no such payload is coming, or fewer bytes of it are.
+    /// Unmask bytes of a payload that is passed on [in pieces](Self::in_pieces), and that were received elsewhere than
+    /// in the input; returns how many follow. `None`: no such payload is coming, or fewer bytes of it are.
     pub fn piece(&mut self, piece: &mut [u8]) -> Option<u64> {
         match &mut self.state {
             State::Open(Reading::Frames(reader)) => reader.piece(piece),
@@ -179,8 +179,8 @@ impl Connection {
         self.deflater.is_some()
     }
 
-    /// The frame of a message that goes to many, as this client can read it. Its own stream is given up where the frame is
-    /// compressed: the client's window moves on without it.
+    /// The frame of a message for many clients, in the form that this client can read. If the frame is compressed, the
+    /// client's own stream is dropped: its window moves on without it.
     pub fn prepared<'a>(&mut self, prepared: &'a mut Prepared, pool: &mut StreamPool) -> Result<&'a [u8], SendError> {
         if !self.is_open() {
             return Err(SendError::Closed);
@@ -238,8 +238,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Give up what the next message could do without: the stream that compresses. For a connection that has nothing to
-    /// say for a while; the next message begins with an empty window.
+    /// Drop the stream that compresses, which the next message can do without. For a connection that sends nothing for
+    /// a while; the next message begins with an empty window.
     pub fn release(&mut self, pool: &mut StreamPool) {
         if let Some(deflater) = &mut self.deflater {
             deflater.release(pool);
