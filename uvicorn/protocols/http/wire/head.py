@@ -370,11 +370,11 @@ def split_fields(head: bytes, line_end: int) -> list[tuple[bytes, bytes]]:
 
 
 def is_authority(value: bytes) -> bool:
-    """Tell whether `value` is `uri-host [ ":" port ]` (RFC 9112 section 3.2, RFC 3986 section 3.2.2)."""
+    """Tell whether `value` is `uri-host [ ":" port ]` with a host (RFC 9112 section 3.2, RFC 3986 section 3.2.2)."""
     if value in _known_hosts:
         return True
     match = _authority(value)
-    if match is None:
+    if match is None or value[:1] in (b"", b":"):  # RFC 9110 section 4.2.1: an empty host is invalid
         return False
     port = (match["port"] or b"").lstrip(b"0")
     if len(port) > 5 or int(port or b"0") > 65535:
@@ -418,7 +418,7 @@ def split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     if absolute is None:
         raise RequestRefused(refusals.TARGET)
     host, rest = absolute.groups()
-    if not host or host[:1] == b":" or not is_authority(host):
+    if not is_authority(host):
         raise RequestRefused(refusals.TARGET_AUTHORITY)
     if rest[:1] != b"/":
         # RFC 9112 section 3.2.4: OPTIONS without path is about the server as a whole.
@@ -479,7 +479,7 @@ def examine(minor: bytes, headers: list[tuple[bytes, bytes]], limit_body: int | 
         # RFC 9112 section 3.2: required since HTTP/1.1.
         if minor != b"0":
             raise RequestRefused(refusals.HOST_MISSING)
-    elif not host or host[:1] == b":" or (host not in _known_hosts and not is_authority(host)):
+    elif host not in _known_hosts and not is_authority(host):
         raise RequestRefused(refusals.HOST)
     if special is not None:
         return _examine_special(minor, special, limit_body)
