@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import importlib
 import logging
@@ -433,29 +434,28 @@ TEXT = b"\x81\x82\0\0\0\0hi"
 CLOSE = b"\x88\x82\0\0\0\0\x03\xe8"
 
 
-async def conversation(server: Any) -> list[str]:
-    """What a client is answered that opens a WebSocket, says something, and closes when that came back."""
+async def conversation(server: Any, sent: tuple[bytes, ...]) -> list[str]:
+    """What a client is answered that opens a WebSocket, and sends each of these when it is answered."""
     task = asyncio.ensure_future(server.serve())
     await started(server, task)
     reader, writer = await asyncio.open_connection(*address_of(server)[:2])
     writer.write(UPGRADE)
     answers = [(await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()]
     if answers == ["101"]:
-        writer.write(TEXT)
-        answers.append(repr(await reader.read(4)))
-        writer.write(CLOSE)
-        answers.append(repr(await reader.read(4)))
+        for data in sent:
+            writer.write(data)
+            answers.append(repr(await reader.read(100)))
     writer.close()
     server.should_exit = True
     await task
     return answers
 
 
-def opened(mine: Any, app: Any = None) -> dict[str, Any]:
+def opened(mine: Any, app: Any = None, sent: tuple[bytes, ...] = (TEXT, CLOSE)) -> dict[str, Any]:
     """What comes of a WebSocket of this class."""
     app = Echo() if app is None else app
     config = uvicorn.Config(app, port=0, ws=mine, lifespan="off", log_level="error", ws_per_message_deflate=False)
-    answers = asyncio.run(asyncio.wait_for(conversation(uvicorn.Server(config)), 20))
+    answers = asyncio.run(asyncio.wait_for(conversation(uvicorn.Server(config), sent), 20))
     return {"answers": answers, "events": getattr(app, "events", None)}
 
 
@@ -570,6 +570,100 @@ def end_of_the_application_noted(name: str) -> Any:
 
     failed = opened(Noting, app)["answers"]
     return {**opened(Noting), "failed": failed, "seen": seen}
+
+
+@sessions
+def methods_called_for_what_a_client_sends(name: str) -> Any:
+    seen: list[str] = []
+    cls = session(name)
+    names = "handle_text handle_bytes handle_cont handle_message handle_ping handle_pong handle_close"
+    names += " send_receive_event_to_app handle_parser_exception"
+
+    def noting(method: str) -> Any:
+        def call(self: Any, *args: Any) -> None:
+            seen.append(f"{method} {len(args)}")
+            getattr(super(mine, self), method)(*args)
+
+        return call
+
+    mine = type("Mine", (cls,), {each: noting(each) for each in names.split() if hasattr(cls, each)})
+    fragments = (b"\x01\x81\0\0\0\0a\x89\x81\0\0\0\0p", b"\x80\x81\0\0\0\0b\x8a\x80\0\0\0\0")
+    answers = opened(mine, sent=(*fragments, TEXT, CLOSE))["answers"]
+    return {"answers": answers, "mistake": opened(mine, sent=(b"\x83\x80\0\0\0\0",))["events"], "seen": seen}
+
+
+def of_messages(name: str, change: Any) -> Any:
+    """A class of a session whose messages pass a function; those for which it has nothing are dropped."""
+    if name == "wsproto":
+
+        class Changing(session(name)):
+            def handle_message(self, event: Any) -> None:
+                if (data := change(event.data)) is not None:
+                    super().handle_message(dataclasses.replace(event, data=data))
+
+        return Changing
+
+    class ChangingToo(session(name)):
+        def handle_text(self, event: Any) -> None:
+            if (data := change(bytes(event.data).decode())) is not None:
+                event.data = data.encode()
+                super().handle_text(event)
+
+    return ChangingToo
+
+
+@sessions
+def messages_changed_by_a_program(name: str) -> Any:
+    return opened(of_messages(name, str.upper))
+
+
+@sessions
+def messages_dropped_by_a_program(name: str) -> Any:
+    changing = of_messages(name, lambda text: None if text == "hi" else text)
+    return opened(changing, sent=(TEXT + b"\x81\x81\0\0\0\0a", CLOSE))
+
+
+@sessions
+def messages_put_by_a_program(name: str) -> Any:
+    def put(self: Any, event: Any) -> None:
+        self.queue.put_nowait({"type": "websocket.receive", "text": "put"})
+
+    method = "handle_message" if name == "wsproto" else "handle_text"
+    return opened(type("Putting", (session(name),), {method: put}), sent=(TEXT, CLOSE))
+
+
+@sessions
+def close_frame_that_a_program_notes(name: str) -> Any:
+    seen: list[Any] = []
+
+    class Noting(session(name)):
+        def handle_close(self, event: Any) -> None:
+            received = event if name == "wsproto" else self.conn.close_rcvd
+            seen.append([int(received.code), received.reason, self.queue.qsize()])
+            super().handle_close(event)
+
+    return {**opened(Noting), "seen": seen}
+
+
+@sessions
+def events_of_the_library_taken_by_a_program(name: str) -> Any:
+    seen: list[str] = []
+
+    class Taking(session(name)):
+        def handle_events(self) -> None:
+            for event in self.conn.events() if name == "wsproto" else self.conn.events_received():
+                kind = event.opcode.name if hasattr(event, "opcode") else type(event).__name__
+                seen.append(kind)
+                if kind == "Request":
+                    self.handle_connect(event)
+                elif kind == "TEXT":
+                    self.handle_text(event)
+                elif kind == "TextMessage":
+                    self.handle_message(event)
+                else:
+                    self.handle_close(event)
+
+    return {**opened(Taking), "seen": seen}
 
 
 def cases() -> dict[str, harness.Case]:

@@ -33,6 +33,10 @@ class Pinger(Attributes):
     def read_paused(self) -> bool:
         return self.deaf
 
+    @read_paused.setter
+    def read_paused(self, value: bool) -> None:
+        self.deaf = value
+
     def unsent(self) -> int:
         return 0
 

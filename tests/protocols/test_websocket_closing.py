@@ -420,7 +420,7 @@ async def test_client_that_does_not_read_is_dropped_by_a_deadline(ws_protocol_cl
         assert peer.wire.aborted
         await peer.until(lambda: app.done)
         assert isinstance(app.error, ClientDisconnected)
-        assert peer.session.queue.pop() == disconnect(1005)
+        assert peer.queued.pop() == disconnect(1005)
 
 
 async def test_client_that_reads_in_time_is_not_dropped(ws_protocol_cls: Any) -> None:

@@ -334,7 +334,7 @@ async def test_many_bombs_in_one_read_are_inflated_one_by_one(ws_reader_cls: Any
         await peer.open(DEFLATE)
         await peer.turn()
         peer.send(bombs)
-        assert len(peer.session.queue) == 1
+        assert len(peer.queued) == 1
         assert peer.wire.read_paused
 
 
@@ -491,7 +491,7 @@ async def test_reading_pauses_when_the_queue_is_full_and_goes_on_when_it_is_empt
             assert not peer.wire.read_paused
             peer.send(frame(TEXT, str(number).encode()))
         assert peer.wire.read_paused and peer.session.read_paused
-        assert len(peer.session.queue) == limit
+        assert len(peer.queued) == limit
         proceed.set()
         await peer.until(lambda: len(app.messages) == limit)
         assert not peer.wire.read_paused
@@ -508,7 +508,7 @@ async def test_ws_max_queue_is_32_by_default(ws_protocol_cls: Any) -> None:
         await peer.open()
         await peer.turn()
         peer.send(frame(TEXT, b"x") * 100)
-        assert len(peer.session.queue) == 32
+        assert len(peer.queued) == 32
 
 
 async def test_reading_pauses_when_the_queued_messages_are_large(ws_protocol_cls: Any) -> None:

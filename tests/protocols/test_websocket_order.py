@@ -240,7 +240,7 @@ async def test_loss_behind_the_end_does_not_change_what_the_application_is_told(
         peer.wire.lose(ConnectionResetError())
         await peer.until(lambda: app.done)
         assert app.messages == ["a"] and isinstance(app.error, ClientDisconnected)
-        assert peer.session.queue.pop() == disconnect(*told)
+        assert peer.queued.pop() == disconnect(*told)
         assert peer.frames == []
 
 
@@ -272,7 +272,7 @@ async def test_encrypted_stream_that_ends_cannot_be_answered(ws_protocol_cls: An
         assert not peer.session.eof_received()
         await peer.until(lambda: app.done)
         assert app.messages == ["a"] and isinstance(app.error, ClientDisconnected)
-        assert peer.session.queue.pop() == disconnect(1000, "")
+        assert peer.queued.pop() == disconnect(1000, "")
 
 
 async def test_server_that_stops_closes_without_waiting_for_an_answer(ws_protocol_cls: Any) -> None:

@@ -308,6 +308,11 @@ class Peer:
         return kept
 
     @property
+    def queued(self) -> Any:
+        """Events that the application has not received yet."""
+        return self.session.queue if self.timers.native is not None else self.session.inbox.queue
+
+    @property
     def waits_to_receive(self) -> bool:
         """Somebody waits for an event."""
         return bool(self.session.waiting[0] if self.timers.native is not None else self.session.inbox.receivers)

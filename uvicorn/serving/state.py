@@ -102,6 +102,7 @@ class ServerState:
         "_readers",
         "_request_ids",
         "websocket_settings",
+        "overridden",
         "_configured",
         "_date_header",
         "_second",
@@ -124,6 +125,7 @@ class ServerState:
         self._readers: Readers | None = None
         self._request_ids: RequestIds | None = None
         self.websocket_settings: Any = None  # the same of native WebSockets, if the HTTP protocols are others
+        self.overridden: dict[type, bool] = {}  # WebSocket classes, and whether programs override what takes frames
         self._configured: list[Header] = []
         self._date_header = False
         self._second = -1

@@ -2,12 +2,15 @@
 
 Upstream's classes have more methods than ours, which programs override as well. Those that have a counterpart here are
 called under upstream's names. The others are what a class says in `never_called`: to override one ends the start.
+
+Of a WebSocket class, those in `frame_methods` take the client's frames. They are called where a program has overridden
+one of them (`overrides`, asked once for each class and server), because that takes longer.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import CodeType
 from typing import TypeVar
 
@@ -51,6 +54,11 @@ def never_called(cls: type) -> list[str]:
     """Return the methods that programs have put there, as `Class.name`, and that nothing calls."""
     names: tuple[str, ...] = getattr(cls, "never_called", ())
     return [f"{owner.__name__}.{name}" for owner, name in _replaced(cls) if name in names]
+
+
+def overrides(cls: type, methods: Collection[str]) -> bool:
+    """Tell whether programs have overridden or patched any of these methods."""
+    return any(name in methods for _, name in _replaced(cls))
 
 
 def refuse_never_called(cls: object, allowed: bool) -> None:

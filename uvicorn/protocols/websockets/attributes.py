@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, Connection, ProtocolConfig, WebSocketScope
@@ -12,11 +11,12 @@ from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.outline import NEVER_CALLED, SessionState
+from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.rules.websocket_limits import CLOSE_TIMEOUT
 
 if TYPE_CHECKING:
     from uvicorn.protocols.websockets.close_handshake import CloseHandshake
+    from uvicorn.protocols.websockets.incoming import Incoming
     from uvicorn.protocols.websockets.output import Output
     from uvicorn.serving.state import ServerState
 
@@ -71,6 +71,45 @@ class Writable:
         return True
 
 
+class EventQueue:
+    """Upstream's queue of what the application has yet to receive; programs put events there in methods of theirs."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Attributes) -> None:
+        self._session = session
+
+    def qsize(self) -> int:
+        """How many events there are."""
+        return len(self._session.inbox.queue)
+
+    def empty(self) -> bool:
+        """Whether there is none."""
+        return not self._session.inbox.queue
+
+    def put_nowait(self, event: ASGIReceiveEvent) -> None:
+        """Add an event; behind `websocket.disconnect` there is nothing to add."""
+        self._session.put_event(event)
+
+    async def put(self, event: ASGIReceiveEvent) -> None:
+        """The same."""
+        self.put_nowait(event)
+
+    async def get(self) -> ASGIReceiveEvent:
+        """Return the next event, as `receive` of the session does that no program has overridden."""
+        return await self._session.receive_next()
+
+    def get_nowait(self) -> ASGIReceiveEvent:
+        """Return the next event.
+
+        Raises:
+            asyncio.QueueEmpty: there is none.
+        """
+        if self.empty():
+            raise asyncio.QueueEmpty
+        return self._session.inbox.take()
+
+
 @original
 class Attributes(asyncio.Protocol):
     """The attributes of a session that have a meaning to others.
@@ -95,11 +134,15 @@ class Attributes(asyncio.Protocol):
     inbox: Inbox
     _output: Output
     _closing: CloseHandshake
+    _incoming: Incoming
 
     close_timeout = CLOSE_TIMEOUT
 
-    never_called = NEVER_CALLED
+    never_called: tuple[str, ...] = ()
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
+
+    frame_methods: tuple[str, ...] = ()
+    """Methods that are called for what the client sends if a program has overridden one of them."""
 
     ping_interval = _of_keepalive("interval", "Seconds between pings; `None` or 0 for none.")
     ping_timeout = _of_keepalive("timeout", "Seconds a pong may take; `None` or 0 for any time.")
@@ -158,7 +201,7 @@ class Attributes(asyncio.Protocol):
     @close_sent.setter
     def close_sent(self, value: bool) -> None:
         if value and self.state is SessionState.ACCEPTED:
-            self._closing.begin()
+            self._closing.sent_by_program()
 
     @property
     def writable(self) -> Writable:
@@ -182,9 +225,24 @@ class Attributes(asyncio.Protocol):
         self.keepalive.ping()
 
     @property
-    def queue(self) -> deque[ASGIReceiveEvent]:
-        """Events the application has not received yet."""
-        return self.inbox.queue
+    def queue(self) -> EventQueue:
+        """Events the application has not received yet, as upstream has them."""
+        return EventQueue(self)
+
+    def put_event(self, event: ASGIReceiveEvent) -> None:
+        """Add an event that a program has made; `websocket.disconnect` is the last."""
+        if event["type"] == "websocket.disconnect":
+            self._closing.tell(event["code"], event.get("reason"))
+        elif self.inbox.end is None:
+            self._incoming.put(event)
+
+    async def receive_next(self) -> ASGIReceiveEvent:
+        """Return the next event."""
+        raise NotImplementedError
+
+    def _resume_reading(self) -> None:
+        """Read on, beginning with what is here."""
+        raise NotImplementedError
 
     @property
     def disconnected(self) -> bool:
@@ -193,5 +251,14 @@ class Attributes(asyncio.Protocol):
 
     @property
     def read_paused(self) -> bool:
-        """Reading from the socket is paused because the application does not read."""
+        """Reading from the socket is paused because the application does not read. A program may assign it."""
         return self.flow.read_paused
+
+    @read_paused.setter
+    def read_paused(self, value: bool) -> None:
+        if value:
+            self.flow.pause_reading()
+        elif self.state is SessionState.ACCEPTED:
+            self._resume_reading()
+        else:
+            self.flow.resume_reading()

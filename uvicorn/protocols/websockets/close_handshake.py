@@ -29,6 +29,9 @@ class Ended(Protocol):
     def stop_keepalive(self) -> None:
         """Stop pings and deadlines."""
 
+    def on_close(self, close: Close) -> None:
+        """The answer to our close frame: call `CloseHandshake.receive`."""
+
 
 class CloseHandshake:
     """Ends one session.
@@ -83,6 +86,14 @@ class CloseHandshake:
         else:
             self._await_answer()
 
+    def sent_by_program(self) -> None:
+        """A program has written a close frame itself."""
+        self.begin()
+        if self._incoming.peer_end:
+            self._incoming.peer_end.take_effect()
+        else:
+            self._await_answer()
+
     def time_out(self, reason: str) -> None:
         """Send the reason and close without waiting for an answer: the client does not respond."""
         self.tell(1005)
@@ -110,7 +121,7 @@ class CloseHandshake:
             close = self._frames.read_close()
             if close is None:
                 return
-            self.receive(close)
+            self._session.on_close(close)
         except FrameError:
             self._closer.close()
         self.awaiting = False

@@ -334,6 +334,18 @@ def _check_shape(first: int, second: int) -> None:
             raise FrameError(*failures.CONTROL_FRAGMENTED)
 
 
+class WholeFrameSplitter(FrameSplitter):
+    """Waits until a frame is complete: methods of programs expect no fragments but those of the client."""
+
+    __slots__ = ()
+
+    def _fragment(self) -> bytes | None:
+        if len(self) < self._left:
+            self._wait()
+            return None
+        return super()._fragment()
+
+
 _NONE: frozenset[int] = frozenset()
 _WHOLE = frozenset((FIN | Opcode.TEXT, FIN | Opcode.BINARY))
 _WHOLE_DEFLATED = frozenset(_SHORT)

@@ -56,6 +56,14 @@ class Inbox:
             self.receivers.move()
         return full
 
+    def put_event(self, event: ASGIReceiveEvent) -> bool:
+        """Add an event as it is. Returns whether that is enough for the application for now."""
+        self.queue.append(event)
+        if event["type"] == "websocket.receive":
+            self._size += len(event.get("text") or event.get("bytes") or b"")
+        self.receivers.move()
+        return len(self.queue) >= self._capacity or self._size > HIGH_WATER_LIMIT
+
     def put_end(self, code: int, reason: str | None) -> None:
         """Add the last event."""
         self.end = {"type": "websocket.disconnect", "code": code}

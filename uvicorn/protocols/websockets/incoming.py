@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from typing import Protocol
 
+from uvicorn._types import ASGIReceiveEvent
 from uvicorn.metrics.page import MESSAGES_RECEIVED
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.websockets.frames import Close, FrameSplitter
+from uvicorn.protocols.websockets.frames import Close, FrameError, FrameSplitter, WholeFrameSplitter
+from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
+
+
+class Reader(Protocol):
+    """The session that reads frames with its library."""
+
+    state: SessionState
+
+    def parse(self, data: bytes) -> None:
+        """Parse one frame, which is no close frame."""
+
+    def call_for_frame(self, data: bytes) -> None:
+        """The same, by the methods that programs override."""
+
+    def call_for_close(self, close: Close) -> None:
+        """Call those methods for a close frame."""
+
+    def call_for_mistake(self, error: FrameError) -> None:
+        """Call those methods for what the client did wrong."""
 
 
 class Incoming:
@@ -25,12 +45,16 @@ class Incoming:
         inbox: events that the application has not received yet.
         flow: of the transport.
         peer_end: as above.
+        calls_methods: frames are given to the methods that programs override.
     """
 
     __slots__ = ("frames", "inbox", "flow", "peer_end", "_output", "_pieces")
 
+    calls_methods = False
+    splitter = FrameSplitter
+
     def __init__(self, max_size: int | None, peer_end: PeerEnd, output: Output) -> None:
-        self.frames = FrameSplitter(max_size)
+        self.frames = self.splitter(max_size)
         self.inbox = peer_end.inbox
         self.flow = output.flow
         self.peer_end = peer_end
@@ -44,8 +68,8 @@ class Incoming:
         if len(self.frames) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
 
-    def read(self, parse: Callable[[bytes], None]) -> Close | None:
-        """Have frames parsed while the application keeps up. Returns the client's close frame, if that is next.
+    def read(self, reader: Reader) -> Close | None:
+        """Have `reader` parse frames while the application keeps up. Returns the client's close frame, if that is next.
 
         Raises:
             FrameError: the client broke the protocol or a limit.
@@ -57,7 +81,7 @@ class Incoming:
                 return None
             if isinstance(frame, Close):
                 return frame
-            parse(frame)
+            reader.parse(frame)
         return None
 
     def add(self, piece: str | bytes, final: bool) -> None:
@@ -74,6 +98,14 @@ class Incoming:
             content = pieces.getvalue()
             self._deliver(content.decode() if isinstance(piece, str) else content)
 
+    def put(self, event: ASGIReceiveEvent) -> None:
+        """Queue an event that a program has made, and stop reading when the application falls behind."""
+        metrics = self._output.metrics
+        if metrics is not None:
+            metrics.add(MESSAGES_RECEIVED)
+        if self.inbox.put_event(event):
+            self.flow.pause_reading()
+
     def _deliver(self, content: str | bytes) -> None:
         """Queue a message for the application, and stop reading when it falls behind."""
         metrics = self._output.metrics
@@ -88,3 +120,54 @@ class Incoming:
     def drop_pieces(self) -> None:
         """Drop an incomplete message: its rest will not be read."""
         self._pieces = None
+
+
+class OverriddenIncoming(Incoming):
+    """The input of a session of which a program has overridden methods: those get every frame.
+
+    Attributes:
+        last: what the client did wrong, or its close frame, once the methods were called for it. Whatever they make of
+            that, nothing behind it is read.
+    """
+
+    __slots__ = ("last", "_is_reading")
+
+    calls_methods = True
+    splitter = WholeFrameSplitter
+
+    def __init__(self, max_size: int | None, peer_end: PeerEnd, output: Output) -> None:
+        super().__init__(max_size, peer_end, output)
+        self.last: FrameError | Close | None = None
+        self._is_reading = False
+
+    def read(self, reader: Reader) -> None:
+        """Call methods for what is there, while the application keeps up."""
+        if self._is_reading:
+            return  # one of those methods has resumed reading
+        self._is_reading = True
+        try:
+            if self.last is None:
+                self._read(reader)
+            elif not self.flow.read_paused:
+                # As upstream: the connection fails again with each read, and is closed by who overrides that.
+                self.frames.clear()
+                if isinstance(self.last, FrameError):
+                    reader.call_for_mistake(self.last)
+        finally:
+            self._is_reading = False
+
+    def _read(self, reader: Reader) -> None:
+        frames, flow = self.frames, self.flow
+        try:
+            while self.last is None and not flow.read_paused and reader.state is SessionState.ACCEPTED:
+                frame = frames.read()
+                if frame is None:
+                    return
+                if isinstance(frame, Close):
+                    self.last = frame
+                    reader.call_for_close(frame)
+                else:
+                    reader.call_for_frame(frame)
+        except FrameError as error:
+            self.last = error
+            reader.call_for_mistake(error)

@@ -9,7 +9,7 @@ import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.native_cores import cores_and_state
-from uvicorn.protocols.websockets.outline import CALLED_IN_PYTHON, NEVER_CALLED, SessionState
+from uvicorn.protocols.websockets.outline import CALLED_IN_PYTHON, FRAME_METHODS, LEGACY, SessionState
 from uvicorn.serving.state import ServerState
 
 
@@ -29,7 +29,7 @@ class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
     stands_on_streams = True
     """It can be opened over HTTP/2 (RFC 8441)."""
 
-    never_called = (*NEVER_CALLED, *CALLED_IN_PYTHON)
+    never_called = (*LEGACY, *FRAME_METHODS, *CALLED_IN_PYTHON)
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NativeWebSocketProtocol:

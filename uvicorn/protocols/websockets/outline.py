@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-NEVER_CALLED = (
-    "asgi_receive",
-    "asgi_send",
+LEGACY = ("asgi_receive", "asgi_send", "process_request", "process_subprotocol", "ws_handler")
+"""Methods of upstream's class on the legacy part of `websockets`, which nothing calls."""
+
+FRAME_METHODS = (
     "handle_bytes",
     "handle_close",
     "handle_cont",
@@ -16,15 +17,12 @@ NEVER_CALLED = (
     "handle_ping",
     "handle_pong",
     "handle_text",
-    "process_request",
-    "process_subprotocol",
     "send_receive_event_to_app",
-    "ws_handler",
 )
-"""Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
+"""Methods of upstream's classes that take what the client sends; the classes in Python call them."""
 
 CALLED_IN_PYTHON = ("handle_connect", "on_task_complete", "send_500_response")
-"""Those that the native core does not call, either."""
+"""Others that only those call."""
 
 
 class SessionState(IntEnum):

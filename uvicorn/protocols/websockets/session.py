@@ -14,7 +14,8 @@ matter which of them came in one segment.
 
 The session joins the answer to the handshake (`answer.py`), the client's messages (`incoming.py`), the frames written
 (`output.py`), pings (`keepalive.py`) and the closing handshake (`close_handshake.py`). A library reads frames, in the
-hooks of a subclass: `open`, `describe` and `parse`.
+hooks of a subclass: `open`, `describe` and `parse`. If a program has overridden methods that upstream calls for frames,
+these are called instead (`OverriddenIncoming`); the hooks for that are `call_for_handshake` and the like.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from uvicorn._types import (
 from uvicorn.metrics.page import ACCEPTED, BYTES_RECEIVED, GONE, MESSAGES_SENT, OPENED, SESSIONS_GONE, UPGRADED
 from uvicorn.overload.admission import REFUSED
 from uvicorn.overload.gate import Slot
-from uvicorn.protocols.http.hooks import original
+from uvicorn.protocols.http.hooks import original, overrides
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
 from uvicorn.protocols.http.wire.response import as_body, as_bytes
@@ -52,6 +53,7 @@ from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE, Deflate, nego
 from uvicorn.protocols.websockets.frames import (
     FIN,
     RSV1,
+    Close,
     FrameError,
     Opcode,
     encode_control,
@@ -65,7 +67,7 @@ from uvicorn.protocols.websockets.handshake import (
     Header,
 )
 from uvicorn.protocols.websockets.inbox import Inbox
-from uvicorn.protocols.websockets.incoming import Incoming
+from uvicorn.protocols.websockets.incoming import Incoming, OverriddenIncoming
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
@@ -169,6 +171,26 @@ class WebSocketSession(Attributes):
         """
         raise NotImplementedError
 
+    def call_for_handshake(self, event: Any) -> None:
+        """Call the methods that programs override for the handshake; `event` is how the library describes it."""
+        raise NotImplementedError
+
+    def call_for_frame(self, data: bytes) -> None:
+        """Call those methods for one frame, which is no close frame.
+
+        Raises:
+            FrameError: the library does not take it.
+        """
+        raise NotImplementedError
+
+    def call_for_close(self, close: Close) -> None:
+        """Call those methods for a close frame."""
+        raise NotImplementedError
+
+    def call_for_mistake(self, error: FrameError) -> None:
+        """Call those methods for what the client did wrong."""
+        raise NotImplementedError
+
     # Names that tools and upstream's users read.
 
     @property
@@ -194,7 +216,8 @@ class WebSocketSession(Attributes):
         readers = state.readers(self.loop, config.timeout_write)
         self._output = output = Output(self.loop, self.transport, state, readers, self._log)
         self.flow = output.flow
-        self._incoming = incoming = Incoming(config.ws_max_size, PeerEnd(self.loop, self.inbox), output)
+        kind = OverriddenIncoming if self._is_overridden() else Incoming
+        self._incoming = incoming = kind(config.ws_max_size, PeerEnd(self.loop, self.inbox), output)
         self._answer = Answer(self._head, state, output)
         self._closing = CloseHandshake(self, incoming, output)
         state.connections.add(self)
@@ -238,6 +261,13 @@ class WebSocketSession(Attributes):
         self.keepalive.taken()
         self._output.resume()
 
+    def _is_overridden(self) -> bool:
+        """Tell whether a program has overridden methods that take frames; decided once for each class and server."""
+        known, cls = self.server_state.overridden, type(self)
+        if cls not in known:
+            known[cls] = overrides(cls, self.frame_methods)
+        return known[cls]
+
     def _count(self, *places: int) -> None:
         metrics = self.server_state.metrics
         if metrics is not None:
@@ -271,7 +301,9 @@ class WebSocketSession(Attributes):
             handshake = self._head.receive(data)
             if handshake is not None:
                 self._answer.handshake = handshake
-                if type(self).handle_connect is WebSocketSession.handle_connect:
+                if self._incoming.calls_methods:
+                    self.call_for_handshake(self.describe(handshake))
+                elif type(self).handle_connect is WebSocketSession.handle_connect:
                     self._begin(handshake)
                 else:
                     self.handle_connect(self.describe(handshake))
@@ -424,6 +456,8 @@ class WebSocketSession(Attributes):
             self._resume_reading()
         return event
 
+    receive_next = receive
+
     async def send(self, message: ASGISendEvent) -> None:
         """Take one event from the application. Waits while the transport's buffer is above its high-water mark.
 
@@ -526,12 +560,33 @@ class WebSocketSession(Attributes):
     def _read_frames(self) -> None:
         """Read frames for as long as the application keeps up."""
         try:
-            close = self._incoming.read(self.parse)
+            close = self._incoming.read(self)
         except FrameError as error:
             self._closing.receive_mistake(error)
+        except Exception as exc:
+            if not self._incoming.calls_methods:
+                raise
+            self._break_off(exc)
         else:
             if close is not None:
                 self._closing.receive(close)
+
+    def on_close(self, close: Close) -> None:
+        """The answer to our close frame."""
+        if not isinstance(self._incoming, OverriddenIncoming):
+            self._closing.receive(close)
+            return
+        self._incoming.last = close
+        try:
+            self.call_for_close(close)
+        except Exception as exc:
+            self._break_off(exc)
+
+    def _break_off(self, exc: Exception) -> None:
+        """A method of a program has failed, maybe while the application asks for more: do what event loops do."""
+        context = {"message": "Fatal error: a method that takes frames has failed.", "exception": exc}
+        self.loop.call_exception_handler({**context, "protocol": self, "transport": self.transport})
+        self.transport.abort()
 
     def _resume_reading(self) -> None:
         if self._incoming.peer_end:

@@ -6,6 +6,7 @@ It is the sans-I/O one under another name; choosing it makes the configuration w
 from __future__ import annotations
 
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
+from uvicorn.protocols.websockets.outline import FRAME_METHODS, LEGACY
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 
@@ -13,3 +14,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     """The sans-I/O implementation, under the name that upstream's users import."""
 
     __slots__ = ()
+
+    # Upstream's class of this name has no methods that take frames: who defines one means something else.
+    never_called = (*LEGACY, *FRAME_METHODS)
+    frame_methods = ()

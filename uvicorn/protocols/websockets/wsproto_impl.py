@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from wsproto.connection import Connection, ConnectionType
-from wsproto.events import CloseConnection, Message, Ping, Pong, Request
+from wsproto.events import CloseConnection, Event, Message, Ping, Pong, Request
 from wsproto.extensions import Extension
 from wsproto.frame_protocol import FrameDecoder, FrameProtocol, Opcode, RsvBits
 
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.deflate import Deflate
-from uvicorn.protocols.websockets.frames import FrameError, invalid_text
+from uvicorn.protocols.websockets.frames import Close, FrameError, invalid_text
 from uvicorn.protocols.websockets.handshake import Handshake
+from uvicorn.protocols.websockets.incoming import OverriddenIncoming
 from uvicorn.protocols.websockets.session import WebSocketSession
 
 
@@ -61,6 +65,42 @@ class DeflateExtension(Extension):
         return self._deflate.inflate(self._payload, fin)
 
 
+class AnnouncingConnection(Connection):
+    """The library's side of a connection of which a program has overridden methods: it hands out everything.
+
+    Args:
+        incoming: of the session; it notes what the library does not take.
+
+    Attributes:
+        announced: events that the library has not read.
+    """
+
+    __slots__ = ("announced", "_incoming")
+
+    def __init__(self, incoming: OverriddenIncoming, extensions: list[Extension]) -> None:
+        super().__init__(ConnectionType.SERVER, extensions)
+        self.announced: list[Event] = []
+        self._incoming = incoming
+
+    def events(self) -> Generator[Event, None, None]:
+        """Return the events that have come; a mistake is a `CloseConnection`, as the library's own are."""
+        announced, self.announced = self.announced, []
+        yield from announced
+        try:
+            for event in super().events():
+                if isinstance(event, CloseConnection):
+                    raise _mistake(event)
+                yield event
+        except FrameError as error:
+            self._incoming.last = error
+            yield CloseConnection(error.code, error.reason)
+
+
+def _mistake(event: CloseConnection) -> FrameError:
+    """Return what the library could not make sense of. Close frames are not parsed by it."""
+    return invalid_text() if event.code == 1007 else FrameError(event.code, event.reason or "")
+
+
 @original
 class WSProtocol(WebSocketSession):
     """One WebSocket connection on `wsproto.connection.Connection`.
@@ -73,10 +113,15 @@ class WSProtocol(WebSocketSession):
 
     conn: Connection
 
+    frame_methods = ("handle_close", "handle_events", "handle_message", "handle_ping", "handle_pong")
+
     def open(self, deflate: Deflate | None) -> None:
         """Make the library's side of the connection."""
         extensions: list[Extension] = [] if deflate is None else [DeflateExtension(deflate)]
-        self.conn = Connection(ConnectionType.SERVER, extensions)
+        if isinstance(self._incoming, OverriddenIncoming):
+            self.conn = AnnouncingConnection(self._incoming, extensions)
+        else:
+            self.conn = Connection(ConnectionType.SERVER, extensions)
 
     def describe(self, handshake: Handshake) -> Request:
         """Return the event that the library would have made."""
@@ -100,5 +145,65 @@ class WSProtocol(WebSocketSession):
             elif isinstance(event, Pong):
                 self.on_pong(bytes(event.payload))
             elif isinstance(event, CloseConnection):
-                # Close frames are not parsed here: the library could not make sense of what it was given.
-                raise invalid_text() if event.code == 1007 else FrameError(event.code, event.reason or "")
+                raise _mistake(event)
+
+    # The methods that programs override, as upstream calls them; for other classes there is `parse`.
+
+    def call_for_handshake(self, event: Request) -> None:
+        """Have the library hand out the handshake."""
+        self.open(None)
+        self._announce(event)
+
+    def call_for_frame(self, data: bytes) -> None:
+        """Have the library hand out one frame, which is no close frame."""
+        self.conn.receive_data(data)
+        self.handle_events()
+
+    def call_for_close(self, close: Close) -> None:
+        """Have the library hand out a close frame, which it has not read."""
+        self._announce(CloseConnection(*close))
+
+    def call_for_mistake(self, error: FrameError) -> None:
+        """Have the library hand out what the client did wrong, as the end that it leads to."""
+        self._announce(CloseConnection(error.code, error.reason))
+
+    def _announce(self, event: Event) -> None:
+        assert isinstance(self.conn, AnnouncingConnection)
+        self.conn.announced.append(event)
+        self.handle_events()
+
+    def handle_events(self) -> None:
+        """Call the method of each event of the library."""
+        for event in self.conn.events():
+            match event:
+                case Request():
+                    self.handle_connect(event)
+                case Message():
+                    self.handle_message(event)
+                case Ping():
+                    self.handle_ping(event)
+                case Pong():
+                    self.handle_pong(event)
+                case CloseConnection():
+                    self.handle_close(event)
+
+    def handle_message(self, event: Message[Any]) -> None:
+        """A message, or a fragment of one."""
+        payload = event.data
+        self.on_piece(payload if isinstance(payload, str) else bytes(payload), event.message_finished)
+
+    def handle_ping(self, event: Ping) -> None:
+        """A ping."""
+        self.on_ping(bytes(event.payload))
+
+    def handle_pong(self, event: Pong) -> None:
+        """A pong."""
+        self.on_pong(bytes(event.payload))
+
+    def handle_close(self, event: CloseConnection) -> None:
+        """A close frame, which is answered behind the messages in front of it, or what the client did wrong."""
+        error = getattr(self._incoming, "last", None)
+        if isinstance(error, FrameError):
+            self._closing.receive_mistake(error)
+        else:
+            self._closing.receive(Close(int(event.code), event.reason or ""))
