@@ -825,6 +825,25 @@ def test_handlers_are_in_place_while_it_runs(supervisor: Multiprocess, monkeypat
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize("ends", [["SIGTERM"], ["SIGINT"], ["SIGUSR2", "SIGTERM"], ["should_exit"]], ids="-".join)
+def test_end_is_heard_while_workers_are_being_started(supervisor: Multiprocess, ends: list[str]) -> None:
+    """To start a hundred takes many seconds."""
+    start, made = supervisor._make_worker, []
+
+    def make_worker() -> Any:
+        made.append(start())
+        for name in ends:
+            if name == "should_exit":
+                supervisor.should_exit.set()
+            else:
+                signal.raise_signal(getattr(signal, name))
+        return made[-1]
+
+    supervisor._pool._make = make_worker
+    supervisor.run()
+    assert len(made) == 1 and made[0].exitcode is not None
+
+
 def test_supervisor_opens_nothing_before_it_runs(sock: socket.socket) -> None:
     """MP-03: programs make one to look at it, or to drive it themselves."""
     descriptors = set(os.listdir("/dev/fd"))

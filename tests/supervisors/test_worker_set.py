@@ -165,6 +165,15 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 # Death and silence
 
 
+def test_start_goes_on_until_it_is_over() -> None:
+    bench = Bench(5)
+    bench.pool.start(lambda: len(bench.made) == 2)
+    assert bench.pids == [1, 2]
+    bench.pool.drain()
+    bench.watch(60)
+    assert len(bench.made) == 2
+
+
 def test_pool_starts_as_many_as_asked_for() -> None:
     bench = Bench(3)
     bench.pool.start()

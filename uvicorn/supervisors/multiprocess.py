@@ -292,11 +292,15 @@ class Multiprocess:
     # Workers
 
     def init_processes(self) -> None:
-        """Start the workers."""
+        """Start the workers, unless a signal ends that: to start many takes longer than a shutdown may."""
         with self._lock:
-            self._pool.start()
+            self._pool.start(self._is_to_end)
         if self._pool.failed:
             self.should_exit.set()
+
+    def _is_to_end(self) -> bool:
+        ends = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGBREAK"))
+        return self.should_exit.is_set() or not set(ends).isdisjoint(self.signal_queue)
 
     def terminate_all(self) -> None:
         """Tell all workers to end gracefully."""

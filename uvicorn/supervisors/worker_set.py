@@ -160,9 +160,9 @@ class WorkerSet(Generic[W]):
 
     # Verbs
 
-    def start(self) -> None:
-        """Start as many workers as are missing, as far as the system has room for them."""
-        while len(self.workers) < self.size:
+    def start(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Start as many workers as are missing, as far as the system has room for them, until `is_over`."""
+        while len(self.workers) < self.size and not is_over():
             try:
                 self.workers.append(self._launch())
             except OSError as exc:
