@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from uvicorn._compat import asyncio_run
 from uvicorn.config import Config
-from uvicorn.config.errors import STARTUP_FAILURE, blaming
+from uvicorn.config.errors import STARTUP_FAILURE, blaming, fail
 from uvicorn.listening import sockets as listening
 from uvicorn.listening.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
 from uvicorn.listening.connection_limit import ConnectionLimit
@@ -230,7 +230,17 @@ class Server:
         keep_freed_memory()
         # Before the coroutine is made: a loop that cannot be had exits here.
         loop_factory = self.config.get_loop_factory()
+        if loop_factory is not None and asyncio._get_running_loop() is None:
+            loop_factory = self._made(loop_factory)
         asyncio_run(self._serve_and_abandon(sockets), loop_factory=loop_factory)
+
+    def _made(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> Callable[[], asyncio.AbstractEventLoop]:
+        """Have the event loop made now, and return what returns it."""
+        loop: object = loop_factory()
+        if not callable(getattr(loop, "run_until_complete", None)):
+            message = 'Error loading custom loop setup function. "%s" returned %s instead of an event loop.'
+            fail(message, self.config.loop, "None" if loop is None else f"an object of type {type(loop).__name__!r}")
+        return lambda: cast(asyncio.AbstractEventLoop, loop)
 
     async def _serve_and_abandon(self, sockets: list[socket.socket] | None) -> None:
         try:
@@ -519,7 +529,7 @@ class Server:
         """Raise the error of an address that cannot be served, with the setting that names it."""
         config = self.config
         if sockets is None and config.fd is not None:
-            with blaming(f"fd={config.fd}"):
+            with blaming(f"fd={config.fd}", status=STARTUP_FAILURE):
                 raise exc
         if sockets is None and config.uds:
             with blaming(f"uds={config.uds!r}", status=STARTUP_FAILURE):

@@ -20,6 +20,7 @@ from uvicorn.config._values import accepts, check
 from uvicorn.config.errors import SettingError
 from uvicorn.config.settings import ROWS
 from uvicorn.importer import import_from_string
+from uvicorn.server import Server
 
 WRONG = {
     "port": ("many", "port must be a whole number from 0 to 65535, not 'many'."),
@@ -271,6 +272,19 @@ def test_function_that_makes_no_loop_is_refused(name: str, caplog: pytest.LogCap
         Config(application, log_config=None, loop=f"{__name__}:{name}").get_loop_factory()
     assert caught.value.code == 3
     assert caplog.messages[0].endswith(f'"{__name__}:{name}" is not a function without arguments.')
+
+
+def makes_none() -> Any:
+    return None
+
+
+@pytest.mark.parametrize(("loop", "what"), [("makes_none", "None"), ("Callable3", "an object of type 'Callable3'")])
+def test_function_that_returns_no_loop_ends_the_start(loop: str, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(Config(application, log_config=None, loop=f"{__name__}:{loop}"))
+    with pytest.raises(SystemExit) as caught:
+        server.run()
+    assert caught.value.code == 3
+    assert caplog.messages[-1].endswith(f'"{__name__}:{loop}" returned {what} instead of an event loop.')
 
 
 def test_callable_without_a_signature_is_taken_for_what_is_wanted() -> None:

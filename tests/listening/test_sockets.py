@@ -238,13 +238,13 @@ def test_descriptor_that_is_not_open_is_an_error() -> None:
     """SOCK-12"""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     os.close(descriptor)
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match=f"descriptor {descriptor} is not open; a TCP or Unix stream") as caught:
         bind_socket(Settings(fd=descriptor))
     assert caught.value.errno == errno.EBADF
 
 
 def test_descriptor_that_is_no_socket_is_an_error(tmp_path: Path) -> None:
-    with (tmp_path / "file").open("w") as file, pytest.raises(OSError) as caught:
+    with (tmp_path / "file").open("w") as file, pytest.raises(OSError, match="is no socket; a TCP or") as caught:
         bind_socket(Settings(fd=file.fileno()))
     assert caught.value.errno == errno.ENOTSOCK
 
@@ -684,7 +684,7 @@ def test_bind_failure_comes_after_the_lifespan_and_shuts_it_down(cwd: Path, sock
 @posix
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(("--fd", "987"), 1), (("--uds", "/nonexistent/directory/s"), 3), (("--host", "nowhere.invalid"), 3)],
+    [(("--fd", "987"), 3), (("--uds", "/nonexistent/directory/s"), 3), (("--host", "nowhere.invalid"), 3)],
     ids=["fd", "uds", "host"],
 )
 def test_address_that_cannot_be_used_is_one_line(cwd: Path, arguments: tuple[str, str], status: int) -> None:

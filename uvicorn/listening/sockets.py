@@ -516,17 +516,23 @@ class Descriptor:
 
     def bind(self) -> list[socket.socket]:
         """Duplicate the descriptor; the original stays open, since it is not ours to close."""
-        duplicate = os.dup(self._fd)
+        try:
+            duplicate = os.dup(self._fd)
+        except OSError as exc:
+            raise self._error(exc.errno, "not open") from None
         try:
             sock = socket.socket(fileno=duplicate)
-        except OSError:
+        except OSError as exc:
             os.close(duplicate)
-            raise
+            raise self._error(exc.errno, "no socket") from None
         if (fault := _why_not_listening(sock)) is not None:
             sock.close()
-            needed = "a TCP or Unix stream socket that can listen is needed (ListenStream= of systemd)"
-            raise OSError(errno.EOPNOTSUPP, f"descriptor {self._fd} is {fault}; {needed}")
+            raise self._error(errno.EOPNOTSUPP, fault)
         return [sock]
+
+    def _error(self, number: int | None, fault: str) -> OSError:
+        needed = "a TCP or Unix stream socket that can listen is needed (ListenStream= of systemd)"
+        return OSError(number, f"descriptor {self._fd} is {fault}; {needed}")
 
     async def open(self) -> list[socket.socket]:
         """The same duplicate."""
