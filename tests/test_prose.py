@@ -84,12 +84,3 @@ def test_counts_are_per_ten_thousand_words(tmp_path: Path) -> None:
     assert "    1   100.0  name the actor\n" in done.stdout
     assert done.stdout.endswith("  100 words in 1 files\n")
     assert done.returncode == 0
-
-
-def test_a_number_of_occurrences_can_be_accepted(tmp_path: Path) -> None:
-    path = tmp_path / "page.md"
-    path.write_text("Nobody waits. Nobody reads.\n")
-    assert (check("--most", 2, path).stdout, check("--most", 2, path).returncode) == ("", 0)
-    done = check("--most", 1, path)
-    assert done.stdout.endswith("2 occurrences in 1 files, 1 accepted.\n")
-    assert done.returncode == 1

@@ -72,7 +72,7 @@ class Writable:
 
 
 class EventQueue:
-    """Upstream's queue of what the application has yet to receive; programs put events there in methods of theirs."""
+    """Upstream's queue of events for the application; overridden methods put events there."""
 
     __slots__ = ("_session",)
 
@@ -142,7 +142,7 @@ class Attributes(asyncio.Protocol):
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 
     frame_methods: tuple[str, ...] = ()
-    """Methods that are called for what the client sends if a program has overridden one of them."""
+    """Methods called for the client's frames if a program has overridden one of them."""
 
     ping_interval = _of_keepalive("interval", "Seconds between pings; `None` or 0 for none.")
     ping_timeout = _of_keepalive("timeout", "Seconds a pong may take; `None` or 0 for any time.")
@@ -241,7 +241,7 @@ class Attributes(asyncio.Protocol):
         raise NotImplementedError
 
     def _resume_reading(self) -> None:
-        """Read on, beginning with what is here."""
+        """Read on, beginning with the bytes that have arrived."""
         raise NotImplementedError
 
     @property

@@ -20,16 +20,16 @@ class Reader(Protocol):
     state: SessionState
 
     def parse(self, data: bytes) -> None:
-        """Parse one frame, which is no close frame."""
+        """Parse one frame other than a close frame."""
 
     def call_for_frame(self, data: bytes) -> None:
-        """The same, by the methods that programs override."""
+        """The same, with the methods that programs override."""
 
     def call_for_close(self, close: Close) -> None:
         """Call those methods for a close frame."""
 
     def call_for_mistake(self, error: FrameError) -> None:
-        """Call those methods for what the client did wrong."""
+        """Call those methods for a mistake of the client's."""
 
 
 class Incoming:
@@ -141,7 +141,7 @@ class OverriddenIncoming(Incoming):
         self._is_reading = False
 
     def read(self, reader: Reader) -> None:
-        """Call methods for what is there, while the application keeps up."""
+        """Call methods for the frames that have arrived, while the application keeps up."""
         if self._is_reading:
             return  # one of those methods has resumed reading
         self._is_reading = True
@@ -149,7 +149,7 @@ class OverriddenIncoming(Incoming):
             if self.last is None:
                 self._read(reader)
             elif not self.flow.read_paused:
-                # As upstream: the connection fails again with each read, and is closed by who overrides that.
+                # As upstream: the connection fails again with each read, and an overridden method closes it.
                 self.frames.clear()
                 if isinstance(self.last, FrameError):
                     reader.call_for_mistake(self.last)

@@ -176,7 +176,7 @@ class WebSocketSession(Attributes):
         raise NotImplementedError
 
     def call_for_frame(self, data: bytes) -> None:
-        """Call those methods for one frame, which is no close frame.
+        """Call those methods for one frame other than a close frame.
 
         Raises:
             FrameError: the library does not take it.
@@ -188,7 +188,7 @@ class WebSocketSession(Attributes):
         raise NotImplementedError
 
     def call_for_mistake(self, error: FrameError) -> None:
-        """Call those methods for what the client did wrong."""
+        """Call those methods for a mistake of the client's."""
         raise NotImplementedError
 
     # Names that tools and upstream's users read.

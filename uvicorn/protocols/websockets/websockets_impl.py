@@ -15,6 +15,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     __slots__ = ()
 
-    # Upstream's class of this name has no methods that take frames: who defines one means something else.
+    # Upstream's class of this name has no methods that take frames: a program that defines one means something else.
     never_called = (*LEGACY, *FRAME_METHODS)
     frame_methods = ()

@@ -96,7 +96,7 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         return Request(handshake.target.decode("ascii"), headers)
 
     def parse(self, data: bytes) -> None:
-        """Parse one frame, which is no close frame."""
+        """Parse one frame other than a close frame."""
         conn = self.conn
         conn.receive_data(data)
         if conn.parser_exc is not None:
@@ -139,7 +139,7 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         self.handle_events()
 
     def call_for_frame(self, data: bytes) -> None:
-        """Have the library hand out one frame, which is no close frame."""
+        """Have the library hand out one frame other than a close frame."""
         conn = self.conn
         conn.receive_data(data)
         if conn.parser_exc is not None:
@@ -155,7 +155,7 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         self.handle_events()
 
     def call_for_mistake(self, error: FrameError) -> None:
-        """Have the library fail for what the client did wrong, unless it has."""
+        """Have the library fail for a mistake of the client's, unless it has."""
         conn = self.conn
         if conn.parser_exc is None:
             conn.parser_exc = ProtocolError(error.reason)
@@ -237,7 +237,7 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         self._closing.receive(Close(int(received.code), received.reason))
 
     def handle_parser_exception(self) -> None:
-        """The connection has failed: close it with what the library says."""
+        """The connection has failed: close it with the status and reason of the library."""
         self.conn.data_to_send()  # the session writes its own close frame
         said = self.conn.close_sent
         error = getattr(self._incoming, "last", None)
@@ -247,6 +247,6 @@ class WebSocketsSansIOProtocol(WebSocketSession):
 
 
 def _mistake(failure: Exception) -> FrameError:
-    """Return what is behind a failure of the library."""
+    """Return the cause of a failure of the library."""
     cause = failure.__cause__
     return cause if isinstance(cause, FrameError) else FrameError(1002, str(failure))

@@ -22,7 +22,7 @@ from uvicorn.protocols.websockets.session import WebSocketSession
 class DeflateExtension(Extension):
     """Makes the library inflate with our stream, which holds its output to the limit.
 
-    The library is given whole frames, so all of a frame's payload comes at once. What is raised here passes through it.
+    The library is given whole frames, so all of a frame's payload comes at once. Exceptions from here pass through it.
     """
 
     __slots__ = ("_deflate", "_compressed", "_payload")
@@ -134,7 +134,7 @@ class WSProtocol(WebSocketSession):
         )
 
     def parse(self, data: bytes) -> None:
-        """Parse one frame, which is no close frame."""
+        """Parse one frame other than a close frame."""
         self.conn.receive_data(data)
         for event in self.conn.events():
             if isinstance(event, Message):
@@ -155,7 +155,7 @@ class WSProtocol(WebSocketSession):
         self._announce(event)
 
     def call_for_frame(self, data: bytes) -> None:
-        """Have the library hand out one frame, which is no close frame."""
+        """Have the library hand out one frame other than a close frame."""
         self.conn.receive_data(data)
         self.handle_events()
 
