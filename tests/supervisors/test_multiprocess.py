@@ -1040,8 +1040,7 @@ def test_signals_are_handled_in_turn(supervisor: Multiprocess, caplog: pytest.Lo
         "Already reached one process, cannot decrease the number of processes anymore.",
         "Received SIGBREAK, exiting.",
     ]
-    supervisor._pool.workers.clear()
-    supervisor._pool._leaving.clear()
+    supervisor._pool._members.clear()
 
 
 def test_hook_hears_in_the_parent_what_becomes_of_workers(sock: socket.socket) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from uvicorn.serving.drain import Stage
 from uvicorn.serving.grace_periods import FORCED_WAIT, GracePeriods
-from uvicorn.supervisors.recycle import MIB, RecycleLimits
+from uvicorn.supervisors.recycle import MIB, Reason, RecycleLimits
 from uvicorn.supervisors.worker_set import (
     LAST_WORDS,
     LEAVING_AT_ONCE,
@@ -236,6 +236,16 @@ def test_silent_worker_is_killed_and_replaced_in_one_go(log: pytest.LogCaptureFi
         "Child process [2] died",
     ]
     assert [record.levelname for record in log.records] == ["ERROR", "INFO"] * 2
+
+
+@pytest.mark.parametrize(("served", "failed"), [(STEADY - 1, True), (STEADY, False)])
+def test_only_a_worker_that_falls_silent_soon_counts_as_a_crash_in_a_row(served: float, failed: bool) -> None:
+    """MP-18"""
+    bench = Bench(1, crash_limit=1).serving()
+    bench.watch(after=served)
+    bench.made[0].silent = True
+    bench.watch()
+    assert bench.pool.failed is failed
 
 
 def test_killed_worker_that_does_not_disappear_is_collected_later() -> None:
@@ -656,7 +666,7 @@ def test_old_worker_that_dies_meanwhile_is_followed_by_its_replacement() -> None
 def test_replacement_of_a_worker_that_was_one_too_many_is_sent_away() -> None:
     """MP-12"""
     bench = Bench(2).serving()
-    bench.pool._to_replace = [bench.made[1]]
+    bench.pool._members[1].reason = Reason.RESTART
     bench.watch()
     bench.pool.scale(1)
     bench.made[2].reach(Stage.SERVING)

@@ -1,27 +1,32 @@
 """A set of workers and the operations on it: start, replace, scale, drain, watch.
 
-The pool knows the interface of workers (`uvicorn.supervisors.worker.Worker`) only. It never waits: `watch()` handles
-new events and due deadlines, and returns. The caller sleeps until one of `sources` is ready or `next_deadline()` has
-come, and calls it again.
+The set knows workers (`uvicorn.supervisors.worker.Worker`), not what they are made of. It never waits: `watch()` looks
+at what has happened and at what is due, does what follows, and returns. Its driver sleeps until one of `sources` is
+ready or `next_deadline()` has come, and calls it again.
 
-    started ──▶ serving ──▶ retiring ──▶ told to end ──▶ gone
-        └──────────┴────────────┴── dies, falls silent ──▶ replaced
+    ┌── in charge ──────────┐
+    │ STARTED ──▶ SERVING ──┼─▶ ENDING ──▶ forgotten
+    └─▲───────▲─────────────┘     │ late       ▲
+      └───┬───┘ falls silent │    ▼            │
+      JOINING ── not ready ──┼─▶ KILLED ───────┤
+                             └─▶ BURIED ───────┘
 
-A replacement is ready before the old worker ends, so capacity never dips; one starts at a time, and a few end
-side by side. A worker that retires (its request limit is reached) serves on until then, and so does one that is
-recycled because of its age or its memory: these one at a time, the end of the old one included.
+A replacement (JOINING) is ready before the old worker is told to end, so capacity never dips; one starts at a time, and
+a few end side by side. A worker that retires (its request limit is reached) serves on until then, and so does one that
+is recycled because of its age or its memory: these one at a time, the end of the old one included.
 
-A worker that cannot start, or crashes soon, leaves the others alone: it is started again, ever more slowly. The pool
-fails if none of the first workers comes to serve, or if too many crash in a row while none serves.
+A worker that cannot start, or crashes soon, costs nobody but itself: it is tried again, ever more slowly. The set has
+failed if none of the first ones comes to serve, or too many crash in a row and nobody serves.
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from uvicorn.serving.drain import Stage
@@ -34,13 +39,13 @@ FIRST_DELAY = 0.5
 """Seconds before a worker that died before it served is started for the second time; the first time it is at once."""
 
 OVERSLEPT = 1.0
-"""Seconds the pool may be called late before it takes itself for having been stopped or suspended."""
+"""Seconds the set may be called late before it takes itself for having been stopped or suspended."""
 
 LONGEST_DELAY = 8.0
 """Seconds that delay grows to, doubling each time."""
 
 STARTS_AGAIN = 2
-"""First workers killed by a signal that are started again before the pool gives up: a signal may be an accident."""
+"""First workers killed by a signal that are started again before the set gives up: a signal may be an accident."""
 
 LEAVING_AT_ONCE = 4
 """Old workers that may end side by side in a restart: each is a process, with its memory, beside those that serve."""
@@ -64,7 +69,7 @@ KILLED_BY = {"unresponsive": "timeout_worker_healthcheck", "deadline": "timeout_
 """The setting behind each reason for a kill, for the log."""
 
 STOPPING = "stopping the parent process"
-"""The consequence of a worker's end if the pool has failed, for the log."""
+"""What follows the end of a worker when the set has failed, for the log."""
 
 SAMPLE_INTERVAL = 1.0
 """Seconds between two looks at the memory of the workers."""
@@ -74,23 +79,67 @@ logger = logging.getLogger("uvicorn.error")
 W = TypeVar("W", bound=Worker)
 
 
-@dataclass
-class Replacement(Generic[W]):
-    """One worker that is being replaced."""
+class Phase(enum.IntEnum):
+    """What the set has made of a worker; the module's diagram shows the moves."""
 
-    old: W
-    new: W
-    deadline: float | None
+    JOINING = 0
+    """Started to take the place of another, and not ready yet."""
+    STARTED = 1
+    """In charge, but it has not served yet."""
+    SERVING = 2
+    """In charge, and it has come to serve."""
+    ENDING = 3
+    """Told to end."""
+    KILLED = 4
+    """Killed: its end is no crash."""
+    BURIED = 5
+    """Killed, and its end reported, but its process is not gone yet."""
 
 
-@dataclass
-class Service:
-    """The record of a worker that has come to serve."""
+class Outlook(enum.IntEnum):
+    """What the workers so far have shown; it only ever goes forward."""
 
-    since: float
-    limits: RecycleLimits
+    OPEN = 0
+    """None has served yet, and none has failed but by a signal."""
+    DOUBTFUL = 1
+    """One has failed to start, and none has served: no more are started until one of the others does."""
+    PROVEN = 2
+    """One has served."""
+    FAILED = 3
+    """The set is to be drained."""
+
+
+@dataclass(eq=False)
+class Member(Generic[W]):
+    """A worker and what the set knows of it.
+
+    Attributes:
+        replaces: in whose place it is to come, while it is JOINING.
+        ready_by: when it has to be ready to do so; None for any time.
+        since: when it came to serve; 0 before.
+        limits: how long it may do so, and what it may occupy.
+        memory: bytes it occupies, if there is a limit.
+        is_steady: it has served long enough to show that it is of use.
+        reason: why it is being replaced, or will be; None if it is not.
+        turn: the one with the lowest number is replaced next.
+        told_at: when it was told to end, or killed.
+        asked_for_stacks: it is late, and was asked where it is stuck.
+        beside_crash: it was in charge when another crashed; several that crash together are one.
+    """
+
+    worker: W
+    phase: Phase
+    replaces: Member[W] | None = None
+    ready_by: float | None = None
+    since: float = 0.0
+    limits: RecycleLimits = field(default_factory=RecycleLimits)
     memory: int | None = None
     is_steady: bool = False
+    reason: Reason | None = None
+    turn: float = 0.0
+    told_at: float | None = None
+    asked_for_stacks: bool = False
+    beside_crash: bool = False
 
 
 class WorkerSet(Generic[W]):
@@ -103,13 +152,8 @@ class WorkerSet(Generic[W]):
         ready_timeout: seconds a replacement has until it serves; None for any time.
         clock: seconds, monotonic.
         recycling: draws the limits of one worker.
-        crash_limit: crashes in a row after which the pool fails if no worker serves; None or 0 for any number.
-        events: receives the events of workers.
-
-    Attributes:
-        workers: those in charge, the newest last.
-        failed: the application cannot start: none of the first workers came to serve. The pool is to be drained.
-        is_draining: no more workers are started, and those that have ended stay among `everyone`.
+        crash_limit: crashes in a row after which the set fails if nobody serves; None or 0 for any number.
+        events: who is told of what happens.
     """
 
     def __init__(
@@ -124,9 +168,7 @@ class WorkerSet(Generic[W]):
         crash_limit: int | None = None,
         events: WorkerEvents | None = None,
     ) -> None:
-        self.workers: list[W] = []
         self.size = size
-        self.failed = False
         self.events = events or WorkerEvents()
         self._make = make
         self._grace = grace
@@ -134,39 +176,38 @@ class WorkerSet(Generic[W]):
         self._clock = clock
         self._recycling = recycling
         self._crash_limit = crash_limit
-        self._leaving: dict[W, float] = {}  # asked to end, and when
-        self._gone: set[W] = set()  # of `_leaving`, while the pool is drained
-        self._killed: set[W] = set()  # killed on purpose: their end does not count as a crash
-        self._buried: set[W] = set()  # of `_leaving`: killed and reported, but not gone yet
-        self._asked: set[W] = set()  # of those that are late, for their stacks
-        self._to_replace: list[W] = []
-        self._to_recycle: dict[W, Reason] = {}
-        self._replacement: Replacement[W] | None = None
+        self._members: list[Member[W]] = []  # until their end was noted; those in charge, the newest last
+        self._drained: list[W] | None = None  # in charge when the drain began
+        self._outlook = Outlook.OPEN
         self._replace_again = False
         self._aborted = 0  # replacements in a row
         self._retire_at = 0.0  # no earlier
-        self._served: dict[W, Service] = {}  # of `workers`
-        self._has_served = False
-        self._has_failed = False  # a worker that was not killed
         self._failures = 0  # to start, in a row
         self._crashes = 0  # of those that had just come to serve, in a row
-        self._crashed_beside: set[W] = set()  # in charge when the last of these crashed
         self._in_vain = 0  # workers since the last one that was steady
         self._start_at = 0.0
         self._sample_at = 0.0
         self._kill_at: float | None = None
-        self.is_draining = False
         self._next_watch: float | None = None
 
     # Verbs
 
     def start(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Start as many workers as are missing, as far as the system has room for them, until `is_over`."""
-        while len(self.workers) < self.size and not is_over():
+        while len(self._in_charge) < self.size and not is_over():
             try:
-                self.workers.append(self._launch())
+                self._launch(Phase.STARTED)
             except OSError as exc:
-                self._put_off_start(exc)
+                if not self._in_charge and self._outlook < Outlook.PROVEN:
+                    self._outlook = Outlook.FAILED
+                    logger.error("No child process can be started (%s), stopping the parent process.", exc)
+                    return
+                # No reason to end what serves.
+                self._failures += 1
+                delay = restart_delay(self._failures + 1)
+                self._start_at = self._clock() + delay
+                message = "No child process can be started (%s); %d of %d run, %s."
+                logger.error(message, exc, len(self._in_charge), self.size, _trying_again(delay))
                 return
 
     def replace_all(self) -> None:
@@ -175,60 +216,46 @@ class WorkerSet(Generic[W]):
         The caller has changed something, so a worker that could not start is tried again at once.
         """
         self._failures, self._crashes, self._in_vain, self._start_at = 0, 0, 0, self._clock()
-        if self._to_replace or self._replacement is not None:
+        if self._joining is not None or self._is_restarting:
             self._replace_again = True
         else:
-            self._to_replace = list(self.workers)
-
-    @property
-    def is_replacing(self) -> bool:
-        """Whether a replacement is going on."""
-        return bool(self._to_replace or self._to_recycle or self._replace_again) or self._replacement is not None
-
-    @property
-    def is_serving(self) -> bool:
-        """Whether all workers serve, and none is being replaced."""
-        return len(self._served) == len(self.workers) == self.size and not self.is_replacing
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no worker is being replaced or ending."""
-        return not self.is_replacing and not self._leaving
+            self._restart()
 
     def scale(self, size: int) -> None:
         """Keep `size` workers from now on; superfluous ones, the newest first, end gracefully."""
         self.size = size
         self.start()
-        while len(self.workers) > size:
-            worker = self.workers.pop()
-            self._forget(worker)
-            self._dismiss(worker)
+        for member in reversed(self._in_charge[size:]):
+            self._dismiss(member)
 
     def drain(self) -> None:
         """Tell all workers to end and start no more."""
-        self.is_draining = True
-        if self._replacement is not None:
-            self._dismiss(self._replacement.new)
-        self._replacement, self._to_replace, self._replace_again = None, [], False
-        self._to_recycle.clear()
-        for worker in self.workers:
-            self._leaving[worker] = self._clock()
-            worker.terminate()
+        self._drained = self.workers
+        self._replace_again = False
+        if (new := self._joining) is not None:
+            self._dismiss(new)
+        for member in self._in_charge:
+            member.phase, member.told_at = Phase.ENDING, self._clock()
+            member.worker.terminate()
 
     def hurry(self) -> None:
-        """Tell the workers that are ending not to wait for clients, and kill them soon."""
-        for worker in self._leaving:
-            worker.hurry()
+        """Tell the workers that are ending not to wait for anybody, and kill them soon."""
+        for member in self._ending:
+            member.worker.hurry()
         if self._kill_at is None:
             self._kill_at = self._clock() + FORCED_WAIT
 
     def watch(self) -> None:
         """Read the workers' reports, remove the dead, kill the silent and the late, start missing ones."""
         now = self._clock()
-        self._excuse_own_absence(now)
+        if self._next_watch is not None and now - self._next_watch > OVERSLEPT:
+            # The time this process did not run itself is no silence of the workers.
+            for worker in self.workers:
+                worker.excuse(now - self._next_watch)
+        self._next_watch = None
         for worker in self.everyone:
             worker.listen(now)
-        self._look_after_leaving(now)
+        self._look_after_ending(now)
         if self.is_draining:
             return
         self._look_after_workers(now)
@@ -239,48 +266,84 @@ class WorkerSet(Generic[W]):
         if start_at is not None and now >= start_at:
             self.start()
 
-    # For the caller to wait
+    # Views
+
+    @property
+    def workers(self) -> list[W]:
+        """Those in charge, the newest last; once the set is drained, those that were when that began."""
+        return self._drained or [member.worker for member in self._in_charge]
 
     @property
     def everyone(self) -> list[W]:
         """Those in charge, those that are ending, and the one that is to take over."""
-        new = [] if self._replacement is None else [self._replacement.new]
-        return list(dict.fromkeys([*self.workers, *self._leaving, *new]))
-
-    def is_done_with(self, worker: W) -> bool:
-        """Whether the pool has noted the end of a worker, or never had it."""
-        return worker in self._gone or worker not in self.everyone
+        return [member.worker for member in self._members]
 
     @property
     def sources(self) -> list[Any]:
-        """Objects that become ready when there is something to `watch`."""
-        # They include workers that have ended since the last `watch`, which has yet to note that.
-        return [source for worker in self.everyone if worker not in self._gone for source in worker.sources]
+        """What becomes ready when there is something to `watch`."""
+        # A worker that has ended since the last `watch` is one of them: nobody has noticed yet.
+        return [source for worker in self.everyone for source in worker.sources]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the application cannot start, or keeps crashing: the set is to be drained."""
+        return self._outlook is Outlook.FAILED
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether all workers were told to end, and no more are started."""
+        return self._drained is not None
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether a replacement is going on."""
+        is_next = any(member.reason is not None for member in self._in_charge)
+        return is_next or self._replace_again or self._joining is not None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether all that are to serve do, and nobody is being replaced."""
+        return len(self._in(Phase.SERVING)) == len(self._in_charge) == self.size and not self.is_replacing
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody is being replaced or ending."""
+        return not self.is_replacing and not self._ending
+
+    def is_done_with(self, worker: W) -> bool:
+        """Whether the set has noted the end of a worker, or never had it."""
+        return worker not in self.everyone
+
+    def _in(self, *phases: Phase) -> list[Member[W]]:
+        return [member for member in self._members if member.phase in phases]
+
+    @property
+    def _in_charge(self) -> list[Member[W]]:
+        return self._in(Phase.STARTED, Phase.SERVING)
+
+    @property
+    def _ending(self) -> list[Member[W]]:
+        return self._in(Phase.ENDING, Phase.KILLED, Phase.BURIED)
+
+    @property
+    def _joining(self) -> Member[W] | None:
+        return next(iter(self._in(Phase.JOINING)), None)
 
     def next_deadline(self) -> float | None:
         """When to `watch` if no source becomes ready before; None if nothing is due ever."""
-        deadlines = [self._time_to_act(worker) for worker in self._leaving if worker not in self._gone]
+        deadlines = [self._time_to_act(member) for member in self._ending]
         if not self.is_draining:
-            deadlines += [worker.deadline for worker in self.workers]
-            deadlines += [self._time_to_act(worker) for worker in self.workers]
-            if self._replacement is not None:
-                deadlines.append(self._replacement.deadline)
+            for member in self._in_charge:
+                deadlines += [member.worker.deadline, self._time_to_act(member), self._time_to_recycle(member)]
+            deadlines += [member.ready_by for member in self._in(Phase.JOINING)]
             deadlines.append(self._time_to_start())
-            deadlines += [self._time_to_recycle(worker) for worker in self._served]
         self._next_watch = min((when for when in deadlines if when is not None), default=None)
         return self._next_watch
 
-    def _excuse_own_absence(self, now: float) -> None:
-        """Not to take the time this process did not run itself for silence of the workers."""
-        if self._next_watch is not None and now - self._next_watch > OVERSLEPT:
-            for worker in self.workers:
-                worker.excuse(now - self._next_watch)
-        self._next_watch = None
-
     # Those in charge
 
-    def _launch(self) -> W:
-        """A worker that was started.
+    def _launch(self, phase: Phase, replaces: Member[W] | None = None, ready_by: float | None = None) -> None:
+        """Start a worker.
 
         Raises:
             OSError: there is no room for another: no process, descriptor or memory is left.
@@ -288,19 +351,7 @@ class WorkerSet(Generic[W]):
         worker = self._make()
         worker.start()
         self._tell("start", worker, "Child process [%d] was started", level=logging.DEBUG)
-        return worker
-
-    def _put_off_start(self, why: OSError) -> None:
-        """Try again later if workers serve and the system has no room for another; without any worker, fail."""
-        self.failed = not (self.workers or self._has_served)
-        if self.failed:
-            logger.error("No child process can be started (%s), stopping the parent process.", why)
-            return
-        self._failures += 1
-        delay = restart_delay(self._failures + 1)
-        self._start_at = self._clock() + delay
-        message = "No child process can be started (%s); %d of %d run, %s."
-        logger.error(message, why, len(self.workers), self.size, _trying_again(delay))
+        self._members.append(Member(worker, phase, replaces, ready_by))
 
     def _tell(
         self, kind: EventKind, worker: W, message: str, *arguments: object, level: int, reason: str | None = None
@@ -312,163 +363,151 @@ class WorkerSet(Generic[W]):
         self.events.tell(WorkerEvent(kind, worker.pid, reason, exitcode), level, message, *arguments)
 
     def _time_to_start(self) -> float | None:
-        """When to start the workers that are missing; None if none is, or the others are to show that it is of use."""
-        if len(self.workers) >= self.size or (self._has_failed and not self._has_served):
-            return None
-        return self._start_at
+        """When to start the workers that are missing; None if none is, or none is to be started."""
+        may_start = self._outlook in (Outlook.OPEN, Outlook.PROVEN) and len(self._in_charge) < self.size
+        return self._start_at if may_start else None
 
     def _look_after_workers(self, now: float) -> None:
-        for worker in self.workers:
-            self._welcome(worker, now)
-            self._tell_of_blockade(worker)
-        self._look_at_memory(now)
-        for worker in list(self.workers):
+        for member in self._in_charge:
+            self._welcome(member, now)
+            if (seconds := member.worker.blocked_for()) is not None:
+                # No reason to kill anybody.
+                message = "The event loop of child process [%d] has been blocked for %.1f seconds."
+                self._tell("blocked", member.worker, message, seconds, level=logging.WARNING)
+                self._log_stacks(member.worker, "Child process [%d] is stuck here:\n%s", logging.WARNING)
+        if now >= self._sample_at:
+            for member in self._in_charge:
+                if member.limits.memory is not None and member.worker.exitcode is None:
+                    member.memory = member.worker.memory()
+                    self._sample_at = now + SAMPLE_INTERVAL
+        for member in self._in_charge:
+            worker = member.worker
             if worker.exitcode is not None:
-                self._bury(worker, now)
+                self._bury(member, now)
             elif worker.is_silent(now):
-                self._kill(worker)
-                self._bury(worker, now, "unresponsive", f"does not answer{_why(worker)}")
-            elif self._is_late(worker, now):
+                self._bury(member, now, "unresponsive", f"does not answer{_why(worker)}")
+            elif self._is_late(member, now):
                 # It has ended by itself, but something keeps it from exiting.
-                self._kill(worker)
-                self._bury(worker, now, "deadline", LATE)
-            elif now >= self._retire_at and (reason := self._reason_to_recycle(worker, now)) is not None:
-                self._to_recycle[worker] = reason
-
-    def _tell_of_blockade(self, worker: W) -> None:
-        """Report a blocked event loop; that alone does not get a worker killed."""
-        seconds = worker.blocked_for()
-        if seconds is not None:
-            message = "The event loop of child process [%d] has been blocked for %.1f seconds."
-            self._tell("blocked", worker, message, seconds, level=logging.WARNING)
-            self._log_stacks(worker, "Child process [%d] is stuck here:\n%s", logging.WARNING)
+                self._bury(member, now, "deadline", LATE)
+            elif now >= self._retire_at and (reason := self._reason_to_recycle(member, now)) is not None:
+                member.reason, member.turn = reason, now
 
     def _log_stacks(self, worker: W, message: str, level: int = logging.ERROR) -> None:
         if stacks := worker.take_stacks():
             logger.log(level, message, worker.pid, stacks, extra={"worker_pid": worker.pid})
 
-    def _welcome(self, worker: W, now: float) -> None:
-        """Note that a worker serves."""
-        if not worker.has_served or worker in self._served:
+    def _welcome(self, member: Member[W], now: float) -> None:
+        """Take note of a worker that has come to serve."""
+        worker = member.worker
+        if not worker.has_served or member.phase is Phase.SERVING:
             return
-        since = worker.stage_since if worker.stage is Stage.SERVING else now
-        self._served[worker] = Service(since, self._recycling())
-        self._has_served = True
+        member.phase, member.limits = Phase.SERVING, self._recycling()
+        member.since = worker.stage_since if worker.stage is Stage.SERVING else now
+        self._advance(Outlook.PROVEN)
         self._failures = 0
         self._tell("ready", worker, "Child process [%d] serves", level=logging.DEBUG)
 
-    def _bury(self, worker: W, now: float, reason: str = "", what: str = "") -> None:
-        """Take a dead worker out, and decide when, and whether, there is to be another.
+    def _advance(self, outlook: Outlook) -> None:
+        self._outlook = max(self._outlook, outlook)
 
-        Of one that was killed `reason` and `what` say why.
-        """
+    def _bury(self, member: Member[W], now: float, reason: str = "", what: str = "") -> None:
+        """Take a dead worker out, or kill it for `reason`, and decide when, and whether, there is to be another."""
+        worker = member.worker
+        if reason:
+            self._kill(member)
         worker.join(KILL_WAIT)
         worker.listen(now)  # its last words
         if not reason:
             self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
-        self._note_steady(now)
-        self.workers.remove(worker)
-        if worker.exitcode is None:
-            self._leaving[worker] = now
-            self._buried.add(worker)
-        is_brief = self._is_brief(worker)
-        is_another = worker not in self._crashed_beside  # several that crash together are one
-        self._forget(worker)
-        self._promote_replacement_of(worker)
-        if not worker.has_served:
-            self._failures += 1
-            self._in_vain += 1
-            self._start_at = now + restart_delay(max(self._failures, self._crashes))
-            gives_up = self._has_run_in_vain
-            if reason:
-                self._report_kill(worker, reason, what)
-            self._report_failure(worker, gives_up)
-        else:
-            self._has_served = True
-            if is_brief and is_another:
+        for other in [*self._in(Phase.SERVING), member]:
+            if other.since and not other.is_steady and now >= other.since + STEADY:
+                # It shows that workers are of use: crashes from now on are a new row.
+                other.is_steady = True
+                self._crashes = self._in_vain = 0
+        self._members.remove(member)
+        if (new := self._joining) is not None and new.replaces is member:
+            new.phase, new.replaces = Phase.STARTED, None  # in charge as it is
+        if worker.has_served:
+            self._advance(Outlook.PROVEN)
+            is_crash = member.phase is Phase.KILLED or self._kind_of_end(member) == "crash"
+            is_brief = is_crash and worker.stage <= Stage.RETIRING and not member.is_steady
+            if is_brief and not member.beside_crash:
                 self._crashes += 1
                 self._in_vain += 1
-                self._crashed_beside = set(self.workers)
+                for other in self._in_charge:
+                    other.beside_crash = True
             delay = restart_delay(self._crashes) if is_brief else 0.0
-            self._start_at = now + delay
-            gives_up = self._has_run_in_vain
-            follows = STOPPING if gives_up else f"starting another {_when(delay)}"
+        else:
+            self._failures += 1
+            self._in_vain += 1
+            delay = restart_delay(max(self._failures, self._crashes))
+        self._start_at = now + delay
+        serving = self._in(Phase.SERVING)
+        gives_up = bool(self._crash_limit and self._in_vain >= self._crash_limit and not serving)
+        if worker.has_served:
+            another = f"starting another in {delay:g} s" if delay else "starting another at once"
+            follows = f", {STOPPING if gives_up else another}"
             if reason:
-                self._report_kill(worker, reason, what, f", {follows}")
-            self._report_end(worker, follows)
-        self._killed.discard(worker)
-        self._asked.discard(worker)
+                self._report_kill(worker, reason, what, follows)
+            self._report_end(member, follows)
+        else:
+            if reason:
+                self._report_kill(worker, reason, what)
+            self._report_failure(worker, gives_up, delay)
+        if worker.exitcode is None:
+            member.phase, member.told_at, member.asked_for_stacks = Phase.BURIED, now, False
+            self._members.append(member)
         if gives_up and not self.failed:
-            self._give_up(worker)
+            self._outlook = Outlook.FAILED
+            logger.error(
+                "%d child processes in a row died before they had served for %d seconds, the last one [%d] (%s); "
+                "stopping the parent process. Set limit_worker_crashes to 0 to keep trying.",
+                self._in_vain,
+                STEADY,
+                worker.pid,
+                _how_ended(worker),
+            )
 
-    def _note_steady(self, now: float) -> None:
-        """One that has served long enough shows that it is of use: crashes from now on are a new row."""
-        for service in self._served.values():
-            if not service.is_steady and now >= service.since + STEADY:
-                service.is_steady = True
-                self._crashes = self._in_vain = 0
+    def _kind_of_end(self, member: Member[W]) -> EventKind:
+        """What the end of a worker was; of one that was killed the kill was told."""
+        is_graceful = member.phase is Phase.ENDING or member.worker.stage > Stage.RETIRING
+        is_exit = member.phase is Phase.KILLED or (is_graceful and member.worker.exitcode in GRACEFUL)
+        return "exit" if is_exit else "crash"
 
-    def _is_brief(self, worker: W) -> bool:
-        """Whether a worker that has ended crashed, or stopped answering, soon after it began to serve."""
-        service = self._served.get(worker)
-        is_crash = worker.stage <= Stage.RETIRING and (worker in self._killed or self._kind_of_end(worker) == "crash")
-        return is_crash and (service is None or not service.is_steady)
-
-    def _kind_of_end(self, worker: W) -> EventKind:
-        """Classify the end of a worker; one that was killed has been reported as killed."""
-        is_graceful = worker in self._leaving or worker.stage > Stage.RETIRING
-        return "exit" if worker in self._killed or (is_graceful and worker.exitcode in GRACEFUL) else "crash"
-
-    def _report_end(self, worker: W, follows: str) -> None:
-        """Log the end of a worker that has served: an error where something was lost, unless its kill was one."""
-        kind = self._kind_of_end(worker)
-        if kind == "exit":
+    def _report_end(self, member: Member[W], follows: str = "") -> None:
+        """Log how a worker has ended: with an error where something was lost, unless its kill was one."""
+        kind, worker, was_told = self._kind_of_end(member), member.worker, member.told_at is not None
+        if kind == "crash":
+            if was_told:
+                self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
+            message = f"Child process [%d] died{' while it was ending' * was_told} (%s)%s%s."
+            self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), follows, level=logging.ERROR)
+        elif was_told:
+            self._tell(kind, worker, "Child process [%d] has ended", level=logging.DEBUG)
+        else:
             self._tell(kind, worker, "Child process [%d] died", level=logging.INFO)
-            return
-        message = "Child process [%d] died (%s)%s, %s."
-        self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), follows, level=logging.ERROR)
 
-    def _report_failure(self, worker: W, gives_up: bool) -> None:
-        """Log that a worker ended before it served, the reason, and the consequence."""
+    def _report_failure(self, worker: W, gives_up: bool, delay: float) -> None:
+        """Log that a worker ended before it served, why, and what follows."""
         by_signal = worker.exitcode is None or worker.exitcode < 0
-        self._has_failed = self._has_failed or not by_signal or self._failures >= self.size + STARTS_AGAIN
-        self.failed = self._has_failed and not (self.workers or self._has_served)
+        if not by_signal or self._failures >= self.size + STARTS_AGAIN:
+            self._advance(Outlook.DOUBTFUL)
+        if self._outlook is Outlook.DOUBTFUL and not self._in_charge:
+            self._outlook = Outlook.FAILED
         if self.failed or gives_up:
             follows = STOPPING
-        elif self._has_failed and not self._has_served:
+        elif self._outlook is Outlook.DOUBTFUL:
             follows = "waiting for the others"
         else:
-            follows = _trying_again(restart_delay(max(self._failures, self._crashes)))
+            follows = _trying_again(delay)
         message = "Child process [%d] failed to start (%s), %s."
         self._tell("crash", worker, message, _how_ended(worker), follows, level=logging.ERROR, reason="startup")
 
-    @property
-    def _has_run_in_vain(self) -> bool:
-        """Whether the limit of crashes is reached, and no worker serves that would have to be ended."""
-        return bool(self._crash_limit and self._in_vain >= self._crash_limit and not self._served)
-
-    def _give_up(self, worker: W) -> None:
-        """Let the pool fail, because too many workers crash."""
-        self.failed = True
-        logger.error(
-            "%d child processes in a row died before they had served for %d seconds, the last one [%d] (%s); stopping "
-            "the parent process. Set limit_worker_crashes to 0 to keep trying.",
-            self._in_vain,
-            STEADY,
-            worker.pid,
-            _how_ended(worker),
-        )
-
-    def _forget(self, worker: W) -> None:
-        """Remove a worker from those in charge."""
-        self._served.pop(worker, None)
-        self._to_recycle.pop(worker, None)
-        self._crashed_beside.discard(worker)
-
-    def _kill(self, worker: W) -> None:
-        self._killed.add(worker)
-        worker.kill()
-        worker.join(KILL_WAIT)
+    def _kill(self, member: Member[W]) -> None:
+        if member.phase is not Phase.BURIED:
+            member.phase = Phase.KILLED
+        member.worker.kill()
+        member.worker.join(KILL_WAIT)
 
     def _report_kill(self, worker: W, reason: str, what: str, follows: str = "") -> None:
         """Log why a worker was killed, its lost requests, and the next step."""
@@ -479,87 +518,60 @@ class WorkerSet(Generic[W]):
 
     # Those that have served enough
 
-    def _look_at_memory(self, now: float) -> None:
-        if now < self._sample_at:
-            return
-        for worker, service in self._served.items():
-            if service.limits.memory is not None and worker.exitcode is None:
-                service.memory = worker.memory()
-                self._sample_at = now + SAMPLE_INTERVAL
-
-    def _reason_to_recycle(self, worker: W, now: float) -> Reason | None:
+    def _reason_to_recycle(self, member: Member[W], now: float) -> Reason | None:
         """Why the worker should be replaced; None if nothing says so, or that is under way."""
-        service = self._served.get(worker)
-        if service is None or self._is_being_replaced(worker):
+        if member.phase is not Phase.SERVING or member.reason is not None:
             return None
-        if worker.stage is Stage.RETIRING:
+        if member.worker.stage is Stage.RETIRING:
             return Reason.REQUESTS
-        return service.limits.reached(now - service.since, service.memory)
+        return member.limits.reached(now - member.since, member.memory)
 
-    def _is_being_replaced(self, worker: W) -> bool:
-        in_turn = self._replacement is not None and self._replacement.old is worker
-        return in_turn or worker in self._to_recycle or worker in self._to_replace
-
-    def _time_to_recycle(self, worker: W) -> float | None:
-        """When to check whether to replace a worker; None if it reports that, or is being replaced."""
-        service = self._served[worker]
-        if self._is_being_replaced(worker):
+    def _time_to_recycle(self, member: Member[W]) -> float | None:
+        """When to look whether a worker is to be replaced; None if it will tell, or is being replaced."""
+        if member.phase is not Phase.SERVING or member.reason is not None:
             return None
-        if worker.stage is Stage.RETIRING:
+        if member.worker.stage is Stage.RETIRING:
             return self._retire_at
-        times = [] if service.limits.lifetime is None else [service.since + service.limits.lifetime]
-        times += [] if service.limits.memory is None else [self._sample_at]
+        limits = member.limits
+        times = [] if limits.lifetime is None else [member.since + limits.lifetime]
+        times += [] if limits.memory is None else [self._sample_at]
         return max(min(times), self._retire_at) if times else None
 
     # Those that are to end
 
-    def _dismiss(self, worker: W) -> None:
+    def _dismiss(self, member: Member[W]) -> None:
         """End a worker while others serve."""
-        self._leaving[worker] = self._clock()
-        worker.relieve()
-        worker.terminate()
+        member.phase, member.told_at = Phase.ENDING, self._clock()
+        member.worker.relieve()
+        member.worker.terminate()
 
-    def _look_after_leaving(self, now: float) -> None:
-        for worker in list(self._leaving):
-            if worker.exitcode is not None:
-                self._note_end(worker)
-                if self.is_draining:
-                    self._gone.add(worker)
-                else:
-                    worker.join()
-                    del self._leaving[worker]
-            elif self._is_late(worker, now):
-                self._kill(worker)
-                self._report_kill(worker, "deadline", LATE)
+    def _look_after_ending(self, now: float) -> None:
+        for member in self._ending:
+            if member.worker.exitcode is not None:
+                if member.phase is not Phase.BURIED:
+                    self._report_end(member)
+                self._members.remove(member)
+                if not self.is_draining:  # else its supervisor joins it
+                    member.worker.join()
+            elif self._is_late(member, now):
+                self._kill(member)
+                self._report_kill(member.worker, "deadline", LATE)
 
-    def _note_end(self, worker: W) -> None:
-        if worker in self._buried:
-            self._buried.discard(worker)
-        elif worker not in self._gone:
-            self._asked.discard(worker)
-            if (kind := self._kind_of_end(worker)) == "crash":
-                self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
-                message = "Child process [%d] died while it was ending (%s)%s."
-                self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), level=logging.ERROR)
-            else:
-                self._tell(kind, worker, "Child process [%d] has ended", level=logging.DEBUG)
-            self._killed.discard(worker)
-
-    def _is_late(self, worker: W, now: float) -> bool:
-        """Whether a worker is late to end; shortly before that, it is asked for its stacks."""
-        deadline = self._time_to_kill(worker)
-        if deadline is not None and now >= deadline - LAST_WORDS and worker not in self._asked:
-            self._asked.add(worker)
-            worker.ask_for_stacks()
+    def _is_late(self, member: Member[W], now: float) -> bool:
+        """Whether a worker did not end in time; shortly before that, it is asked for its stacks."""
+        deadline = self._time_to_kill(member)
+        if deadline is not None and now >= deadline - LAST_WORDS and not member.asked_for_stacks:
+            member.asked_for_stacks = True
+            member.worker.ask_for_stacks()
         return deadline is not None and now >= deadline
 
-    def _time_to_act(self, worker: W) -> float | None:
+    def _time_to_act(self, member: Member[W]) -> float | None:
         """When to kill a worker, or to ask for its last words before that."""
-        deadline = self._time_to_kill(worker)
-        return deadline if deadline is None or worker in self._asked else deadline - LAST_WORDS
+        deadline = self._time_to_kill(member)
+        return deadline if deadline is None or member.asked_for_stacks else deadline - LAST_WORDS
 
-    def _time_to_kill(self, worker: W) -> float | None:
-        told_at = self._leaving.get(worker)
+    def _time_to_kill(self, member: Member[W]) -> float | None:
+        told_at, worker = member.told_at, member.worker
         if told_at is None:
             if worker.stage <= Stage.RETIRING:
                 return None
@@ -569,96 +581,86 @@ class WorkerSet(Generic[W]):
 
     # Replacement
 
-    def _replace_next(self, now: float) -> None:
-        if self._replacement is not None:
-            self._await_replacement(self._replacement, now)
-        if self._replacement is None and len(self._leaving) < LEAVING_AT_ONCE:
-            self._begin_restart(now)
-        if self._replacement is None and len(self._leaving) < self._recycled_at_once:
-            self._begin_recycling(now)
-
     @property
-    def _recycled_at_once(self) -> int:
-        """How many may be recycled side by side, those counted that end; where that may take for ever, others go on."""
-        return LEAVING_AT_ONCE if self._grace.drain is None else 1
+    def _is_restarting(self) -> bool:
+        """Whether workers wait to be replaced because of `replace_all`."""
+        return any(member.reason is Reason.RESTART for member in self._in_charge)
 
-    def _begin_restart(self, now: float) -> None:
-        if self._replace_again and not self._to_replace:
-            self._replace_again = False
-            self._to_replace = list(self.workers)
-        while self._to_replace and self._replacement is None:
-            old = self._to_replace.pop(0)
-            if old in self.workers:
-                message = "Restarting child process [%d]"
-                self._begin_replacement(old, now, Reason.RESTART, message, level=logging.DEBUG)
+    def _restart(self) -> None:
+        for member in self._in_charge:
+            member.reason, member.turn = Reason.RESTART, 0.0
 
-    def _begin_recycling(self, now: float) -> None:
-        if not self._to_recycle:
+    def _replace_next(self, now: float) -> None:
+        """See to the replacement that is under way, or begin the next; a restart goes before what is recycled."""
+        if (new := self._joining) is not None:
+            self._await_replacement(new, now)
+        ending = len(self._ending)
+        if self._joining is not None or ending >= LEAVING_AT_ONCE:
             return
-        old, reason = next(iter(self._to_recycle.items()))
-        service = self._served[old]
-        del self._to_recycle[old]
-        if reason is Reason.REQUESTS:
-            message = "Recycling child process [%d]: it has reached its limit of requests."
-            self._begin_replacement(old, now, reason, message, level=logging.DEBUG)
-        elif reason is Reason.LIFETIME:
-            message = "Recycling child process [%d]: it has served for %d seconds."
-            self._begin_replacement(old, now, reason, message, now - service.since)
-        else:
-            message = "Recycling child process [%d]: it occupies %d MiB."
-            self._begin_replacement(old, now, reason, message, (service.memory or 0) // MIB)
+        if self._replace_again and not self._is_restarting:
+            self._replace_again = False
+            self._restart()
+        waiting = [member for member in self._in_charge if member.reason is not None]
+        if not waiting:
+            return
+        old = min(waiting, key=lambda member: member.turn)
+        # One is recycled at a time, its end included; where that may take for ever, others go on.
+        if old.reason is Reason.RESTART or not ending or self._grace.drain is None:
+            self._begin_replacement(old, now)
 
-    def _begin_replacement(
-        self, old: W, now: float, reason: Reason, message: str, *arguments: object, level: int = logging.INFO
-    ) -> None:
-        self._tell("recycle", old, message, *arguments, level=level, reason=reason.value)
-        deadline = None if self._ready_timeout is None else now + self._ready_timeout
+    def _begin_replacement(self, old: Member[W], now: float) -> None:
+        assert old.reason is not None
+        worker, message, level, arguments = old.worker, "Recycling child process [%d]: it ", logging.INFO, []
+        if old.reason is Reason.RESTART:
+            message, level = "Restarting child process [%d]", logging.DEBUG
+        elif old.reason is Reason.REQUESTS:
+            message, level = message + "has reached its limit of requests.", logging.DEBUG
+        elif old.reason is Reason.LIFETIME:
+            message, arguments = message + "has served for %d seconds.", [now - old.since]
+        else:
+            message, arguments = message + "occupies %d MiB.", [(old.memory or 0) // MIB]
+        self._tell("recycle", worker, message, *arguments, level=level, reason=old.reason.value)
         try:
-            self._replacement = Replacement(old, self._launch(), deadline)
+            self._launch(Phase.JOINING, old, None if self._ready_timeout is None else now + self._ready_timeout)
         except OSError as exc:
             aborts = "No child process can be started (%s); keeping worker [%d] and aborting the restart."
-            logger.error(aborts, exc, old.pid)
+            logger.error(aborts, exc, worker.pid)
             self._give_up_replacing(now)
 
-    def _await_replacement(self, replacement: Replacement[W], now: float) -> None:
-        old, new = replacement.old, replacement.new
-        if new.exitcode is None and new.is_ready(0):
-            self._replacement = None
+    def _await_replacement(self, new: Member[W], now: float) -> None:
+        old, worker = new.replaces, new.worker
+        assert old is not None
+        if worker.exitcode is None and worker.is_ready(0):
             self._aborted = 0
-            if old in self.workers:  # it may have been superfluous meanwhile
-                self.workers[self.workers.index(old)] = new
-                self._welcome(new, now)
-                self._forget(old)
-                self._dismiss(old)
-            else:
+            if old not in self._in_charge:  # it was superfluous meanwhile
                 self._dismiss(new)
-        elif new.exitcode is not None:
-            self._abort_replacement(replacement, now, f"failed to start ({how_ended(new.exitcode)})")
-        elif replacement.deadline is not None and now >= replacement.deadline:
-            self._abort_replacement(replacement, now, "was not ready in time")
+                return
+            self._members.remove(new)
+            self._members[self._members.index(old)] = new
+            self._members.append(old)
+            new.phase, new.replaces = Phase.STARTED, None  # nobody is held who has ended
+            self._welcome(new, now)
+            self._dismiss(old)
+        elif worker.exitcode is not None:
+            self._abort_replacement(new, old, now, f"failed to start ({how_ended(worker.exitcode)})")
+        elif new.ready_by is not None and now >= new.ready_by:
+            self._abort_replacement(new, old, now, "was not ready in time")
 
     def _give_up_replacing(self, now: float) -> None:
-        self._replacement, self._to_replace, self._replace_again = None, [], False
-        self._to_recycle.clear()
+        self._replace_again = False
+        for member in self._in_charge:
+            member.reason = None
         # A worker that retires will ask again, every time: not at once.
         self._aborted += 1
         self._retire_at = now + restart_delay(self._aborted + 1)
 
-    def _abort_replacement(self, replacement: Replacement[W], now: float, reason: str) -> None:
+    def _abort_replacement(self, new: Member[W], old: Member[W], now: float, why: str) -> None:
         self._give_up_replacing(now)
-        kind: EventKind = "kill" if replacement.new.exitcode is None else "crash"
+        kind: EventKind = "kill" if new.worker.exitcode is None else "crash"
         message = "New child process [%d] %s; keeping worker [%d] and aborting the restart."
-        arguments = reason, replacement.old.pid
-        self._tell(kind, replacement.new, message, *arguments, level=logging.ERROR, reason="startup")
-        self._killed.add(replacement.new)
-        replacement.new.kill()
-        self._leaving[replacement.new] = now
-
-    def _promote_replacement_of(self, worker: W) -> None:
-        """The old one has died before its replacement was ready: the new one is in charge as it is."""
-        if self._replacement is not None and self._replacement.old is worker:
-            self.workers.append(self._replacement.new)
-            self._replacement = None
+        self._tell(kind, new.worker, message, why, old.worker.pid, level=logging.ERROR, reason="startup")
+        new.phase, new.told_at = Phase.KILLED, now
+        new.worker.kill()
 
 
 def _how_ended(worker: Worker) -> str:
@@ -677,10 +679,6 @@ def _why(worker: Worker) -> str:
     if worker.has_pulse is None:
         return ""
     return ": its interpreter is locked" if worker.has_pulse else ": its process does not run"
-
-
-def _when(delay: float) -> str:
-    return f"in {delay:g} s" if delay else "at once"
 
 
 def _trying_again(delay: float) -> str:
