@@ -129,10 +129,10 @@ def test_server_is_made_once(worker: ProcessWorker) -> None:
 
 def test_reports_are_told_from_answers(worker: ProcessWorker) -> None:
     """MP-08"""
-    worker._report(Stage.SERVING)
-    worker._report(Stage.RETIRING)
-    worker._report(Stage.REFUSING)
-    worker._send(False)
+    worker._child_end.report(Stage.SERVING)
+    worker._child_end.report(Stage.RETIRING)
+    worker._child_end.report(Stage.REFUSING)
+    worker._child_end.send(False)
     before = time.monotonic()
     worker.listen(before)
     assert worker.stage is Stage.REFUSING
@@ -145,7 +145,7 @@ def test_question_is_asked_when_it_is_due(worker: ProcessWorker) -> None:
     now = time.monotonic()
     assert worker.deadline is None
     assert not worker.is_silent(now + 1e6)
-    worker._report(Stage.SERVING)
+    worker._child_end.report(Stage.SERVING)
     worker.listen(now)
     assert worker.deadline == pytest.approx(now + 0.5)
     assert not worker.is_silent(now + 0.5)
@@ -154,14 +154,14 @@ def test_question_is_asked_when_it_is_due(worker: ProcessWorker) -> None:
     assert worker.is_silent(now + 5)
     worker.excuse(10)
     assert not worker.is_silent(now + 5)
-    worker._send(True)
+    worker._child_end.send(True)
     worker.listen(now + 6)
     assert not worker.is_silent(now + 6.4)
 
 
 def test_supervisor_leaves_the_pipe_to_a_thread_that_asks(worker: ProcessWorker) -> None:
     """MP-17: and does not wait for it."""
-    worker._report(Stage.SERVING)
+    worker._child_end.report(Stage.SERVING)
     with worker._talking:
         assert stage_of(worker) is Stage.STARTING
     assert stage_of(worker) is Stage.SERVING
@@ -186,7 +186,7 @@ def test_child_that_has_hung_up_is_not_listened_to(worker: ProcessWorker, monkey
     """MP-17: its end is noticed at once, not after the whole timeout."""
     monkeypatch.setattr(type(worker.process), "sentinel", "sentinel")
     assert worker.sources == ["sentinel", worker.parent_conn]
-    worker._report(Stage.SERVING)
+    worker._child_end.report(Stage.SERVING)
     worker.child_conn.close()
     assert not worker.ping(3600)
     assert not worker.ping(3600)
@@ -205,7 +205,7 @@ def test_answering_ends_when_the_parent_has_hung_up(worker: ProcessWorker) -> No
     worker.parent_conn.close()
     thread.join(30)
     assert not thread.is_alive()
-    worker._report(Stage.ENDED)  # nobody to tell is no error
+    worker._child_end.report(Stage.ENDED)  # nobody to tell is no error
 
 
 def test_waiting_ends_when_the_process_has_ended_or_the_supervisor_ends(worker: ProcessWorker) -> None:
@@ -231,8 +231,8 @@ def test_reports_before_the_answer_are_not_the_answer(worker: ProcessWorker) -> 
 
     def answer() -> None:
         worker.child_conn.recv()
-        worker._report(Stage.SERVING)
-        worker._send(False)
+        worker._child_end.report(Stage.SERVING)
+        worker._child_end.send(False)
 
     with running_thread(answer):
         assert worker.ping(30)
@@ -261,7 +261,7 @@ def test_blockade_is_told_once_and_when_the_stacks_are_there(
     monkeypatch.setattr(worker, "ask_for_stacks", lambda: asked.append(True))
     told = []
     for seconds in (0.5, 4.9, 5.1, 5.6, 6.1, 0.0, 7.0, 7.5):
-        worker._send(seconds)
+        worker._child_end.send(seconds)
         worker.listen(0)
         told.append(worker.blocked_for())
     assert told == [None, None, None, 5.6, None, None, None, 7.5]
@@ -272,7 +272,7 @@ def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> N
     """X6: and once that it no longer is."""
     delays = iter((0.0, 2.0, 3.0, 0.0, 0.0))
     probe: Any = types.SimpleNamespace(look=lambda: next(delays))
-    worker._probes = [probe]
+    worker._child_end._probes = [probe]
     for _ in range(5):
         worker.parent_conn.send(b"ping")
         worker.pong()
@@ -296,7 +296,7 @@ def test_child_that_does_not_read_is_not_asked_again(worker: ProcessWorker) -> N
         worker.ask_for_requests()
         assert worker.requests(0.0) is None
     assert waiting(worker.child_conn) == [REQUESTS]
-    worker._tell_requests()
+    worker._child_end.tell_requests(worker.server)
     worker.listen(0.0)
     assert worker.requests(0.0) == []
     worker.ask_for_requests()
@@ -311,16 +311,16 @@ def test_long_answer_comes_in_pieces(worker: ProcessWorker, monkeypatch: pytest.
     monkeypatch.setattr("uvicorn.observing.debugging.listings_of", lambda observers: listings)
     worker.ask_for_requests()
     with monkeypatch.context() as recording:
-        recording.setattr(worker, "_send", sent.append)
-        worker._tell_requests()
+        recording.setattr(worker._child_end, "send", sent.append)
+        worker._child_end.tell_requests(worker.server)
     assert max(len(pickle.dumps(message)) for message in sent) < 16384, "else it is written in several parts"
     for message in sent[:-1]:
-        worker._send(message)
-        worker._send(True)
+        worker._child_end.send(message)
+        worker._child_end.send(True)
         worker.listen(0.0)
         assert worker.requests(0.0) is None
-    worker._report(Stage.SERVING)
-    worker._send(sent[-1])
+    worker._child_end.report(Stage.SERVING)
+    worker._child_end.send(sent[-1])
     worker.listen(0.0)
     assert worker.requests(0.0) == listings
     assert worker.stage is Stage.SERVING
@@ -334,7 +334,7 @@ def test_child_answers_whatever_goes_wrong(worker: ProcessWorker, monkeypatch: p
 
     monkeypatch.setattr("uvicorn.observing.debugging.listings_of", fail)
     worker.ask_for_requests()
-    worker._tell_requests()
+    worker._child_end.tell_requests(worker.server)
     worker.listen(0.0)
     assert worker.requests(0.0) == []
 

@@ -27,7 +27,8 @@ from uvicorn.metrics.memory import resident_memory
 from uvicorn.metrics.page import GONE, OPENED, Page
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
-from uvicorn.supervisors.health import Heartbeat, LoopProbe
+from uvicorn.supervisors.child_end import ChildEnd
+from uvicorn.supervisors.health import Heartbeat
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
 from uvicorn.supervisors.signals import leave_signals_to_parent
 
@@ -43,10 +44,6 @@ RELIEVED = b"relieved"
 
 REQUESTS = b"requests"
 """Asks a child for the requests in flight on its event loops."""
-
-PIECE = 8192
-"""Bytes of one piece of the answer to that: the system writes so few at once or not at all. If a child were stopped
-while it writes a longer message, the reader would wait for the rest of it."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -146,8 +143,22 @@ class Blockade(enum.Enum):
     """How a blocked event loop was handled."""
 
     NONE = 0
+    """None is blocked."""
     NOTICED = 1
+    """The child was asked for the stacks of its threads."""
     TOLD = 2
+    """It was told, with the stacks."""
+
+
+class Talk(enum.Enum):
+    """What is to come from the child."""
+
+    REPORTS = 0
+    """Reports."""
+    ANSWER = 1
+    """The answer to a question, too. There are never two questions, which might fill the pipe."""
+    NOTHING = 2
+    """Nothing: its end of the pipe is closed, or ours."""
 
 
 class ProcessWorker:
@@ -156,9 +167,6 @@ class ProcessWorker:
     The parent sends questions; the child answers each with whether it serves (from a thread, so a blocked event loop is
     no silence) and reports each `Stage` it enters, and for how long its event loop has been blocked. The object is
     copied into the child, where `target` runs.
-
-    Messages in the pipe differ by type: bool is an answer, float a number of seconds, int a stage, bytes a piece of the
-    list of requests in flight, which an empty one ends.
 
     Attributes:
         load_places: where each event loop of the child tells the others how many connections it has; to be set before
@@ -188,13 +196,12 @@ class ProcessWorker:
         self._has_served = False
         self._has_joined = False
         self._was_killed = False
-        self._is_deaf = False  # nothing more can come from the child
+        self._talk = Talk.REPORTS
         self._pieces: list[bytes] = []
         self._listings: list[LoopListing] = []
-        self._is_told = threading.Event()  # the answer to REQUESTS has come; one is awaited at a time
+        self._is_told = threading.Event()  # what was asked for by REQUESTS; never two under way, as with questions
         self._is_told.set()
         self._asking = threading.Lock()  # for that: by the page, and at a signal
-        self._is_asked = False  # a question has not been answered; never two, which might fill the pipe
 
     def _make_process(self, sockets: list[socket]) -> BaseProcess:
         return get_subprocess(self.config, self.target, sockets)
@@ -243,23 +250,21 @@ class ProcessWorker:
 
     def _begin_child(self) -> None:
         self._server: Server | ThreadedServer | None = None
-        self._sending = threading.Lock()  # answers and reports come from two threads
-        self._probes: list[LoopProbe] = []
-        self._was_blocked = False
+        self._child_end = ChildEnd(self.child_conn)
 
     @property
     def server(self) -> Server | ThreadedServer:
         """The server of this worker; made when first asked for, in the process where it is to run."""
         if self._server is None:
-            self._server = self._make_server()
-            self._server.on_stage = self._report
-            self._server.has_successor = True
-            if isinstance(self._server, Server):
-                self._server.load_place = next(iter(self.load_places), None)
-                self._server.metrics_page = next(iter(self.metrics_pages), None)
+            server = self._server = self._make_server()
+            server.on_stage = lambda stage: self._child_end.report(stage, server.loops)
+            server.has_successor = True
+            if isinstance(server, Server):
+                server.load_place = next(iter(self.load_places), None)
+                server.metrics_page = next(iter(self.metrics_pages), None)
             else:
-                self._server.load_places = self.load_places
-                self._server.metrics_pages = self.metrics_pages
+                server.load_places = self.load_places
+                server.metrics_pages = self.metrics_pages
         return self._server
 
     def target(self, sockets: list[socket] | None = None) -> None:
@@ -279,7 +284,7 @@ class ProcessWorker:
         try:
             self.server.run(sockets)
         finally:
-            self._report(Stage.ENDED)
+            self._child_end.report(Stage.ENDED)
         if not self.server.started:
             sys.exit(STARTUP_FAILURE)
 
@@ -298,48 +303,10 @@ class ProcessWorker:
         message = self.child_conn.recv()
         if message == RELIEVED:
             self.server.relieve()
-            return
-        if message == REQUESTS:
-            # By another thread: other questions want an answer meanwhile.
-            try:
-                threading.Thread(target=self._tell_requests, name="uvicorn-requests", daemon=True).start()
-            except RuntimeError:  # no room for a thread; answer nevertheless
-                self._send_requests(b"[]")
-            return
-        self._send(self.server.started)
-        blocked = max((probe.look() for probe in self._probes), default=0.0)
-        if blocked or self._was_blocked:
-            self._send(blocked)
-        self._was_blocked = bool(blocked)
-
-    def _report(self, stage: Stage) -> None:
-        if stage is Stage.SERVING and self._server is not None:
-            self._probes = [LoopProbe(loop) for loop in self._server.loops]
-        # The parent may be gone.
-        with contextlib.suppress(OSError):
-            self._send(int(stage))
-
-    def _tell_requests(self) -> None:
-        # Imported where it is wanted.
-        from uvicorn.observing.debugging import listings_of
-
-        text = b"[]"
-        try:
-            text = json.dumps(listings_of(self.server.observers)).encode()
-        except Exception:
-            logger.exception("Cannot report the requests in flight")
-        # Even if empty: the parent asks again only after an answer.
-        with contextlib.suppress(OSError):
-            self._send_requests(text)
-
-    def _send_requests(self, text: bytes) -> None:
-        for begin in range(0, len(text), PIECE):
-            self._send(text[begin : begin + PIECE])
-        self._send(b"")
-
-    def _send(self, message: bool | int | float | bytes) -> None:
-        with self._sending:
-            self.child_conn.send(message)
+        elif message == REQUESTS:
+            self._child_end.answer_requests(self.server)
+        else:
+            self._child_end.answer(self.server.started)
 
     # In the parent: life and death
 
@@ -393,7 +360,7 @@ class ProcessWorker:
         self._recorder = None
         if self._talking.acquire(blocking=False):  # else the last reference closes it
             try:
-                self._is_deaf = True
+                self._talk = Talk.NOTHING
                 self.parent_conn.close()
             finally:
                 self._talking.release()
@@ -493,7 +460,7 @@ class ProcessWorker:
                 return None
             while self._has_message(max(0.0, deadline - time.monotonic())):
                 answer = self._take_one(time.monotonic())
-                if answer is not None or self._is_deaf:
+                if answer is not None or self._talk is Talk.NOTHING:
                     return answer
         return None
 
@@ -591,10 +558,11 @@ class ProcessWorker:
     @property
     def sources(self) -> list[Any]:
         """The end of the process, and the pipe as long as something can come through it."""
-        return [self.process.sentinel] if self._is_deaf else [self.process.sentinel, self.parent_conn]
+        is_closed = self._talk is Talk.NOTHING
+        return [self.process.sentinel] if is_closed else [self.process.sentinel, self.parent_conn]
 
     def _take_reports(self, now: float) -> None:
-        while not self._is_deaf and self._has_message(0.0):
+        while self._talk is not Talk.NOTHING and self._has_message(0.0):
             self._take_one(now)
 
     def _has_message(self, seconds: float) -> bool:
@@ -616,17 +584,16 @@ class ProcessWorker:
             # Whatever is said from the first sign of serving on is a sign of life.
             self._heartbeat.hear(now)
         if isinstance(message, bool):
-            self._is_asked = False
+            self._talk = Talk.REPORTS
             return message
         if isinstance(message, float):
             self._hear_of_blockade(message)
-            return None
-        if isinstance(message, bytes):
+        elif isinstance(message, bytes):
             self._take_piece(message)
-            return None
-        self._stage = Stage(message)
-        self._stage_since = now
-        self._has_served = self._has_served or self._stage is Stage.SERVING
+        else:
+            self._stage = Stage(message)
+            self._stage_since = now
+            self._has_served = self._has_served or self._stage is Stage.SERVING
         return None
 
     def _take_piece(self, piece: bytes) -> None:
@@ -637,17 +604,18 @@ class ProcessWorker:
         self._is_told.set()
 
     def _send_question(self) -> bool:
-        if not self._is_asked:
+        """Ask whether the child serves, unless it was asked; false if no answer can come."""
+        if self._talk is Talk.REPORTS:
             try:
                 with self._writing:
                     self.parent_conn.send(b"ping")
-                self._is_asked = True
+                self._talk = Talk.ANSWER
             except OSError:
                 self._hear_no_more()
-        return not self._is_deaf
+        return self._talk is not Talk.NOTHING
 
     def _hear_no_more(self) -> None:
-        """Stop listening: the child's end is closed, so its answers never come, and waiting for them ends."""
-        self._is_deaf = True
+        """The child's end is closed: what it was asked for does not come, and nobody waits for it."""
+        self._talk = Talk.NOTHING
         self._listings = []
         self._is_told.set()
