@@ -16,7 +16,7 @@ from tests.process import ServerProcess
 from tests.supervisors.test_preload import is_gone
 from tests.utils import request, wait_for
 from uvicorn.supervisors import pools
-from uvicorn.supervisors.pools import Plan, Pools, Surroundings
+from uvicorn.supervisors.pools import Outcome, Plan, Pools, Surroundings
 
 if sys.platform == "win32":
     pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
@@ -83,8 +83,8 @@ class Double:
 
     def __init__(self, plan: Plan) -> None:
         self.name = plan.name
-        self.is_over = False
-        self.has_failed = bool(plan.options.get("fails"))
+        self.outcome = Outcome.NONE
+        self.fails = bool(plan.options.get("fails"))
         self.supervisor: Any = self
         self.config: Any = self
         self.metrics = None
@@ -94,8 +94,8 @@ class Double:
         self.closed = False
 
     def run(self) -> None:
-        if not self.has_failed:
-            assert self.should_exit.wait(30)
+        assert self.fails or self.should_exit.wait(30)
+        self.outcome = Outcome.FAILED if self.fails else Outcome.ENDED
 
     def close(self) -> None:
         self.closed = True
@@ -107,7 +107,8 @@ def test_a_pool_that_fails_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(SystemExit) as caught:
         several.run()
     assert caught.value.code == 3
-    assert all(pool.is_over and pool.closed for pool in several.pools)  # type: ignore[attr-defined]
+    assert [pool.outcome for pool in several.pools] == [Outcome.ENDED, Outcome.FAILED]
+    assert all(pool.closed for pool in several.pools)  # type: ignore[attr-defined]
 
 
 def test_signals_are_those_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ pool has ended, for whatever reason, it ends the others.
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 import os
 import sys
@@ -72,6 +73,17 @@ class Surroundings:
                         del os.environ[name]
 
 
+class Outcome(enum.Enum):
+    """How a pool has ended."""
+
+    NONE = 0
+    """It has not."""
+    ENDED = 1
+    """As it was told."""
+    FAILED = 2
+    """It could not start, or an error ended it, which was logged."""
+
+
 class Pool:
     """One pool: its configuration, its socket and its supervisor.
 
@@ -105,25 +117,26 @@ class Pool:
         self.supervisor.refuse = self._cleanup.close
         self.supervisor.surroundings = surroundings
         self.supervisor.tells_metrics = False
-        self.is_over = False
-        self.has_failed = False
+        self.outcome = Outcome.NONE
 
     def close(self) -> None:
         """Give up its socket."""
         self._cleanup.close()
 
     def run(self) -> None:
-        """Serve until `should_exit` is set; `has_failed` is the outcome."""
+        """Serve until told to end; `outcome` says how that went."""
+        outcome = Outcome.FAILED
         try:
             self.supervisor.run()
+            outcome = Outcome.ENDED
         except SystemExit:
-            self.has_failed = True
+            pass  # the error was logged
         except Exception as exc:
-            self.has_failed = True
             if not report_error(exc):
                 logger.exception("Pool %r failed; stopping the parent process", self.name)
         finally:
             self.close()
+            self.outcome = outcome
 
 
 class Pools:
@@ -140,18 +153,15 @@ class Pools:
         try:
             for plan in plans:
                 self.pools.append(Pool(plan))
-            self._notify()
+            if any(pool.supervisor.config.systemd for pool in self.pools):
+                # To the service manager all pools are one service.
+                from uvicorn.listening.systemd import shares_of_service
+
+                for pool, share in zip(self.pools, shares_of_service(len(self.pools)), strict=False):
+                    pool.supervisor.notifier = share
         except BaseException:
             self._close()
             raise
-
-    def _notify(self) -> None:
-        """Notify the service manager of all pools as one service, if any pool has `systemd` set."""
-        if any(pool.supervisor.config.systemd for pool in self.pools):
-            from uvicorn.listening.systemd import shares_of_service
-
-            for pool, share in zip(self.pools, shares_of_service(len(self.pools)), strict=False):
-                pool.supervisor.notifier = share
 
     def _close(self) -> None:
         for pool in self.pools:
@@ -176,7 +186,7 @@ class Pools:
             ]
             for thread in threads:
                 thread.start()
-            while not all(pool.is_over for pool in self.pools):
+            while any(pool.outcome is Outcome.NONE for pool in self.pools):
                 wait(self._wakeup.sources)
                 self._wakeup.clear()
                 if is_init():
@@ -189,7 +199,7 @@ class Pools:
             if exposition is not None:
                 exposition.close()
             self._close()
-        if any(pool.has_failed for pool in self.pools):
+        if any(pool.outcome is Outcome.FAILED for pool in self.pools):
             sys.exit(STARTUP_FAILURE)
 
     def handle(self, signal: int) -> None:
@@ -199,7 +209,6 @@ class Pools:
 
     def _run(self, pool: Pool) -> None:
         pool.run()
-        pool.is_over = True
         self._wakeup.set()
         for other in self.pools:
             other.supervisor.should_exit.set()
